@@ -1,0 +1,44 @@
+# `make run` and `make test` work on a machine that has only python3 (3.11 or newer), make and the package registries.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install run test lint bench broker-conf clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make run      ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
+	@echo "make test     everything: lint, types, import contracts, all tests"
+	@echo "make lint     the fast gate: ruff, mypy, import contracts"
+	@echo "make bench    measure (see bench/README.md)"
+	@echo "make install  prepare $(VENV), which the others do by themselves"
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "loadmanager needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[standalone,analysis,dev]'
+	@touch $@
+
+run: install
+	@$(BIN)/loadmanager standalone --brokers 3
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+test: lint
+	$(BIN)/pytest
+
+bench: install
+	$(BIN)/python -m bench
+
+broker-conf: install
+	$(BIN)/loadmanager config template > config/broker.conf
+
+clean:
+	rm -rf $(VENV) data history build dist *.egg-info

@@ -1,0 +1,88 @@
+"""Names of namespaces and topics, as Pulsar spells them (`NamespaceName`, `TopicName`)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from loadmanager.core.errors import BadInputError
+
+DOMAINS = ("persistent", "non-persistent")
+_PART = re.compile(r"[-=:.\w]+", re.ASCII)
+_PARTITION = re.compile(r"(.+)-partition-(\d+)")
+_NAME_LENGTH_MAX = 1024
+
+
+def check_part(text: str, what: str) -> str:
+    """Return `text` if it may be a tenant, namespace or cluster name (Pulsar's `NamedEntity`), else raise `BadInputError`."""
+    if not _PART.fullmatch(text) or len(text) > _NAME_LENGTH_MAX:
+        raise BadInputError(f"invalid {what} {text!r}: letters, digits and -=:._ are allowed, at most {_NAME_LENGTH_MAX} characters")
+    return text
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamespaceName:
+    """`tenant/namespace`."""
+
+    tenant: str
+    name: str
+
+    @staticmethod
+    @lru_cache(maxsize=10_000)
+    def parse(text: str) -> NamespaceName:
+        """Parse `tenant/namespace`; raise `BadInputError` for anything else."""
+        parts = text.split("/")
+        if len(parts) != 2:
+            raise BadInputError(f"invalid namespace {text!r}: tenant/namespace is expected")
+        return NamespaceName(check_part(parts[0], "tenant"), check_part(parts[1], "namespace"))
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    """`domain://tenant/namespace/local`, where local may end in `-partition-<i>`."""
+
+    domain: str
+    namespace: NamespaceName
+    local: str
+
+    @staticmethod
+    @lru_cache(maxsize=100_000)
+    def parse(text: str) -> TopicName:
+        """Parse a full topic name, or Pulsar's short forms `topic` and `tenant/ns/topic`; raise `BadInputError` otherwise."""
+        domain, separator, rest = text.partition("://")
+        if not separator:
+            domain, rest = "persistent", text if "/" in text else f"public/default/{text}"
+        parts = rest.split("/", 2)
+        if domain not in DOMAINS:
+            raise BadInputError(f"invalid topic {text!r}: the domain is persistent or non-persistent")
+        if len(parts) != 3 or not parts[2] or len(parts[2]) > _NAME_LENGTH_MAX:
+            raise BadInputError(f"invalid topic {text!r}: domain://tenant/namespace/topic is expected")
+        return TopicName(domain, NamespaceName.parse(f"{parts[0]}/{parts[1]}"), parts[2])
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.namespace}/{self.local}"
+
+    @property
+    def persistent(self) -> bool:
+        """Whether the topic's domain is `persistent`."""
+        return self.domain == "persistent"
+
+    @property
+    def partition(self) -> int:
+        """Index of the partition that this name denotes, −1 when it denotes none."""
+        match = _PARTITION.fullmatch(self.local)
+        return int(match[2]) if match else -1
+
+    @property
+    def partitioned_topic(self) -> TopicName:
+        """The topic that this partition belongs to; the topic itself when it is no partition."""
+        match = _PARTITION.fullmatch(self.local)
+        return TopicName(self.domain, self.namespace, match[1]) if match else self
+
+    def partition_name(self, index: int) -> TopicName:
+        """Name of partition `index` of this topic."""
+        return TopicName(self.domain, self.namespace, f"{self.local}-partition-{index}")

@@ -1,0 +1,144 @@
+"""Ranges of the 32-bit hash space, boundaries of a namespace, and which bundle a topic falls into.
+
+Every bundle is the half-open range [lower, upper), except the last of a namespace, which includes 0xffffffff (Pulsar `NamespaceBundle`,
+`NamespaceBundleFactory`). A topic's hash is CRC-32 (IEEE, as zlib's) of the UTF-8 bytes of its full name.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.errors import BadInputError, ConflictError
+
+FULL_LOWER = 0x00000000
+FULL_UPPER = 0xFFFFFFFF
+FULL_RANGE = "0x00000000_0xffffffff"
+BUNDLES_MAX = 1 << 32
+
+
+def topic_hash(topic: str) -> int:
+    """CRC-32 of the full topic name, 0 ≤ hash < 2³² (Pulsar `ConsistentHashingTopicBundleAssigner`)."""
+    return zlib.crc32(topic.encode())
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BundleRange:
+    """A range of the hash space; `upper` is exclusive unless it is 0xffffffff."""
+
+    lower: int
+    upper: int
+
+    @staticmethod
+    @lru_cache(maxsize=500_000)
+    def parse(text: str) -> BundleRange:
+        """Parse `0xhhhhhhhh_0xhhhhhhhh`; hexadecimal with 0x or decimal, as Java's decode reads it. Raises `BadInputError`."""
+        try:
+            lower, upper = (int(part, 0) for part in text.split("_"))
+        except ValueError:
+            raise BadInputError(f"invalid bundle range {text!r}: 0x00000000_0xffffffff is expected") from None
+        if not FULL_LOWER <= lower < upper <= FULL_UPPER:
+            raise BadInputError(f"invalid bundle range {text!r}: 0 <= lower < upper <= 0xffffffff must hold")
+        return BundleRange(lower, upper)
+
+    def __str__(self) -> str:
+        return f"0x{self.lower:08x}_0x{self.upper:08x}"
+
+    def __contains__(self, value: int) -> bool:
+        return self.lower <= value < self.upper or value == self.upper == FULL_UPPER
+
+    @property
+    def splittable(self) -> bool:
+        """Whether a boundary fits strictly inside (Pulsar `NamespaceBundleFactory.canSplitBundle`)."""
+        return self.upper - self.lower > 1
+
+
+def bundle_name(namespace: str, bundle_range: str) -> str:
+    """`tenant/namespace/range`."""
+    return f"{namespace}/{bundle_range}"
+
+
+@lru_cache(maxsize=500_000)
+def split_bundle_name(bundle: str) -> tuple[str, str]:
+    """`(tenant/namespace, range)` of a bundle's name; raises `BadInputError`."""
+    namespace, separator, bundle_range = bundle.rpartition("/")
+    if not separator or namespace.count("/") != 1:
+        raise BadInputError(f"invalid bundle {bundle!r}: tenant/namespace/0x00000000_0xffffffff is expected")
+    return namespace, bundle_range
+
+
+def equal_boundaries(count: int) -> tuple[int, ...]:
+    """Boundaries that cut the hash space into `count` bundles as Pulsar does: multiples of 2³² // count, then 0xffffffff.
+
+    Raises `BadInputError` unless 1 ≤ count ≤ 2³².
+    """
+    if not 1 <= count <= BUNDLES_MAX:
+        raise BadInputError(f"invalid number of bundles {count}: 1 to {BUNDLES_MAX} is allowed")
+    segment = (1 << 32) // count
+    return (*(index * segment for index in range(count)), FULL_UPPER)
+
+
+def parse_boundaries(texts: list[str] | tuple[str, ...]) -> tuple[int, ...]:
+    """Boundaries from their texts (`0x40000000` or decimal); they must ascend from 0 to 0xffffffff, else `BadInputError`."""
+    try:
+        values = tuple(int(text, 0) for text in texts)
+    except (TypeError, ValueError):
+        raise BadInputError(f"invalid boundaries {texts!r}: hexadecimal texts such as 0x40000000 are expected") from None
+    ascending = all(low < high for low, high in zip(values, values[1:], strict=False))
+    if len(values) < 2 or values[0] != FULL_LOWER or values[-1] != FULL_UPPER or not ascending:
+        raise BadInputError(f"invalid boundaries {list(texts)}: they must ascend strictly from 0x00000000 to 0xffffffff")
+    return values
+
+
+def format_boundaries(boundaries: tuple[int, ...]) -> list[str]:
+    """Boundaries as Pulsar stores them: `0x%08x` each."""
+    return [f"0x{value:08x}" for value in boundaries]
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceBundles:
+    """How one namespace is cut. `version` is that of the stored policies, the optimistic lock of a split (−1: not stored)."""
+
+    namespace: NamespaceName
+    boundaries: tuple[int, ...]
+    version: int = -1
+
+    @property
+    def ranges(self) -> list[BundleRange]:
+        """All ranges in ascending order."""
+        return [BundleRange(low, high) for low, high in zip(self.boundaries, self.boundaries[1:], strict=False)]
+
+    @property
+    def names(self) -> list[str]:
+        """All bundle names in ascending order of range."""
+        return [f"{self.namespace}/{item}" for item in self.ranges]
+
+    def range_of_hash(self, value: int) -> BundleRange:
+        """The range that contains `value`; 0xffffffff belongs to the last bundle."""
+        index = min(bisect_right(self.boundaries, value) - 1, len(self.boundaries) - 2)
+        return BundleRange(self.boundaries[index], self.boundaries[index + 1])
+
+    def bundle_of_topic(self, topic: str) -> str:
+        """Name of the bundle of a full topic name."""
+        return f"{self.namespace}/{self.range_of_hash(topic_hash(topic))}"
+
+    def require(self, bundle_range: str) -> BundleRange:
+        """Parse a range and check that it is a bundle of this namespace now (Pulsar `validateBundle`).
+
+        Raises `BadInputError` for a malformed text and `ConflictError` when no such bundle exists.
+        """
+        parsed = BundleRange.parse(bundle_range)
+        if parsed not in self.ranges:
+            raise ConflictError(f"{self.namespace} has no bundle {parsed}; its boundaries are {', '.join(format_boundaries(self.boundaries))}")
+        return parsed
+
+    def split(self, parent: BundleRange, cuts: list[int]) -> NamespaceBundles:
+        """Boundaries after cutting `parent` at `cuts`. Raises `BadInputError` when a cut is not strictly inside, `ConflictError` when `parent` is gone."""
+        ordered = sorted(set(cuts))
+        if not ordered or not parent.lower < ordered[0] or not ordered[-1] < parent.upper:
+            raise BadInputError(f"invalid split of {parent} at {[f'0x{cut:08x}' for cut in ordered]}: cuts must be strictly inside")
+        self.require(str(parent))
+        return NamespaceBundles(self.namespace, tuple(sorted({*self.boundaries, *ordered})), self.version)
