@@ -1,0 +1,160 @@
+"""What the world may ask of the runtime: the protocol server and the admin API call these; `runtime.broker` implements them.
+
+Errors: `BadInputError` (the caller is wrong), `NotFoundError`, `ConflictError`, and `OperationalError` (try again later).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.bundles.ranges import NamespaceBundles
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.session import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Answer of a lookup: go to `broker`. With `redirect` the client must look up again there, passing `authoritative` on."""
+
+    broker: BrokerAddress
+    redirect: bool = False
+    authoritative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """An admin request must be sent to another broker (HTTP 307), with `authoritative` if given."""
+
+    web_url: str
+    authoritative: bool | None = None
+
+
+class TopicControl(Protocol):
+    """What a tenant that serves topics asks: where topics belong and what is recorded of them."""
+
+    @property
+    def lease(self) -> Lease:
+        """Proof of the session; a tenant serves nothing while it is not held."""
+        ...
+
+    @property
+    def self_address(self) -> BrokerAddress:
+        """This broker."""
+        ...
+
+    async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
+        """Who serves the topic (Pulsar modular lookup, reference PIP-free `NamespaceService.findBrokerServiceUrl`).
+
+        Raises `NotFoundError` when the namespace does not exist, `OperationalError` while the bundle is in transit or no broker is available
+        (texts contain Pulsar's "is being unloaded" where clients are to retry on the same connection).
+        """
+        ...
+
+    async def owned_bundle(self, topic: TopicName) -> str | None:
+        """Name of the topic's bundle if this broker owns it at this moment (lock held, session proven, not being unloaded), else None."""
+        ...
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """Number of partitions (0: not partitioned). Raises `NotFoundError` for a missing namespace, or topic when `create` is False."""
+        ...
+
+    async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
+        """Full names of the namespace's topics, partitions one by one; mode is PERSISTENT, NON_PERSISTENT or ALL. Sorted."""
+        ...
+
+    async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
+        """Record that a topic exists (persistent ones outlive their owner); returns its durable subscriptions, recorded by earlier owners."""
+        ...
+
+    async def record_subscription(self, topic: TopicName, subscription: str) -> None:
+        """Record a durable subscription of a persistent topic before its consumer is told of success."""
+        ...
+
+    async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
+        """Forget a durable subscription."""
+        ...
+
+    async def next_ledger_id(self) -> int:
+        """A number that no topic anywhere in the cluster used as ledger id before, and greater than all earlier ones of the same topic."""
+        ...
+
+
+class NamespaceControl(Protocol):
+    """Tenants, namespaces, bundles, policies: what the admin API asks."""
+
+    async def clusters(self) -> list[str]: ...
+    async def tenants(self) -> list[str]: ...
+    async def tenant(self, name: str) -> dict[str, Any]: ...
+    async def create_tenant(self, name: str, info: Mapping[str, Any]) -> None: ...
+    async def delete_tenant(self, name: str) -> None: ...
+    async def namespaces(self, tenant: str) -> list[str]: ...
+    async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None: ...
+    async def policies(self, namespace: NamespaceName) -> dict[str, Any]: ...
+    async def delete_namespace(self, namespace: NamespaceName, *, force: bool) -> None: ...
+    async def bundles(self, namespace: NamespaceName) -> NamespaceBundles: ...
+    async def create_partitioned_topic(self, topic: TopicName, partitions: int) -> None: ...
+    async def delete_topic(self, topic: TopicName, *, force: bool) -> None: ...
+
+
+class BrokerControl(Protocol):
+    """Brokers, leadership and moves: what the admin API asks."""
+
+    async def brokers(self) -> list[str]:
+        """brokerIds of the live brokers, sorted."""
+        ...
+
+    def leader(self) -> BrokerAddress | None:
+        """The leader as last seen."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether this broker is registered, proven and takes lookups."""
+        ...
+
+    async def health(self) -> None:
+        """Return if this broker can do its work now (a write and a read of the store); raise `OperationalError` otherwise."""
+        ...
+
+    def load_report(self) -> bytes:
+        """This broker's LocalBrokerData as last published, JSON."""
+        ...
+
+    def owned(self) -> Mapping[str, Mapping[str, object]]:
+        """Bundles owned here, with Pulsar's ownership status of each (`broker_assignment`, `is_controlled`, `is_active`)."""
+        ...
+
+    async def unload_namespace(self, namespace: NamespaceName) -> None:
+        """Unload all bundles of a namespace, wherever they are."""
+        ...
+
+    async def unload_bundle(
+        self, namespace: NamespaceName, bundle_range: str, *, authoritative: bool, destination: str | None
+    ) -> Redirect | None:
+        """Unload one bundle here, or say where to ask. With a destination the leader records it first (Pulsar's unload affinity).
+
+        Raises `ConflictError` when the destination is not an active broker or the bundle does not exist.
+        """
+        ...
+
+    async def split_bundle(self, namespace: NamespaceName, bundle_range: str, *, algorithm: str | None, positions: Sequence[int], unload: bool) -> Redirect | None:
+        """Split a bundle (range, LARGEST or HOT) here, or say where to ask."""
+        ...
+
+    async def shutdown(self, *, max_concurrent_unload_per_s: int) -> None:
+        """Begin a graceful stop of this broker."""
+        ...
+
+    def settings(self) -> Mapping[str, str]:
+        """All settings in force, by broker.conf key."""
+        ...
+
+    async def decisions(self, limit: int) -> list[dict[str, Any]]:
+        """The last decisions of the leader, newest first, with their reasons."""
+        ...
+
+    async def dry_run(self) -> dict[str, Any]:
+        """What the leader would do right now, without doing it; raises `OperationalError` where there is no leader to ask."""
+        ...

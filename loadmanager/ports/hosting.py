@@ -1,0 +1,82 @@
+"""What the runtime asks of the service whose bundles it manages: open a bundle, close a bundle, report its traffic.
+
+The toy broker (`adapters.protocol`) is one such tenant; any sharded asyncio service can stand in its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadmanager.core.load.reports import NamespaceBundleStats
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker is reached. `broker_id` is Pulsar's `<advertised host>:<web port>`."""
+
+    broker_id: str
+    service_url: str
+    """`pulsar://host:port`"""
+    web_url: str
+    """`http://host:port`"""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTraffic:
+    """Traffic of one topic since it was opened or over the last stats period: rates in messages/s, throughputs in bytes/s."""
+
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    producers: int = 0
+    consumers: int = 0
+    backlog_messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostUsage:
+    """What the tenant itself uses of its own limits: in-memory topics and publish buffers (Pulsar's direct memory), and bytes on the wire."""
+
+    memory_used_bytes: int
+    memory_limit_bytes: int
+    bytes_in_total: int
+    """Bytes read from all connections since start."""
+    bytes_out_total: int
+    """Bytes written to all connections since start."""
+
+
+class Hosting(Protocol):
+    """The tenant. All methods are called on the event loop; none may raise for traffic reasons."""
+
+    async def open_bundle(self, bundle: str) -> None:
+        """Start serving a bundle that this broker owns from now on. Idempotent."""
+        ...
+
+    async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+        """Stop serving a bundle: refuse its topics first, tell producers and consumers (with the destination if known), forget its topics.
+
+        Returns how many topics were closed. After it returns nothing of the bundle is served, whatever the clients do. Bounded by `timeout_s`.
+        """
+        ...
+
+    def split_bundle(self, parent: str, children: list[str]) -> None:
+        """The bundle continues as `children` on this broker: topics stay open, clients notice nothing."""
+        ...
+
+    def fence_all(self) -> None:
+        """The session cannot be proven: stop serving every bundle now, before anything else; clients' connections are dropped. Synchronous."""
+        ...
+
+    def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
+        """Traffic by open bundle over the last stats period (also bundles without topics)."""
+        ...
+
+    def topics(self, bundle: str) -> dict[str, TopicTraffic]:
+        """Open topics of a bundle with their traffic, by full topic name."""
+        ...
+
+    def usage(self) -> HostUsage:
+        """Resource use of the tenant itself."""
+        ...
