@@ -46,7 +46,7 @@ class TopicControl(Protocol):
         ...
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
-        """Who serves the topic (Pulsar modular lookup, reference PIP-free `NamespaceService.findBrokerServiceUrl`).
+        """Who serves the topic (Pulsar `NamespaceService`, modular load manager).
 
         Raises `NotFoundError` when the namespace does not exist, `OperationalError` while the bundle is in transit or no broker is available
         (texts contain Pulsar's "is being unloaded" where clients are to retry on the same connection).

@@ -54,10 +54,17 @@ class Hosting(Protocol):
         """Start serving a bundle that this broker owns from now on. Idempotent."""
         ...
 
-    async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
-        """Stop serving a bundle: refuse its topics first, tell producers and consumers (with the destination if known), forget its topics.
+    def fence_bundle(self, bundle: str) -> None:
+        """First phase of an unload: from now on nothing of the bundle is served; what clients still send is ignored, and they are told nothing yet.
 
-        Returns how many topics were closed. After it returns nothing of the bundle is served, whatever the clients do. Bounded by `timeout_s`.
+        Synchronous and idempotent. The runtime releases the lock, and lets the destination acquire it, before `close_bundle` tells the clients.
+        """
+        ...
+
+    async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+        """Second phase (fences first if that was not done): tell producers and consumers, with the destination if known, and forget the topics.
+
+        Returns how many topics were closed. Bounded by `timeout_s`.
         """
         ...
 

@@ -1,0 +1,17 @@
+"""Time, as an argument of everything that needs it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Wall time for records and reports, monotonic time for durations and leases."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds of a clock that never goes back."""
+        ...
