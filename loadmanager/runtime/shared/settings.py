@@ -1,0 +1,96 @@
+"""Settings of a broker process: where it listens, what it is called, how it publishes and stops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.conf import conf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """The broker process."""
+
+    cluster_name: str = conf("clusterName", "standalone", "Name of the cluster that this broker belongs to")
+    bind_address: str = conf("bindAddress", "0.0.0.0", "Host name or address to listen on")
+    advertised_address: str = conf(
+        "advertisedAddress", "", "Host name or address that others reach this broker by; empty: the machine's name"
+    )
+    broker_port: int = conf(
+        "brokerServicePort", 6650, "Port of the binary protocol; 0 takes a free one", minimum=0, maximum=65535
+    )
+    web_port: int = conf(
+        "webServicePort",
+        8080,
+        "Port of the admin API, lookups and metrics; 0 takes a free one",
+        minimum=0,
+        maximum=65535,
+    )
+    load_balancer_enabled: bool = conf("loadBalancerEnabled", True, "Publish load reports and balance load")
+    report_threshold_percent: int = conf(
+        "loadBalancerReportUpdateThresholdPercentage",
+        10,
+        "Publish the load report when a figure changed by more than this many percent",
+        minimum=0,
+        dynamic=True,
+    )
+    report_interval_min_ms: int = conf(
+        "loadBalancerReportUpdateMinIntervalMillis",
+        5000,
+        "How often it is looked whether the load report must be published",
+        minimum=50,
+        dynamic=True,
+    )
+    report_interval_max_minutes: float = conf(
+        "loadBalancerReportUpdateMaxIntervalMinutes",
+        15.0,
+        "Publish the load report at least this often",
+        minimum=0.01,
+        dynamic=True,
+    )
+    quota_update_interval_minutes: float = conf(
+        "loadBalancerResourceQuotaUpdateIntervalMinutes",
+        15.0,
+        "How often the leader stores bundle and broker averages",
+        minimum=0.01,
+    )
+    bundles_in_report_max: int = conf(
+        "loadBalancerMaxNumberOfBundlesInBundleLoadReport",
+        10,
+        "How many bundles per broker the leader stores averages of (-1: all)",
+        minimum=-1,
+        dynamic=True,
+    )
+    default_bundles: int = conf(
+        "defaultNumberOfNamespaceBundles",
+        4,
+        "Bundles of a namespace that is created without a number",
+        minimum=1,
+        maximum=1 << 20,
+        dynamic=True,
+    )
+    bundle_unload_timeout_ms: int = conf(
+        "namespaceBundleUnloadingTimeoutMs", 60_000, "How long one bundle may take to unload", minimum=100, dynamic=True
+    )
+    shutdown_timeout_ms: int = conf(
+        "brokerShutdownTimeoutMs", 60_000, "How long a graceful stop may take", minimum=0, dynamic=True
+    )
+    shutdown_unloads_max: int = conf(
+        "brokerShutdownMaxConcurrentUnloads",
+        20,
+        "How many bundles are released at once during a graceful stop",
+        minimum=1,
+    )
+    lookups_max: int = conf(
+        "maxConcurrentLookupRequest", 50_000, "How many lookups may be in progress at once", minimum=1, dynamic=True
+    )
+    auto_create_topics: bool = conf(
+        "allowAutoTopicCreation", True, "Create a topic when a producer or consumer asks for it", dynamic=True
+    )
+    delete_namespace_force: bool = conf(
+        "forceDeleteNamespaceAllowed", True, "Allow a namespace to be deleted with its topics", dynamic=True
+    )
+    log_level: str = conf(
+        "logLevel", "info", "Least severity that is logged", choices=("debug", "info", "warning", "error")
+    )
+    event_loop_uvloop: bool = conf("eventLoopUvloop", True, "Run on uvloop, where it is installed")
