@@ -91,9 +91,7 @@ class Settings:
     def runtime(self) -> dict[str, str]:
         """Every key with the value in force, as broker.conf would spell it."""
         return {
-            name: spell(getattr(self.by_leaf[known.leaf], known.field))
-            for name, known in known_keys().items()
-            if name == known.key.name
+            name: spell(getattr(self.by_leaf[known.leaf], known.field)) for name, known in known_keys().items() if name == known.key.name
         }
 
 

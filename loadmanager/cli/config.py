@@ -31,9 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="what is set, what is unknown (nearest name), what is out of range; exit status 2 if it cannot be used",
     )
     check.add_argument("file", type=Path, metavar="FILE")
-    check.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="override a key; may be repeated"
-    )
+    check.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key; may be repeated")
     check.add_argument("--json", action="store_true", help="print JSON")
     actions.add_parser("template", help="print a broker.conf with every key, its default and a comment")
     parser.set_defaults(run=run)
