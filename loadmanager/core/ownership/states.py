@@ -1,0 +1,75 @@
+"""The life of a bundle on one broker: states, the table of legal transitions, and the story that an illegal one raises with.
+
+Pulsar's modular manager has no explicit states (a bundle is locked or it is not, plus a "disabled" flag in the lock); the names are those of the
+extensible manager's `ServiceUnitState`, so that both substrates speak alike. **Architecture invariant:** a bundle is served in state `OWNED` (and,
+by the same owner, `SPLITTING`) and in no other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from loadmanager.core.errors import LoadManagerError
+
+STORY_LENGTH = 16
+
+
+class BundleState(Enum):
+    """Where a bundle stands on this broker."""
+
+    FREE = "Free"
+    """Not ours."""
+    ASSIGNING = "Assigning"
+    """We are taking the lock."""
+    OWNED = "Owned"
+    """The lock is ours and its topics are served."""
+    SPLITTING = "Splitting"
+    """Still served by us; its children are about to replace it."""
+    RELEASING = "Releasing"
+    """Fenced: nothing is served; the lock is being given back."""
+
+
+TRANSITIONS: dict[BundleState, tuple[BundleState, ...]] = {
+    BundleState.FREE: (BundleState.ASSIGNING, BundleState.OWNED),  # OWNED: the child of a split, whose lock came with the parent's transaction
+    BundleState.ASSIGNING: (BundleState.OWNED, BundleState.FREE),
+    BundleState.OWNED: (BundleState.SPLITTING, BundleState.RELEASING, BundleState.FREE),  # FREE at once: the session is lost
+    BundleState.SPLITTING: (BundleState.OWNED, BundleState.FREE),
+    BundleState.RELEASING: (BundleState.FREE, BundleState.OWNED),  # OWNED again: the lock could not be deleted and is still ours
+}
+"""From → the states that may follow."""
+
+
+class IllegalTransitionError(LoadManagerError):
+    """A bug: the bundle's story does not allow this step. The text tells the story."""
+
+
+@dataclass(slots=True)
+class BundleLife:
+    """One bundle's state on this broker and how it came there."""
+
+    bundle: str
+    state: BundleState = BundleState.FREE
+    story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
+
+    def become(self, state: BundleState, reason: str) -> BundleState:
+        """Go to `state`; returns the state before. Raises `IllegalTransitionError` when the table does not have the step."""
+        before = self.state
+        if state not in TRANSITIONS[before]:
+            story = " | ".join(self.story) or "no step yet"
+            raise IllegalTransitionError(f"{self.bundle}: {before.value} -> {state.value} ({reason}) is not legal; its story: {story}")
+        self.story.append(f"{before.value} -> {state.value} ({reason})")
+        self.state = state
+        return before
+
+    @property
+    def served(self) -> bool:
+        """Whether clients of this bundle are served here."""
+        return self.state in (BundleState.OWNED, BundleState.SPLITTING)
+
+
+def table_text() -> str:
+    """The transitions as a Markdown table, for ARCHITECTURE.md."""
+    rows = [f"| {state.value} | {', '.join(after.value for after in TRANSITIONS[state])} |" for state in BundleState]
+    return "\n".join(["| from | to |", "|---|---|", *rows])

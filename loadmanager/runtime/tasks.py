@@ -1,0 +1,114 @@
+"""The one place that creates tasks.
+
+Every task has a name and belongs to a scope. Any task of a scope that fails ends the scope, and with it the daemon (systemd restarts it): a broker that
+lost one of its loops must not look alive. `OperationalError` is the exception: `retrying` backs off and tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from types import TracebackType
+from typing import Any, TypeVar
+
+import structlog
+
+from loadmanager.core.errors import OperationalError
+
+T = TypeVar("T")
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 15.0
+
+log = structlog.get_logger("tasks")
+
+
+class Scope:
+    """A named group of tasks: an asynchronous context manager that waits for its tasks, and cancels them all when one fails or it is told to."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._group = asyncio.TaskGroup()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def __aenter__(self) -> Scope:
+        """Open the scope."""
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """Wait for all tasks; raises what ended them (an `ExceptionGroup`)."""
+        await self._group.__aexit__(kind, error, trace)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """Start a task in this scope."""
+        task = self._group.create_task(coroutine, name=f"{self._name}/{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self) -> None:
+        """Ask every task to end; the scope then ends without error."""
+        for task in list(self._tasks):
+            task.cancel()
+
+
+async def every(interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str, *, first_after_s: float = 0.0) -> None:
+    """Run `step` at a fixed rate, forever; an `OperationalError` is logged and the next turn tries again.
+
+    The interval is asked before each wait, so that a changed setting acts from the next turn on. A step that takes longer than the interval is followed
+    at once by the next; turns are never stacked up.
+    """
+    await asyncio.sleep(first_after_s)
+    while True:
+        started_s = asyncio.get_running_loop().time()
+        try:
+            await step()
+        except OperationalError as error:
+            log.warning("a periodic step failed and is tried again", task=name, error=str(error))
+        spent_s = asyncio.get_running_loop().time() - started_s
+        await asyncio.sleep(max(0.0, interval_s() - spent_s))
+
+
+async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: float = BACKOFF_FIRST_S, max_s: float = BACKOFF_MAX_S) -> T:
+    """Run `step` until it succeeds; after each `OperationalError` wait, doubling from `first_s` to `max_s`."""
+    wait_s = first_s
+    while True:
+        try:
+            return await step()
+        except OperationalError as error:
+            log.warning("failed and is tried again", task=name, error=str(error), wait_s=wait_s)
+        await asyncio.sleep(wait_s)
+        wait_s = min(wait_s * 2, max_s)
+
+
+async def sleep(seconds: float) -> None:
+    """Wait; the only sleep that the runtime uses."""
+    await asyncio.sleep(seconds)
+
+
+class LoopBusy:
+    """How much of the last seconds the event loop spent working: 0.0 idle, 1.0 saturated.
+
+    Measured by the process's CPU share of the loop's thread against wall time, and by the delay of a timer: a loop that is blocked in a call without
+    using CPU is as unavailable to its clients as a busy one.
+    """
+
+    INTERVAL_S = 0.25
+
+    def __init__(self) -> None:
+        self.fraction = 0.0
+        self.lag_s = 0.0
+
+    async def run(self) -> None:
+        """Measure, forever."""
+        loop = asyncio.get_running_loop()
+        while True:
+            wall_s, cpu_s = loop.time(), time.thread_time()
+            await asyncio.sleep(self.INTERVAL_S)
+            spent_s = loop.time() - wall_s
+            self.lag_s = max(0.0, spent_s - self.INTERVAL_S)
+            busy = max((time.thread_time() - cpu_s) / spent_s, self.lag_s / spent_s)
+            # An average over about two seconds: one long garbage collection is not an overload.
+            self.fraction += 0.12 * (min(1.0, busy) - self.fraction)
