@@ -17,9 +17,7 @@ _NAME_LENGTH_MAX = 1024
 def check_part(text: str, what: str) -> str:
     """Return `text` if it may be a tenant, namespace or cluster name (Pulsar's `NamedEntity`), else raise `BadInputError`."""
     if not _PART.fullmatch(text) or len(text) > _NAME_LENGTH_MAX:
-        raise BadInputError(
-            f"invalid {what} {text!r}: letters, digits and -=:._ are allowed, at most {_NAME_LENGTH_MAX} characters"
-        )
+        raise BadInputError(f"invalid {what} {text!r}: letters, digits and -=:._ are allowed, at most {_NAME_LENGTH_MAX} characters")
     return text
 
 

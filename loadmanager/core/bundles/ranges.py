@@ -86,14 +86,10 @@ def parse_boundaries(texts: list[str] | tuple[str, ...]) -> tuple[int, ...]:
     try:
         values = tuple(int(text, 0) for text in texts)
     except (TypeError, ValueError):
-        raise BadInputError(
-            f"invalid boundaries {texts!r}: hexadecimal texts such as 0x40000000 are expected"
-        ) from None
+        raise BadInputError(f"invalid boundaries {texts!r}: hexadecimal texts such as 0x40000000 are expected") from None
     ascending = all(low < high for low, high in zip(values, values[1:], strict=False))
     if len(values) < 2 or values[0] != FULL_LOWER or values[-1] != FULL_UPPER or not ascending:
-        raise BadInputError(
-            f"invalid boundaries {list(texts)}: they must ascend strictly from 0x00000000 to 0xffffffff"
-        )
+        raise BadInputError(f"invalid boundaries {list(texts)}: they must ascend strictly from 0x00000000 to 0xffffffff")
     return values
 
 
@@ -145,8 +141,6 @@ class NamespaceBundles:
         """Boundaries after cutting `parent` at `cuts`. Raises `BadInputError` when a cut is not strictly inside, `ConflictError` when `parent` is gone."""
         ordered = sorted(set(cuts))
         if not ordered or not parent.lower < ordered[0] or not ordered[-1] < parent.upper:
-            raise BadInputError(
-                f"invalid split of {parent} at {[f'0x{cut:08x}' for cut in ordered]}: cuts must be strictly inside"
-            )
+            raise BadInputError(f"invalid split of {parent} at {[f'0x{cut:08x}' for cut in ordered]}: cuts must be strictly inside")
         self.require(str(parent))
         return NamespaceBundles(self.namespace, tuple(sorted({*self.boundaries, *ordered})), self.version)

@@ -16,9 +16,7 @@ class BrokerSettings:
     advertised_address: str = conf(
         "advertisedAddress", "", "Host name or address that others reach this broker by; empty: the machine's name"
     )
-    broker_port: int = conf(
-        "brokerServicePort", 6650, "Port of the binary protocol; 0 takes a free one", minimum=0, maximum=65535
-    )
+    broker_port: int = conf("brokerServicePort", 6650, "Port of the binary protocol; 0 takes a free one", minimum=0, maximum=65535)
     web_port: int = conf(
         "webServicePort",
         8080,
@@ -72,25 +70,17 @@ class BrokerSettings:
     bundle_unload_timeout_ms: int = conf(
         "namespaceBundleUnloadingTimeoutMs", 60_000, "How long one bundle may take to unload", minimum=100, dynamic=True
     )
-    shutdown_timeout_ms: int = conf(
-        "brokerShutdownTimeoutMs", 60_000, "How long a graceful stop may take", minimum=0, dynamic=True
-    )
+    shutdown_timeout_ms: int = conf("brokerShutdownTimeoutMs", 60_000, "How long a graceful stop may take", minimum=0, dynamic=True)
     shutdown_unloads_max: int = conf(
         "brokerShutdownMaxConcurrentUnloads",
         20,
         "How many bundles are released at once during a graceful stop",
         minimum=1,
     )
-    lookups_max: int = conf(
-        "maxConcurrentLookupRequest", 50_000, "How many lookups may be in progress at once", minimum=1, dynamic=True
-    )
-    auto_create_topics: bool = conf(
-        "allowAutoTopicCreation", True, "Create a topic when a producer or consumer asks for it", dynamic=True
-    )
+    lookups_max: int = conf("maxConcurrentLookupRequest", 50_000, "How many lookups may be in progress at once", minimum=1, dynamic=True)
+    auto_create_topics: bool = conf("allowAutoTopicCreation", True, "Create a topic when a producer or consumer asks for it", dynamic=True)
     delete_namespace_force: bool = conf(
         "forceDeleteNamespaceAllowed", True, "Allow a namespace to be deleted with its topics", dynamic=True
     )
-    log_level: str = conf(
-        "logLevel", "info", "Least severity that is logged", choices=("debug", "info", "warning", "error")
-    )
+    log_level: str = conf("logLevel", "info", "Least severity that is logged", choices=("debug", "info", "warning", "error"))
     event_loop_uvloop: bool = conf("eventLoopUvloop", True, "Run on uvloop, where it is installed")

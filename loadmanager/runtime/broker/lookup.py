@@ -1,0 +1,150 @@
+"""Which broker serves a topic (Pulsar `NamespaceService.findBrokerServiceUrl`, modular manager).
+
+The owner is known: answer. It is not: the leader places the bundle and sends the client to the chosen broker with `authoritative`, which makes that
+broker acquire it; any other broker sends the client to the leader. Without a leader the lookup waits a little and then fails: unlike Pulsar, no broker
+ever decides by itself, because two that do so send clients back and forth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.control import Lookup
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Owner, Ownership
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.tasks import sleep
+
+LEADER_WAIT_S = 5.0
+LEADER_POLL_S = 0.05
+
+PlaceCall = Callable[[str], Awaitable[str]]
+
+
+class Lookups:
+    """Answers lookups; concurrent ones of the same bundle share one search."""
+
+    def __init__(
+        self,
+        *,
+        ownership: Ownership,
+        namespaces: Namespaces,
+        brokers: Brokers,
+        leading: Leading,
+        self_address: BrokerAddress,
+        clock: Clock,
+        lookups_max: int,
+    ) -> None:
+        self._ownership = ownership
+        self._namespaces = namespaces
+        self._brokers = brokers
+        self._leading = leading
+        self._self = self_address
+        self._clock = clock
+        self._lookups_max = lookups_max
+        self._searching: dict[tuple[str, bool], asyncio.Future[Lookup]] = {}
+        self.pending = 0
+        self.answers = 0
+        self.redirects = 0
+        self.failures = 0
+
+    async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
+        """See `ports.control.TopicControl.lookup`."""
+        if self.pending >= self._lookups_max:
+            self.failures += 1
+            raise OperationalError(f"too many lookups in progress ({self._lookups_max})")
+        self.pending += 1
+        try:
+            found = await self._lookup(topic, authoritative)
+        except BaseException:
+            self.failures += 1
+            raise
+        finally:
+            self.pending -= 1
+        if found.redirect:
+            self.redirects += 1
+        else:
+            self.answers += 1
+        return found
+
+    async def _lookup(self, topic: TopicName, authoritative: bool) -> Lookup:
+        cut = self._namespaces.cached_bundles(topic.namespace) or await self._namespaces.bundles(topic.namespace)
+        bundle = cut.bundle_of_topic(str(topic))
+        owner = self._ownership.cached_owner(bundle)
+        if owner is not None:
+            return Lookup(owner)
+        return await self._shared_search(bundle, authoritative)
+
+    async def _shared_search(self, bundle: str, authoritative: bool) -> Lookup:
+        key = (bundle, authoritative)
+        searching = self._searching.get(key)
+        if searching is not None:
+            return await asyncio.shield(searching)
+        future: asyncio.Future[Lookup] = asyncio.get_running_loop().create_future()
+        self._searching[key] = future
+        try:
+            found = await self.find(bundle, authoritative=authoritative)
+        except asyncio.CancelledError:
+            future.set_exception(OperationalError(f"Failed to acquire ownership of {bundle}: the search was given up"))
+            future.exception()
+            raise
+        except Exception as error:
+            future.set_exception(error)
+            future.exception()  # nobody may be waiting: then this is where the exception counts as seen
+            raise
+        finally:
+            del self._searching[key]
+        future.set_result(found)
+        return found
+
+    async def find(self, bundle: str, *, authoritative: bool) -> Lookup:
+        """Who serves a bundle, placing and acquiring it where that is this broker's business."""
+        owner = await self._ownership.owner(bundle)
+        if owner is not None and not self._ours_but_idle(owner, bundle):
+            return self._owned_by(owner, bundle)
+        if authoritative or owner is not None:
+            return await self._acquire(bundle, "authoritative lookup")
+        return await self._ask_leader(bundle)
+
+    def _ours_but_idle(self, owner: Owner, bundle: str) -> bool:
+        return owner.address == self._self and not self._ownership.served(bundle)
+
+    def _owned_by(self, owner: Owner, bundle: str) -> Lookup:
+        if owner.address.broker_id not in self._brokers.reports and owner.address != self._self:
+            raise OperationalError(f"Namespace bundle {bundle} is being unloaded: its owner {owner.address.broker_id} is gone")
+        return Lookup(owner.address)
+
+    async def _acquire(self, bundle: str, reason: str) -> Lookup:
+        owner = await self._ownership.acquire(bundle, reason)
+        if self._ours_but_idle(owner, bundle):
+            raise OperationalError(
+                f"Namespace bundle {bundle} is being unloaded: an earlier session of this broker holds its lock until it expires"
+            )
+        return self._owned_by(owner, bundle)
+
+    async def _ask_leader(self, bundle: str) -> Lookup:
+        waited_until_s = self._clock.monotonic_s() + LEADER_WAIT_S
+        while self._clock.monotonic_s() < waited_until_s:
+            if self._leading.desk is not None:
+                return await self._place(bundle, self._leading.desk.place)
+            leader = self._leading.leader
+            address = self._brokers.address(leader.broker_id) if leader else None
+            if address is not None and address != self._self:
+                return Lookup(address, redirect=True, authoritative=False)
+            await sleep(LEADER_POLL_S)
+        raise OperationalError(f"Failed to acquire ownership of {bundle}: no leader is known; try again")
+
+    async def _place(self, bundle: str, place: PlaceCall) -> Lookup:
+        broker_id = await place(bundle)
+        if broker_id == self._self.broker_id:
+            return await self._acquire(bundle, "placed by the leader")
+        address = self._brokers.address(broker_id)
+        if address is None:
+            raise OperationalError(f"Failed to acquire ownership of {bundle}: {broker_id} left; try again")
+        return Lookup(address, redirect=True, authoritative=True)

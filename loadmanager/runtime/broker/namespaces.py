@@ -1,0 +1,202 @@
+"""Tenants, namespaces and how they are cut into bundles, cached and kept current by watches (Pulsar `NamespaceBundleFactory`, `NamespaceResources`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from loadmanager.core.bundles.names import NamespaceName, check_part
+from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+SPLIT_ATTEMPTS_MAX = 7
+"""How often a split is tried again when somebody else changed the policies meanwhile (Pulsar's limit)."""
+
+log = structlog.get_logger("namespaces")
+
+
+class Namespaces:
+    """Reads and writes tenants and namespaces; remembers boundaries until a watch says that they changed."""
+
+    def __init__(self, store: Store, settings: BrokerSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._bundles: dict[NamespaceName, NamespaceBundles] = {}
+        self._generation = 0
+
+    # Caches
+
+    def on_change(self, change: Change) -> None:
+        """A watch on /admin reports: forget what may have changed."""
+        self._generation += 1
+        if change.kind is ChangeKind.RESYNC:
+            self._bundles.clear()
+        elif change.path.startswith((paths.LOCAL_POLICIES, paths.POLICIES)):
+            parts = change.path.split("/")
+            if len(parts) == 5:
+                self._bundles.pop(NamespaceName(parts[3], parts[4]), None)
+
+    def cached_bundles(self, namespace: NamespaceName) -> NamespaceBundles | None:
+        """The boundaries, if they are known without asking the store."""
+        return self._bundles.get(namespace)
+
+    async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
+        """How a namespace is cut. Raises `NotFoundError` when it does not exist."""
+        known = self._bundles.get(namespace)
+        if known is not None:
+            return known
+        generation = self._generation
+        local, policies = await self._store.get_many([paths.local_policies(namespace), paths.policies(namespace)])
+        if policies is None:
+            raise NotFoundError(f"Namespace {namespace} does not exist")
+        found = _boundaries_of(namespace, local, policies)
+        if local is None:
+            # As Pulsar does on first use: the local copy is what locks and splits are checked against.
+            await self._store.create(
+                paths.local_policies(namespace), write_object({"bundles": {"boundaries": format_boundaries(found.boundaries)}})
+            )
+            return await self.bundles(namespace)
+        if generation == self._generation:
+            self._bundles[namespace] = found
+        return found
+
+    # Tenants
+
+    async def clusters(self) -> list[str]:
+        """Names of the clusters."""
+        return await self._store.children(paths.CLUSTERS)
+
+    async def tenants(self) -> list[str]:
+        """Names of the tenants."""
+        return await self._store.children(paths.POLICIES)
+
+    async def tenant(self, name: str) -> dict[str, Any]:
+        """What is stored of a tenant; raises `NotFoundError`."""
+        node = await self._store.get(f"{paths.POLICIES}/{check_part(name, 'tenant')}")
+        if node is None:
+            raise NotFoundError(f"Tenant {name} does not exist")
+        return {"adminRoles": [], "allowedClusters": [], **read_object(node.value, f"{paths.POLICIES}/{name}")}
+
+    async def create_tenant(self, name: str, info: Mapping[str, Any]) -> None:
+        """Create or replace a tenant."""
+        stored = {"adminRoles": list(info.get("adminRoles") or []), "allowedClusters": list(info.get("allowedClusters") or [])}
+        await self._store.put(f"{paths.POLICIES}/{check_part(name, 'tenant')}", write_object(stored))
+
+    async def delete_tenant(self, name: str) -> None:
+        """Delete a tenant; raises `NotFoundError`, or `ConflictError` while it has namespaces."""
+        await self.tenant(name)
+        if await self._store.children(f"{paths.POLICIES}/{name}"):
+            raise ConflictError(f"Tenant {name} still has namespaces: delete them first")
+        await self._store.delete(f"{paths.POLICIES}/{name}")
+
+    # Namespaces
+
+    async def namespaces(self, tenant: str) -> list[str]:
+        """Full names of a tenant's namespaces; raises `NotFoundError`."""
+        await self.tenant(tenant)
+        return [f"{tenant}/{name}" for name in await self._store.children(f"{paths.POLICIES}/{tenant}")]
+
+    async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None:
+        """Store a new namespace. Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles)."""
+        await self.tenant(namespace.tenant)
+        boundaries = self._requested_boundaries(policies.get("bundles"))
+        cut = {"boundaries": format_boundaries(boundaries), "numBundles": len(boundaries) - 1}
+        stored = {**policies, "bundles": cut, "replication_clusters": policies.get("replication_clusters") or [self._settings.cluster_name]}
+        local = {"bundles": cut, "bookieAffinityGroup": None, "namespaceAntiAffinityGroup": policies.get("namespaceAntiAffinityGroup")}
+        await self._store.create(f"{paths.LOCAL_POLICIES}/{namespace.tenant}", b"")
+        try:
+            await self._store.commit(
+                [Create(paths.policies(namespace), write_object(stored)), Create(paths.local_policies(namespace), write_object(local))]
+            )
+        except VersionConflictError:
+            raise ConflictError(f"Namespace {namespace} exists already") from None
+        log.info("namespace created", namespace=str(namespace), bundles=len(boundaries) - 1)
+
+    def _requested_boundaries(self, requested: Any) -> tuple[int, ...]:
+        if requested is None:
+            return equal_boundaries(self._settings.default_bundles)
+        if not isinstance(requested, Mapping):
+            raise BadInputError('bundles must be {"numBundles": N} or {"boundaries": ["0x00000000", ...]}')
+        if requested.get("boundaries"):
+            return parse_boundaries(requested["boundaries"])
+        count = requested.get("numBundles", self._settings.default_bundles)
+        if not isinstance(count, int) or isinstance(count, bool) or count > _BUNDLES_STORED_MAX:
+            raise BadInputError(f"numBundles must be a whole number from 1 to {_BUNDLES_STORED_MAX}")
+        return equal_boundaries(count)
+
+    async def policies(self, namespace: NamespaceName) -> dict[str, Any]:
+        """What is stored of a namespace, with the boundaries in force; raises `NotFoundError`."""
+        bundles = await self.bundles(namespace)
+        node = await self._store.get(paths.policies(namespace))
+        if node is None:
+            raise NotFoundError(f"Namespace {namespace} does not exist")
+        cut = {"boundaries": format_boundaries(bundles.boundaries), "numBundles": len(bundles.boundaries) - 1}
+        return {**read_object(node.value, paths.policies(namespace)), "bundles": cut}
+
+    async def update_policies(self, namespace: NamespaceName, changes: Mapping[str, Any]) -> None:
+        """Merge `changes` into the stored policies (a value of None removes the field), by compare-and-set."""
+        path = paths.policies(namespace)
+        for attempt in range(SPLIT_ATTEMPTS_MAX):
+            node = await self._store.get(path)
+            if node is None:
+                raise NotFoundError(f"Namespace {namespace} does not exist")
+            merged = {**read_object(node.value, path), **changes}
+            try:
+                await self._store.put(path, write_object({k: v for k, v in merged.items() if v is not None}), version=node.version)
+            except VersionConflictError:
+                if attempt == SPLIT_ATTEMPTS_MAX - 1:
+                    raise ConflictError(f"Concurrent modification of {namespace}") from None
+                continue
+            return
+
+    async def delete_namespace(self, namespace: NamespaceName) -> None:
+        """Remove the records of a namespace without topics (the caller saw to them)."""
+        await self.bundles(namespace)
+        await self._store.delete_tree(f"{paths.MANAGED_LEDGERS}/{namespace}")
+        await self._store.delete_tree(f"{paths.PARTITIONED_TOPICS}/{namespace}")
+        await self._store.delete_tree(f"{paths.BUNDLE_DATA}/{namespace}")
+        await self._store.commit([Delete(paths.local_policies(namespace)), Delete(paths.policies(namespace))])
+        self._bundles.pop(namespace, None)
+        log.info("namespace deleted", namespace=str(namespace))
+
+    async def split_operations(self, after: NamespaceBundles) -> list[Operation]:
+        """The writes that store the boundaries after a split, under the version that they were computed from.
+
+        Committing them raises `VersionConflictError` when somebody changed the boundaries meanwhile: compute again.
+        """
+        local_path, path = paths.local_policies(after.namespace), paths.policies(after.namespace)
+        local, policies = await self._store.get_many([local_path, path])
+        if policies is None or local is None:
+            raise NotFoundError(f"Namespace {after.namespace} does not exist")
+        cut = {"boundaries": format_boundaries(after.boundaries), "numBundles": len(after.boundaries) - 1}
+        return [
+            Put(local_path, write_object({**read_object(local.value, local_path), "bundles": cut}), version=after.version),
+            Put(path, write_object({**read_object(policies.value, path), "bundles": cut}), version=policies.version),
+        ]
+
+    def forget(self, namespace: NamespaceName) -> None:
+        """Read the boundaries again next time."""
+        self._generation += 1
+        self._bundles.pop(namespace, None)
+
+
+_BUNDLES_STORED_MAX = 50_000
+"""Boundaries of one namespace must fit into a node of 1 MB."""
+
+
+def _boundaries_of(namespace: NamespaceName, local: Node | None, policies: Node) -> NamespaceBundles:
+    """Boundaries from local policies, or from the global ones when those are missing; one full bundle when neither says."""
+    for node, path, version in (
+        (local, paths.local_policies(namespace), local.version if local else -1),
+        (policies, paths.policies(namespace), -1),
+    ):
+        cut = read_object(node.value, path).get("bundles") if node else None
+        if isinstance(cut, dict) and cut.get("boundaries"):
+            return NamespaceBundles(namespace, parse_boundaries(cut["boundaries"]), version)
+    return NamespaceBundles(namespace, equal_boundaries(1), -1)

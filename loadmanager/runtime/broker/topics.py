@@ -1,0 +1,136 @@
+"""What is recorded of topics so that it outlives their owner: that they exist, their partitions, their durable subscriptions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.ports.store import Change, ChangeKind, Store
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+PARTITIONS_MAX = 10_000
+CACHED_TOPICS_MAX = 200_000
+
+_DOMAINS_OF_MODE = {"PERSISTENT": ("persistent",), "NON_PERSISTENT": ("non-persistent",), "ALL": ("persistent", "non-persistent")}
+
+
+class Topics:
+    """The catalogue of topics in the metadata store."""
+
+    def __init__(self, store: Store, namespaces: Namespaces, settings: BrokerSettings) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._settings = settings
+        self._partitions: dict[TopicName, int] = {}
+        self._generation = 0
+
+    def on_change(self, change: Change) -> None:
+        """A watch on /admin reports: forget the numbers of partitions if they may have changed."""
+        if change.kind is ChangeKind.RESYNC or change.path.startswith((paths.PARTITIONED_TOPICS, paths.POLICIES)):
+            self._generation += 1
+            self._partitions.clear()
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """Number of partitions, 0 for a topic that is not partitioned; see `ports.control.TopicControl.partitions`."""
+        known = self._partitions.get(topic)
+        if known is not None:
+            return known
+        generation = self._generation
+        await self._namespaces.bundles(topic.namespace)
+        path = paths.partitioned_topic(topic)
+        node, exists = await self._store.get_many([path, paths.managed_ledger(topic)])
+        count = int(read_object(node.value, path).get("partitions", 0)) if node else 0
+        if node is None and exists is None and not (create and self._settings.auto_create_topics):
+            raise NotFoundError(f"Topic {topic} does not exist")
+        if generation == self._generation:
+            if len(self._partitions) >= CACHED_TOPICS_MAX:
+                self._partitions.clear()
+            self._partitions[topic] = count
+        return count
+
+    async def create_partitioned(self, topic: TopicName, partitions: int) -> None:
+        """Record a partitioned topic. Raises `BadInputError`, `ConflictError` (exists)."""
+        if not 1 <= partitions <= PARTITIONS_MAX:
+            raise BadInputError(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
+        if topic.partition >= 0:
+            raise BadInputError(f"{topic} is the name of a partition, not of a topic")
+        await self._namespaces.bundles(topic.namespace)
+        if await self._store.get(paths.managed_ledger(topic)) is not None:
+            raise ConflictError("This topic already exists")
+        if not await self._store.create(paths.partitioned_topic(topic), write_object({"partitions": partitions})):
+            raise ConflictError("This topic already exists")
+        self._partitions.pop(topic, None)
+
+    async def of_namespace(self, namespace: NamespaceName, mode: str, served: list[str]) -> list[str]:
+        """Full names of a namespace's topics; non-persistent ones are those that the caller serves. Partitions are named one by one."""
+        if mode not in _DOMAINS_OF_MODE:
+            raise BadInputError(f"mode {mode!r}: PERSISTENT, NON_PERSISTENT or ALL is expected")
+        await self._namespaces.bundles(namespace)
+        domains, found = _DOMAINS_OF_MODE[mode], set[str]()
+        for domain in domains:
+            names = await self._store.children(f"{paths.MANAGED_LEDGERS}/{namespace}/{domain}")
+            found.update(f"{domain}://{namespace}/{paths.decode(name)}" for name in names)
+            found.update(await self._partitions_of(namespace, domain))
+        prefixes = tuple(f"{domain}://{namespace}/" for domain in domains)
+        found.update(name for name in served if name.startswith(prefixes))
+        return sorted(found)
+
+    async def _partitions_of(self, namespace: NamespaceName, domain: str) -> list[str]:
+        root = f"{paths.PARTITIONED_TOPICS}/{namespace}/{domain}"
+        elements = await self._store.children(root)
+        nodes = await self._store.get_many([f"{root}/{element}" for element in elements])
+        names = []
+        for element, node in zip(elements, nodes, strict=True):
+            count = int(read_object(node.value, f"{root}/{element}").get("partitions", 0)) if node else 0
+            names += [f"{domain}://{namespace}/{paths.decode(element)}-partition-{index}" for index in range(count)]
+        return names
+
+    async def partitioned_of_namespace(self, namespace: NamespaceName, domain: str) -> list[str]:
+        """Full names of a namespace's partitioned topics."""
+        await self._namespaces.bundles(namespace)
+        names = await self._store.children(f"{paths.PARTITIONED_TOPICS}/{namespace}/{domain}")
+        return [f"{domain}://{namespace}/{paths.decode(name)}" for name in names]
+
+    async def opened(self, topic: TopicName) -> tuple[str, ...]:
+        """Record that a topic exists; returns its durable subscriptions."""
+        if not topic.persistent:
+            return ()
+        path = paths.managed_ledger(topic)
+        if await self._store.create(path, b""):
+            return ()
+        return tuple(paths.decode(name) for name in await self._store.children(path))
+
+    async def record_subscription(self, topic: TopicName, name: str) -> None:
+        """Record a durable subscription."""
+        if topic.persistent:
+            await self._store.create(paths.subscription(topic, name), b"")
+
+    async def forget_subscription(self, topic: TopicName, name: str) -> None:
+        """Forget a durable subscription."""
+        if topic.persistent:
+            await self._store.delete(paths.subscription(topic, name))
+
+    async def delete(self, topic: TopicName, *, force: bool) -> None:
+        """Delete the records of a topic and of its partitions. Raises `NotFoundError`, or `ConflictError` with subscriptions unless forced."""
+        node = await self._store.get(paths.partitioned_topic(topic))
+        count = int(read_object(node.value, paths.partitioned_topic(topic)).get("partitions", 0)) if node else 0
+        ledgers = [paths.managed_ledger(name) for name in ([topic.partition_name(i) for i in range(count)] or [topic])]
+        found = await self._store.get_many(ledgers)
+        if node is None and not any(found):
+            raise NotFoundError(f"Topic {topic} does not exist")
+        subscriptions = await asyncio.gather(*(self._store.children(path) for path in ledgers))
+        if any(subscriptions) and not force:
+            raise ConflictError(f"Topic {topic} has subscriptions; delete them first, or use force=true")
+        for path, exists in zip(ledgers, found, strict=True):
+            if exists is not None:
+                await self._store.delete_tree(path)
+        if node is not None:
+            await self._store.delete(paths.partitioned_topic(topic))
+
+    async def next_ledger_id(self) -> int:
+        """A cluster-wide increasing number: the version of one node, which ZooKeeper counts up with each write."""
+        return await self._store.put(paths.LEDGER_COUNTER, b"") + 1

@@ -1,0 +1,73 @@
+"""Where things are in the metadata store: Pulsar's paths, and the few of our own below `/loadmanager`."""
+
+from __future__ import annotations
+
+from urllib.parse import quote_plus, unquote_plus
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+
+BROKERS = "/loadbalance/brokers"
+LEADER = "/loadbalance/leader"
+BUNDLE_DATA = "/loadbalance/bundle-data"
+BROKER_TIME_AVERAGE = "/loadbalance/broker-time-average"
+LOCKS = "/namespace"
+ADMIN = "/admin"
+CLUSTERS = "/admin/clusters"
+POLICIES = "/admin/policies"
+LOCAL_POLICIES = "/admin/local-policies"
+PARTITIONED_TOPICS = "/admin/partitioned-topics"
+DYNAMIC_CONFIGURATION = "/admin/configuration"
+MANAGED_LEDGERS = "/managed-ledgers"
+LEDGER_COUNTER = "/loadmanager/ledger-counter"
+HEALTH = "/loadmanager/health"
+
+
+def encode(name: str) -> str:
+    """A topic's or subscription's name as one path element (Pulsar `Codec.encode`)."""
+    return quote_plus(name, safe="*-._")
+
+
+def decode(element: str) -> str:
+    """The name that `encode` made a path element of."""
+    return unquote_plus(element)
+
+
+def lock(bundle: str) -> str:
+    """The ephemeral lock of a bundle."""
+    return f"{LOCKS}/{bundle}"
+
+
+def bundle_of_lock(path: str) -> str | None:
+    """The bundle that a lock's path is of; None for the nodes above the locks."""
+    bundle = path[len(LOCKS) + 1 :]
+    return bundle if path.startswith(f"{LOCKS}/") and bundle.count("/") == 2 else None
+
+
+def broker(broker_id: str) -> str:
+    """A broker's registration with its load report."""
+    return f"{BROKERS}/{broker_id}"
+
+
+def policies(namespace: NamespaceName) -> str:
+    """A namespace's policies."""
+    return f"{POLICIES}/{namespace}"
+
+
+def local_policies(namespace: NamespaceName) -> str:
+    """A namespace's local policies: its bundle boundaries and anti-affinity group."""
+    return f"{LOCAL_POLICIES}/{namespace}"
+
+
+def partitioned_topic(topic: TopicName) -> str:
+    """The record of a partitioned topic."""
+    return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{encode(topic.local)}"
+
+
+def managed_ledger(topic: TopicName) -> str:
+    """The record of a topic that exists; its children are the durable subscriptions."""
+    return f"{MANAGED_LEDGERS}/{topic.namespace}/{topic.domain}/{encode(topic.local)}"
+
+
+def subscription(topic: TopicName, name: str) -> str:
+    """The record of a durable subscription."""
+    return f"{managed_ledger(topic)}/{encode(name)}"
