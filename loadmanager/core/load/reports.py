@@ -1,0 +1,252 @@
+"""Load data as Pulsar writes it: JSON with camelCase names, typed (`org.apache.pulsar.policies.data.loadbalancer`).
+
+Reading is tolerant: fields may be missing, extra ones are passed over, whole numbers may be floats. Throughputs are bytes/s, rates messages/s, CPU is in
+percent of one core, bandwidth in kbit/s, memory in MiB.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+
+from loadmanager.core.errors import BadInputError
+
+T = TypeVar("T")
+
+
+class Json(msgspec.Struct, rename="camel", kw_only=True):
+    """A JSON object with Pulsar's spelling."""
+
+
+class ResourceUsage(Json):
+    """One resource: how much is used and how much there is, in the same unit."""
+
+    usage: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def percent(self) -> float:
+        """Usage in percent with Pulsar's single precision; 0 when the limit is not positive."""
+        if not self.limit > 0:
+            return 0.0
+        return float(np.float32(np.float32(self.usage) / np.float32(self.limit)) * np.float32(100))
+
+
+class NamespaceBundleStats(Json):
+    """Traffic of one bundle."""
+
+    msg_rate_in: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_out: float = 0.0
+    consumer_count: int | float = 0
+    producer_count: int | float = 0
+    topics: int | float = 0
+    cache_size: int | float = 0
+
+    @property
+    def rate(self) -> float:
+        """Messages/s in and out."""
+        return self.msg_rate_in + self.msg_rate_out
+
+    @property
+    def throughput(self) -> float:
+        """Bytes/s in and out."""
+        return self.msg_throughput_in + self.msg_throughput_out
+
+
+class LocalBrokerData(Json):
+    """A broker's load report in the modular manager, at `/loadbalance/brokers/<brokerId>`."""
+
+    web_service_url: str | None = None
+    web_service_url_tls: str | None = None
+    pulsar_service_url: str | None = None
+    pulsar_service_url_tls: str | None = None
+    persistent_topics_enabled: bool = True
+    non_persistent_topics_enabled: bool = True
+    cpu: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    memory: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    direct_memory: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    bandwidth_in: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    bandwidth_out: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    last_update: int | float = 0
+    last_stats: dict[str, NamespaceBundleStats] = msgspec.field(default_factory=dict)
+    num_topics: int | float = 0
+    num_bundles: int | float = 0
+    num_consumers: int | float = 0
+    num_producers: int | float = 0
+    bundles: list[str] = msgspec.field(default_factory=list)
+    last_bundle_gains: list[str] = msgspec.field(default_factory=list)
+    last_bundle_losses: list[str] = msgspec.field(default_factory=list)
+    broker_version_string: str | None = None
+    protocols: dict[str, str] = msgspec.field(default_factory=dict)
+    advertised_listeners: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    load_report_type: str = "LocalBrokerData"
+    broker_id: str | None = None
+    load_manager_class_name: str | None = None
+    start_timestamp: int | float = 0
+
+    @property
+    def rate(self) -> float:
+        """Messages/s in and out."""
+        return self.msg_rate_in + self.msg_rate_out
+
+    @property
+    def throughput(self) -> float:
+        """Bytes/s in and out."""
+        return self.msg_throughput_in + self.msg_throughput_out
+
+
+class TimeAverageMessageData(Json):
+    """Averages over the last samples: a true mean up to `max_samples`, an exponential one from then on."""
+
+    max_samples: int = 0
+    num_samples: int = 0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+
+    def update(self, stats: NamespaceBundleStats) -> None:
+        """Take one sample in (Pulsar `TimeAverageMessageData.update`)."""
+        n = self.num_samples = min(self.num_samples + 1, self.max_samples)
+        self.msg_throughput_in = ((n - 1) * self.msg_throughput_in + stats.msg_throughput_in) / n
+        self.msg_throughput_out = ((n - 1) * self.msg_throughput_out + stats.msg_throughput_out) / n
+        self.msg_rate_in = ((n - 1) * self.msg_rate_in + stats.msg_rate_in) / n
+        self.msg_rate_out = ((n - 1) * self.msg_rate_out + stats.msg_rate_out) / n
+
+    @property
+    def rate(self) -> float:
+        """Messages/s in and out."""
+        return self.msg_rate_in + self.msg_rate_out
+
+    @property
+    def throughput(self) -> float:
+        """Bytes/s in and out."""
+        return self.msg_throughput_in + self.msg_throughput_out
+
+
+class BundleData(Json):
+    """Short- and long-term averages of one bundle, at `/loadbalance/bundle-data/<bundle>`."""
+
+    short_term_data: TimeAverageMessageData = msgspec.field(default_factory=lambda: TimeAverageMessageData(max_samples=NUM_SHORT_SAMPLES))
+    long_term_data: TimeAverageMessageData = msgspec.field(default_factory=lambda: TimeAverageMessageData(max_samples=NUM_LONG_SAMPLES))
+    topics: int | float = 0
+
+    def update(self, stats: NamespaceBundleStats) -> None:
+        """Take one sample into both averages."""
+        self.short_term_data.update(stats)
+        self.long_term_data.update(stats)
+        self.topics = stats.topics
+
+
+NUM_SHORT_SAMPLES = 10
+NUM_LONG_SAMPLES = 1000
+DEFAULT_RATE = 50.0
+DEFAULT_THROUGHPUT_BYTES_PER_S = 50_000.0
+
+
+def default_bundle_data() -> BundleData:
+    """What an unseen bundle counts as: 50 msg/s and 50,000 bytes/s in each direction, overwritten by its first sample."""
+
+    def averages(samples: int) -> TimeAverageMessageData:
+        return TimeAverageMessageData(
+            max_samples=samples,
+            msg_throughput_in=DEFAULT_THROUGHPUT_BYTES_PER_S,
+            msg_throughput_out=DEFAULT_THROUGHPUT_BYTES_PER_S,
+            msg_rate_in=DEFAULT_RATE,
+            msg_rate_out=DEFAULT_RATE,
+        )
+
+    return BundleData(short_term_data=averages(NUM_SHORT_SAMPLES), long_term_data=averages(NUM_LONG_SAMPLES))
+
+
+class TimeAverageBrokerData(Json):
+    """Sums of the averages of a broker's bundles, at `/loadbalance/broker-time-average/<brokerId>`."""
+
+    short_term_msg_throughput_in: float = 0.0
+    short_term_msg_throughput_out: float = 0.0
+    short_term_msg_rate_in: float = 0.0
+    short_term_msg_rate_out: float = 0.0
+    long_term_msg_throughput_in: float = 0.0
+    long_term_msg_throughput_out: float = 0.0
+    long_term_msg_rate_in: float = 0.0
+    long_term_msg_rate_out: float = 0.0
+
+
+class BrokerLoadData(Json):
+    """A broker's load report in the extensible manager."""
+
+    cpu: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    memory: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    direct_memory: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    bandwidth_in: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    bandwidth_out: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    bundle_count: int | float = 0
+    topics: int | float = 0
+    max_resource_usage: float = 1.0
+    weighted_max_ema: float = msgspec.field(default=1.0, name="weightedMaxEMA")
+    msg_throughput_ema: float = msgspec.field(default=0.0, name="msgThroughputEMA")
+    updated_at: int | float = 0
+    reported_at: int | float = 0
+
+
+class TopBundle(Json):
+    """One entry of a top-bundles report."""
+
+    bundle_name: str = ""
+    stats: NamespaceBundleStats = msgspec.field(default_factory=NamespaceBundleStats)
+
+
+class TopBundlesLoadData(Json):
+    """A broker's most loaded bundles in ascending order, in the extensible manager."""
+
+    top_bundles_load_data: list[TopBundle] = msgspec.field(default_factory=list)
+
+
+class BrokerLookupData(Json):
+    """A broker's registration in the extensible manager."""
+
+    web_service_url: str | None = None
+    web_service_url_tls: str | None = None
+    pulsar_service_url: str | None = None
+    pulsar_service_url_tls: str | None = None
+    advertised_listeners: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    protocols: dict[str, str] = msgspec.field(default_factory=dict)
+    persistent_topics_enabled: bool = True
+    non_persistent_topics_enabled: bool = True
+    load_manager_class_name: str | None = None
+    start_timestamp: int | float = 0
+    broker_version: str | None = None
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+_LOCAL_BROKER_DATA = msgspec.json.Decoder(LocalBrokerData)
+_BUNDLE_DATA = msgspec.json.Decoder(BundleData)
+
+
+def decode_local_broker_data(value: bytes) -> LocalBrokerData:
+    """A load report from its JSON; raises `BadInputError` naming the field that cannot be read."""
+    return _decode(_LOCAL_BROKER_DATA, value, "load report")
+
+
+def decode_bundle_data(value: bytes) -> BundleData:
+    """Bundle data from its JSON; raises `BadInputError` naming the field that cannot be read."""
+    return _decode(_BUNDLE_DATA, value, "bundle data")
+
+
+def _decode(decoder: msgspec.json.Decoder[T], value: bytes, what: str) -> T:
+    try:
+        return decoder.decode(value)
+    except msgspec.DecodeError as error:
+        raise BadInputError(f"malformed {what}: {error}") from None
