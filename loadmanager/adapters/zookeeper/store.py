@@ -1,0 +1,362 @@
+"""The metadata store on ZooKeeper, through kazoo.
+
+kazoo's callbacks run in its own threads; they do nothing but hand events to the loop. An operation costs kazoo 350–580 µs of CPU, so callers cache and
+this adapter pipelines: concurrent operations share the connection without waiting for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
+from kazoo.retry import KazooRetry
+
+from loadmanager.adapters.zookeeper.client import TreeWatchingClient
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.core.errors import BadInputError, ConflictError, OperationalError
+from loadmanager.ports.session import Lease
+from loadmanager.ports.store import (
+    VALUE_BYTES_MAX,
+    Change,
+    ChangeKind,
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Put,
+    SessionState,
+    VersionConflictError,
+)
+
+CONCURRENT_READS_MAX = 256
+PENDING_CHANGES_MAX = 100_000
+HEARTBEATS_PER_TIMEOUT = 6
+LEASE_FRACTION = 0.95
+"""The part of the session timeout that an answered heartbeat proves: clocks of two machines may differ in rate."""
+OPERATIONS_MAX = 500
+
+_KINDS = {EventType.CREATED: ChangeKind.CREATED, EventType.CHANGED: ChangeKind.CHANGED, EventType.DELETED: ChangeKind.DELETED}
+_STATES = {KazooState.CONNECTED: SessionState.CONNECTED, KazooState.SUSPENDED: SessionState.SUSPENDED, KazooState.LOST: SessionState.LOST}
+
+
+class ZooKeeperStore:
+    """Implements `ports.store.Store`. An asynchronous context manager: entering connects, leaving ends the session."""
+
+    def __init__(self, settings: ZooKeeperSettings) -> None:
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._watches: dict[str, list[_Queue[Change]]] = {}
+        self._states: list[_Queue[SessionState]] = []
+        self._state = SessionState.LOST
+        self._beat: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._lease = Lease()
+        self._client = TreeWatchingClient(
+            hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
+            timeout=settings.session_timeout_ms / 1000,
+            # A lost connection is tried again at once and then often: every second of it is a second of the lease.
+            connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
+            logger=logging.getLogger("kazoo"),
+        )
+
+    async def __aenter__(self) -> ZooKeeperStore:
+        """Connect; raises `OperationalError` when no server answers within the operation timeout."""
+        self._client.add_listener(self._on_state_in_thread)
+        started = self._client.start_async()
+        try:
+            await asyncio.to_thread(started.wait, self._settings.operation_timeout_s)
+            if not self._client.connected:
+                raise OperationalError(
+                    f"ZooKeeper at {self._settings.hosts} does not answer within {self._settings.operation_timeout_s:g} s; is metadataStoreUrl right?"
+                )
+            if self._settings.chroot:
+                await self._ensure_chroot()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        self._heartbeat()
+        await self.get("/")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the session: its ephemeral nodes go at once."""
+        self._closed = True
+        if self._beat is not None:
+            self._beat.cancel()
+        self._lease.revoke()
+        self._client.remove_listener(self._on_state_in_thread)
+        await asyncio.to_thread(self._stop)
+        for queue in [*self._states, *(queue for queues in self._watches.values() for queue in queues)]:
+            queue.close()
+
+    def _stop(self) -> None:
+        self._client.stop()
+        self._client.close()
+
+    async def _ensure_chroot(self) -> None:
+        rooted, self._client.chroot = self._client.chroot, ""
+        try:
+            await self.create(rooted, b"")
+        finally:
+            self._client.chroot = rooted
+
+    # Session
+
+    @property
+    def lease(self) -> Lease:
+        """Proof of the session."""
+        return self._lease
+
+    @property
+    def session_id(self) -> int:
+        """Identity of the present session, 0 without one."""
+        identity = self._client.client_id
+        return int(identity[0]) if identity and identity[0] and self._state is not SessionState.LOST else 0
+
+    @property
+    def session_timeout_s(self) -> float:
+        """What the server granted."""
+        return self._client.granted_timeout_s
+
+    def _heartbeat(self) -> None:
+        """Ask for anything; the answer proves the session. One at a time, several per timeout."""
+        if self._closed:
+            return
+        sent_s = time.monotonic()
+        session_id = self.session_id
+        interval_s = self.session_timeout_s / HEARTBEATS_PER_TIMEOUT
+        self._beat = self._loop.call_later(interval_s, self._heartbeat)
+        if self._state is SessionState.CONNECTED:
+            result = self._client.exists_async("/")
+            result.rawlink(lambda answer: self._from_thread(self._beaten, answer, sent_s, session_id))
+
+    def _beaten(self, answer: Any, sent_s: float, session_id: int) -> None:
+        if answer.successful() and session_id and session_id == self.session_id:
+            self._lease.prove(sent_s, self.session_timeout_s * LEASE_FRACTION)
+
+    def _on_state_in_thread(self, state: str) -> None:
+        self._from_thread(self._on_state, _STATES[state])
+
+    def _on_state(self, state: SessionState) -> None:
+        self._state = state
+        if state is SessionState.LOST:
+            self._lease.revoke()
+        for queue in self._states:
+            queue.put(state)
+        if state is SessionState.CONNECTED:
+            if self._beat is not None:
+                self._beat.cancel()
+            self._heartbeat()
+            for root in self._watches:
+                self._install(root)
+
+    def _from_thread(self, call: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():  # a late callback of a client whose loop has ended says nothing to anybody
+                raise
+
+    async def session_states(self) -> AsyncIterator[SessionState]:
+        """Session states from now on."""
+        queue: _Queue[SessionState] = _Queue(PENDING_CHANGES_MAX, self._state)
+        queue.put(self._state)
+        self._states.append(queue)
+        try:
+            async for state in queue:
+                yield state
+        finally:
+            self._states.remove(queue)
+
+    # Watches
+
+    async def watch(self, root: str) -> AsyncIterator[Change]:
+        """Changes of `root` and everything below it."""
+        queue: _Queue[Change] = _Queue(PENDING_CHANGES_MAX, Change(ChangeKind.RESYNC, root))
+        self._watches.setdefault(root, []).append(queue)
+        self._install(root)
+        try:
+            async for change in queue:
+                yield change
+        finally:
+            self._watches[root].remove(queue)
+
+    def _install(self, root: str) -> None:
+        if self._state is not SessionState.CONNECTED:
+            return  # done when the connection is back
+        result = self._client.watch_tree_async(root, lambda event: self._from_thread(self._on_event, root, event))
+        result.rawlink(lambda answer: self._from_thread(self._installed, root, answer))
+
+    def _installed(self, root: str, answer: Any) -> None:
+        # Only a standing watch makes a reading complete. A failed one is installed again with the next connection.
+        if answer.successful():
+            for queue in self._watches.get(root, []):
+                queue.put(Change(ChangeKind.RESYNC, root))
+
+    def _on_event(self, root: str, event: WatchedEvent) -> None:
+        kind = _KINDS.get(event.type)
+        if kind is not None:
+            for queue in self._watches.get(root, []):
+                queue.put(Change(kind, event.path))
+
+    # Operations
+
+    async def _answer(self, result: Any) -> Any:
+        future: asyncio.Future[Any] = self._loop.create_future()
+
+        def settle(answer: Any) -> None:
+            if future.done():
+                return
+            if answer.successful():
+                future.set_result(answer.value)
+            else:
+                future.set_exception(answer.exception)
+
+        result.rawlink(lambda answer: self._from_thread(settle, answer))
+        try:
+            async with asyncio.timeout(self._settings.operation_timeout_s):
+                return await future
+        except TimeoutError:
+            raise OperationalError(f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s") from None
+        except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError):
+            raise
+        except (KazooException, ConnectionClosedError, KazooTimeoutError) as error:
+            raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from None
+
+    async def get(self, path: str) -> Node | None:
+        """Read a node."""
+        try:
+            value, stat = await self._answer(self._client.get_async(path))
+        except NoNodeError:
+            return None
+        return _node(value, stat)
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """Read many nodes; pipelined, a bounded number in flight."""
+        nodes: list[Node | None] = []
+        for start in range(0, len(paths), CONCURRENT_READS_MAX):
+            nodes += await asyncio.gather(*(self.get(path) for path in paths[start : start + CONCURRENT_READS_MAX]))
+        return nodes
+
+    async def children(self, path: str) -> list[str]:
+        """Sorted names of the children."""
+        try:
+            return sorted(await self._answer(self._client.get_children_async(path)))
+        except NoNodeError:
+            return []
+
+    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
+        """Create a node with its parents; False when it exists."""
+        _check_size(path, value)
+        try:
+            await self._answer(self._client.create_async(path, value, ephemeral=ephemeral))
+        except NodeExistsError:
+            return False
+        except NoNodeError:
+            await self.create(path.rpartition("/")[0], b"")
+            return await self.create(path, value, ephemeral=ephemeral)
+        return True
+
+    async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
+        """Set a value; see the port."""
+        _check_size(path, value)
+        try:
+            stat = await self._answer(self._client.set_async(path, value, -1 if version is None else version))
+        except BadVersionError:
+            raise VersionConflictError(f"{path} has changed meanwhile") from None
+        except NoNodeError:
+            if version is not None:
+                raise VersionConflictError(f"{path} does not exist") from None
+            return 0 if await self.create(path, value) else await self.put(path, value)
+        return int(stat.version)
+
+    async def delete(self, path: str, *, version: int | None = None) -> bool:
+        """Delete a node; False when there is none."""
+        try:
+            await self._answer(self._client.delete_async(path, -1 if version is None else version))
+        except NoNodeError:
+            return False
+        except BadVersionError:
+            raise VersionConflictError(f"{path} has changed meanwhile") from None
+        except NotEmptyError:
+            raise ConflictError(f"{path} has children") from None
+        return True
+
+    async def delete_tree(self, path: str) -> None:
+        """Delete a node and everything below it."""
+        for name in await self.children(path):
+            await self.delete_tree(f"{path}/{name}")
+        await self.delete(path)
+
+    async def commit(self, operations: Sequence[Operation]) -> None:
+        """All or nothing."""
+        if len(operations) > OPERATIONS_MAX:
+            raise BadInputError(f"a transaction holds at most {OPERATIONS_MAX} operations, not {len(operations)}")
+        transaction = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Create(path, value, ephemeral):
+                    _check_size(path, value)
+                    transaction.create(path, value, ephemeral=ephemeral)
+                case Put(path, value, version):
+                    _check_size(path, value)
+                    transaction.set_data(path, value, -1 if version is None else version)
+                case Delete(path, version):
+                    transaction.delete(path, -1 if version is None else version)
+                case Check(path, version):
+                    transaction.check(path, -1 if version is None else version)
+        results = await self._answer(transaction.commit_async())
+        for operation, result in zip(operations, results, strict=False):
+            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
+                raise VersionConflictError(f"{type(operation).__name__.lower()} {operation.path}: {type(result).__name__}")
+
+
+def _node(value: bytes, stat: ZnodeStat) -> Node:
+    return Node(value, stat.version, stat.ephemeralOwner, stat.ctime)
+
+
+def _check_size(path: str, value: bytes) -> None:
+    if len(value) > VALUE_BYTES_MAX:
+        raise BadInputError(f"{path}: {len(value)} bytes do not fit into a node, {VALUE_BYTES_MAX} do")
+
+
+T = TypeVar("T")
+
+
+class _Queue(Generic[T]):
+    """A bounded queue whose reader, if it falls behind, finds `overflow` instead of what it missed."""
+
+    def __init__(self, items_max: int, overflow: T) -> None:
+        self._queue: asyncio.Queue[T | None] = asyncio.Queue()
+        self._items_max = items_max
+        self._overflow = overflow
+
+    def put(self, item: T) -> None:
+        if self._queue.qsize() >= self._items_max:
+            while not self._queue.empty():
+                self._queue.get_nowait()
+            item = self._overflow
+        self._queue.put_nowait(item)
+
+    def close(self) -> None:
+        self._queue.put_nowait(None)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while (item := await self._queue.get()) is not None:
+            yield item

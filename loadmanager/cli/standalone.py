@@ -1,0 +1,60 @@
+"""`loadmanager standalone`: ZooKeeper and a few brokers on this machine, from one command."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from loadmanager import settings
+from loadmanager.core.errors import ConfigError
+
+EXAMPLES = """examples:
+  loadmanager standalone                        three brokers on pulsar://localhost:6650-6652 and http://localhost:8080-8082
+  loadmanager standalone --brokers 1 --set loadBalancerSheddingIntervalMinutes=0.2
+  loadmanager standalone --config broker.conf --data-dir /var/lib/loadmanager
+
+Ctrl-C stops everything cleanly; a second Ctrl-C stops at once.
+"""
+BROKERS_MAX = 64
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command's arguments."""
+    parser = subparsers.add_parser(
+        "standalone",
+        help="run ZooKeeper and several brokers on this machine",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--brokers", type=int, default=3, metavar="N", help="how many broker processes (default 3)")
+    parser.add_argument("--pulsar-port", type=int, default=6650, metavar="PORT", help="binary protocol; broker i listens on PORT + i")
+    parser.add_argument("--http-port", type=int, default=8080, metavar="PORT", help="admin API; broker i listens on PORT + i")
+    parser.add_argument("--zookeeper-port", type=int, default=2181, metavar="PORT", help="embedded ZooKeeper (default 2181)")
+    parser.add_argument(
+        "--data-dir", type=Path, default=Path("data"), metavar="DIR", help="ZooKeeper's data and the history (default data)"
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf that all brokers start from")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key in all brokers; may be repeated")
+    parser.add_argument("--log-format", choices=("console", "json"), help="default: console on a terminal, JSON otherwise")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the cluster until it is told to stop."""
+    from loadmanager.wiring.standalone import StandaloneOptions, run_standalone
+
+    if not 1 <= args.brokers <= BROKERS_MAX:
+        raise ConfigError(f"--brokers {args.brokers}: 1 to {BROKERS_MAX} is allowed")
+    overrides = settings.parse_overrides(args.set)
+    settings.load(args.config, overrides)  # refuse here, once, what every broker would refuse
+    options = StandaloneOptions(
+        brokers=args.brokers,
+        pulsar_port=args.pulsar_port,
+        http_port=args.http_port,
+        zookeeper_port=args.zookeeper_port,
+        data_dir=args.data_dir.resolve(),
+        config=args.config,
+        overrides=overrides,
+        log_format=args.log_format,
+    )
+    return run_standalone(options)

@@ -1,0 +1,1 @@
+"""Composition root: the only room that knows every adapter."""
