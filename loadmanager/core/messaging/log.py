@@ -1,0 +1,75 @@
+"""The entries that a topic holds in memory: appended at the end, dropped from the front."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one SEND stored: its tail as it came, and how many messages it holds."""
+
+    entry_id: int
+    tail: bytes
+    messages: int
+
+
+class EntryLog:
+    """Entries `first_id … end_id − 1`, without gaps."""
+
+    def __init__(self) -> None:
+        self._entries: list[Entry] = []
+        self._dropped = 0  # entries at the list's front that are dropped but not yet cut off
+        self.first_id = 0
+        self.bytes = 0
+
+    @property
+    def end_id(self) -> int:
+        """The id that the next entry gets."""
+        return self.first_id + len(self._entries) - self._dropped
+
+    def append(self, tail: bytes, messages: int) -> Entry:
+        """Store an entry at the end."""
+        entry = Entry(self.end_id, tail, messages)
+        self._entries.append(entry)
+        self.bytes += len(tail)
+        return entry
+
+    def get(self, entry_id: int) -> Entry | None:
+        """The entry with an id; None when it was dropped or never existed."""
+        if not self.first_id <= entry_id < self.end_id:
+            return None
+        return self._entries[entry_id - self.first_id + self._dropped]
+
+    def drop_until(self, entry_id: int, bytes_kept: int) -> None:
+        """Drop entries below `entry_id` from the front until at most `bytes_kept` bytes of such entries remain.
+
+        The bytes at and above `entry_id` do not count. Amortised constant time per dropped entry.
+        """
+        if self.bytes <= bytes_kept:
+            return
+        while self.first_id < min(entry_id, self.end_id) and self.bytes > bytes_kept:
+            self.bytes -= len(self._entries[self._dropped].tail)
+            self._dropped += 1
+            self.first_id += 1
+        if self._dropped > len(self._entries) // 2:
+            del self._entries[: self._dropped]
+            self._dropped = 0
+
+    def messages_from(self, entry_id: int) -> int:
+        """How many messages the entries at and above `entry_id` hold."""
+        start = max(0, entry_id - self.first_id) + self._dropped
+        return sum(entry.messages for entry in self._entries[start:])
+
+    def first_where(self, holds: Callable[[Entry], bool]) -> int:
+        """The lowest id whose entry satisfies a condition that, once true, stays true; `end_id` when none does. Binary search."""
+        low, high = self.first_id, self.end_id
+        while low < high:
+            middle = (low + high) // 2
+            entry = self.get(middle)
+            if entry is not None and holds(entry):
+                high = middle
+            else:
+                low = middle + 1
+        return low

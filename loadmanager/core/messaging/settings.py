@@ -1,0 +1,41 @@
+"""Limits of the in-memory topics and of the connections that reach them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.conf import conf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessagingSettings:
+    """Topics, subscriptions and client connections."""
+
+    message_bytes_max: int = conf("maxMessageSize", 5 * 1024 * 1024, "Largest message, in bytes", minimum=1024, maximum=1 << 30)
+    retention_mb: float = conf(
+        "defaultRetentionSizeInMB", 8.0, "How much of what every subscription has acknowledged a topic keeps for readers and seeks", minimum=0
+    )
+    backlog_bytes_max: int = conf(
+        "backlogQuotaDefaultLimitBytes",
+        256 * 1024 * 1024,
+        "How much a topic may hold in memory before producers are refused (-1: no limit)",
+        minimum=-1,
+    )
+    topics_memory_mb: int = conf("topicsMemoryLimitMB", 1024, "How much all topics of this broker together may hold in memory", minimum=1)
+    publish_buffer_mb: int = conf(
+        "maxMessagePublishBufferSizeInMB", 256, "How much received but unprocessed data all connections together may hold (-1: no limit)", minimum=-1
+    )
+    unacked_per_consumer_max: int = conf(
+        "maxUnackedMessagesPerConsumer", 50_000, "A shared consumer with this many unacknowledged messages gets no more (0: no limit)", minimum=0
+    )
+    round_robin_entries_max: int = conf(
+        "dispatcherMaxRoundRobinBatchSize", 20, "How many entries a consumer of a shared subscription gets in one turn", minimum=1, dynamic=True
+    )
+    keep_alive_s: float = conf("keepAliveIntervalSeconds", 30.0, "How often an idle connection is probed", minimum=0.5)
+    connections_max: int = conf("brokerMaxConnections", 0, "How many client connections this broker takes (0: no limit)", minimum=0)
+    producers_per_topic_max: int = conf("maxProducersPerTopic", 0, "How many producers a topic takes (0: no limit)", minimum=0)
+    consumers_per_topic_max: int = conf("maxConsumersPerTopic", 0, "How many consumers a topic takes (0: no limit)", minimum=0)
+    outbound_buffer_kb: int = conf(
+        "connectionOutboundBufferKB", 4096, "A connection that has this much unsent gets no more messages and is not read", minimum=64
+    )
+    stats_interval_s: float = conf("statsUpdateFrequencyInSecs", 60.0, "Over how long traffic is averaged", minimum=0.1)

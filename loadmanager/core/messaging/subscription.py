@@ -1,0 +1,254 @@
+"""One subscription: what is acknowledged, what is with whom, who gets what next (Pulsar's cursors and dispatchers).
+
+Positions are entry ids of the topic's log. `mark` is the first id that is not acknowledged without a gap (Pulsar's mark-delete position + 1).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from loadmanager.core.errors import ConflictError
+from loadmanager.core.messaging.log import Entry, EntryLog
+
+
+class SubscriptionType(IntEnum):
+    """How the consumers of a subscription share its messages (`CommandSubscribe.SubType`)."""
+
+    EXCLUSIVE = 0
+    SHARED = 1
+    FAILOVER = 2
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """One attached consumer. `permits` are messages that it still wants; it may go negative by one batch."""
+
+    name: str
+    priority: int = 0
+    permits: int = 0
+    pending: dict[int, int] = field(default_factory=dict)
+    """Entry id → messages, delivered and not acknowledged."""
+    unacked_messages: int = 0
+    delivered_messages: int = 0
+    delivered_bytes: int = 0
+    redelivered_messages: int = 0
+    writable: bool = True
+    """False while its connection's outbound buffer is full."""
+
+    def forget(self, entry_id: int) -> None:
+        """An entry is no longer with this consumer."""
+        self.unacked_messages -= self.pending.pop(entry_id, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One entry for one consumer. `ack_set`: the batch indexes that are still wanted, as Pulsar's bit words; empty for all."""
+
+    consumer: Consumer
+    entry: Entry
+    redelivery_count: int
+    ack_set: tuple[int, ...]
+
+
+class Subscription:
+    """A cursor with its consumers."""
+
+    def __init__(self, name: str, kind: SubscriptionType, log: EntryLog, start_id: int, *, durable: bool, partition: int = -1) -> None:
+        self.name = name
+        self.kind = kind
+        self.durable = durable
+        self.consumers: list[Consumer] = []
+        self._log = log
+        self._partition = partition
+        self._turn = 0
+        self.rewind_to(start_id)
+
+    # Positions
+
+    def rewind_to(self, entry_id: int) -> None:
+        """Stand before `entry_id` and forget every acknowledgement, delivery and redelivery (a seek, or a new subscription)."""
+        self.mark = max(entry_id, self._log.first_id)
+        self.read_id = self.mark
+        self._acked: set[int] = set()
+        self._replay: list[int] = []
+        self._replayed: set[int] = set()
+        self._redeliveries: dict[int, int] = {}
+        self._ack_sets: dict[int, tuple[int, ...]] = {}
+        for consumer in self.consumers:
+            consumer.pending.clear()
+            consumer.unacked_messages = 0
+
+    @property
+    def backlog_messages(self) -> int:
+        """Messages that are not acknowledged."""
+        held = sum(entry.messages for entry_id in self._acked if (entry := self._log.get(entry_id)) is not None)
+        return self._log.messages_from(self.mark) - held
+
+    # Consumers
+
+    def attach(self, consumer: Consumer, kind: SubscriptionType) -> None:
+        """Add a consumer. Raises `ConflictError` when the type does not admit it."""
+        if self.consumers and kind is not self.kind:
+            raise ConflictError(f"Subscription {self.name} is of type {self.kind.name.capitalize()}")
+        if self.consumers and kind is SubscriptionType.EXCLUSIVE:
+            raise ConflictError("Exclusive consumer is already connected")
+        self.kind = kind
+        before = self.active
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda item: item.priority)  # stable: first come, first in line
+        if before is not None and self.active is not before:
+            self._take_back(before, count=True)
+
+    def detach(self, consumer: Consumer) -> None:
+        """Remove a consumer; what it had not acknowledged is delivered again."""
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._take_back(consumer, count=True)
+
+    @property
+    def active(self) -> Consumer | None:
+        """The one consumer that is served, where the type admits one at a time; partitions of a topic spread over the failover consumers."""
+        if not self.consumers or self.kind is SubscriptionType.SHARED:
+            return None
+        first = [consumer for consumer in self.consumers if consumer.priority == self.consumers[0].priority]
+        return first[max(self._partition, 0) % len(first)]
+
+    # Dispatch
+
+    def dispatch(self, *, entries_max: int, round_robin_max: int, unacked_max: int) -> Iterator[Delivery]:
+        """Hand out at most `entries_max` entries to consumers that have permits."""
+        if self.kind is not SubscriptionType.SHARED:
+            active = self.active
+            while entries_max > 0 and active is not None and active.permits > 0 and active.writable:
+                entry = self._next_entry()
+                if entry is None:
+                    return
+                entries_max -= 1
+                yield self._deliver(active, entry)
+            return
+        while entries_max > 0 and (consumer := self._next_consumer(unacked_max)) is not None:
+            turn = min(round_robin_max, entries_max)
+            while turn > 0 and consumer.permits > 0:
+                entry = self._next_entry()
+                if entry is None:
+                    return
+                turn -= 1
+                entries_max -= 1
+                yield self._deliver(consumer, entry)
+
+    def _next_consumer(self, unacked_max: int) -> Consumer | None:
+        """The next in turn that can take something, of the best priority level that has one."""
+        count = len(self.consumers)
+        able: Consumer | None = None
+        for step in range(count):
+            index = (self._turn + step) % count
+            consumer = self.consumers[index]
+            if consumer.permits <= 0 or not consumer.writable or (unacked_max and consumer.unacked_messages >= unacked_max):
+                continue
+            if able is None or consumer.priority < able.priority:
+                able, self_turn = consumer, index + 1
+        if able is not None:
+            self._turn = self_turn
+        return able
+
+    def _next_entry(self) -> Entry | None:
+        """The next entry to deliver: redeliveries first, in order; then what was never delivered."""
+        while self._replay:
+            entry_id = heapq.heappop(self._replay)
+            self._replayed.discard(entry_id)
+            entry = self._log.get(entry_id)
+            if entry is not None and not self._is_acked(entry_id):
+                return entry
+        while self.read_id < self._log.end_id:
+            entry_id = self.read_id
+            self.read_id += 1
+            entry = self._log.get(entry_id)
+            if entry is not None and not self._is_acked(entry_id):
+                return entry
+        return None
+
+    def _deliver(self, consumer: Consumer, entry: Entry) -> Delivery:
+        consumer.pending[entry.entry_id] = entry.messages
+        consumer.permits -= entry.messages
+        consumer.unacked_messages += entry.messages
+        consumer.delivered_messages += entry.messages
+        consumer.delivered_bytes += len(entry.tail)
+        return Delivery(consumer, entry, self._redeliveries.get(entry.entry_id, 0), self._ack_sets.get(entry.entry_id, ()))
+
+    # Acknowledgement
+
+    def _is_acked(self, entry_id: int) -> bool:
+        return entry_id < self.mark or entry_id in self._acked
+
+    def ack(self, consumer: Consumer, entry_id: int, ack_set: tuple[int, ...] = ()) -> None:
+        """Acknowledge one entry, or with `ack_set` (bit 1: still wanted) some messages of a batch."""
+        if self._is_acked(entry_id) or entry_id >= self._log.end_id:
+            return
+        if ack_set:
+            known = self._ack_sets.get(entry_id)
+            left = tuple(a & b for a, b in zip(ack_set, known, strict=False)) if known else ack_set
+            if any(left):
+                self._ack_sets[entry_id] = left
+                return
+        for holder in (consumer, *self.consumers):
+            if entry_id in holder.pending:
+                holder.forget(entry_id)
+                break
+        self._acked.add(entry_id)
+        self._settle(entry_id)
+        while self.mark in self._acked:
+            self._acked.discard(self.mark)
+            self.mark += 1
+        self.read_id = max(self.read_id, self.mark)
+
+    def ack_cumulative(self, consumer: Consumer, entry_id: int) -> None:
+        """Acknowledge everything up to and including `entry_id`; ids outside the log (−1 as unsigned, say) change nothing."""
+        if not self.mark <= entry_id < self._log.end_id:
+            return
+        self.mark = entry_id + 1
+        self._acked = {other for other in self._acked if other > entry_id}
+        while self.mark in self._acked:
+            self._acked.discard(self.mark)
+            self.mark += 1
+        for other in [other for other in consumer.pending if other < self.mark]:
+            consumer.forget(other)
+        for other in [other for other in (*self._redeliveries, *self._ack_sets) if other < self.mark]:
+            self._settle(other)
+        self.read_id = max(self.read_id, self.mark)
+
+    def _settle(self, entry_id: int) -> None:
+        self._redeliveries.pop(entry_id, None)
+        self._ack_sets.pop(entry_id, None)
+
+    # Redelivery
+
+    def redeliver(self, consumer: Consumer, entry_ids: Iterable[int] | None = None) -> None:
+        """Deliver again what this consumer has not acknowledged; with ids (shared only), just those."""
+        if entry_ids is None or self.kind is not SubscriptionType.SHARED:
+            self._take_back(consumer, count=True)
+            return
+        for entry_id in entry_ids:
+            if entry_id in consumer.pending:
+                consumer.forget(entry_id)
+                self._again(entry_id)
+
+    def _take_back(self, consumer: Consumer, *, count: bool) -> None:
+        taken = sorted(consumer.pending)
+        for entry_id in taken:
+            consumer.forget(entry_id)
+            if self.kind is SubscriptionType.SHARED:
+                self._again(entry_id)
+            elif count:
+                self._redeliveries[entry_id] = self._redeliveries.get(entry_id, 0) + 1
+        if taken and self.kind is not SubscriptionType.SHARED:
+            # One consumer at a time: order matters, so delivery goes back to the first that is not acknowledged.
+            self.read_id = min(self.read_id, taken[0])
+
+    def _again(self, entry_id: int) -> None:
+        self._redeliveries[entry_id] = self._redeliveries.get(entry_id, 0) + 1
+        if entry_id not in self._replayed:
+            self._replayed.add(entry_id)
+            heapq.heappush(self._replay, entry_id)

@@ -1,0 +1,181 @@
+"""Frames on the wire ↔ commands, sans I/O.
+
+A frame is `[total:4][command size:4][BaseCommand]`, and for SEND and MESSAGE a tail `[0x0e01:2][crc32c:4][metadata size:4][metadata][payload]`; all
+integers big-endian, `total` counts everything after itself. The tail of a SEND is stored as it came and is the tail of the MESSAGE that delivers it:
+no byte of it is encoded again.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from crc32c import crc32c
+from google.protobuf.message import DecodeError, EncodeError, Message
+
+from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.wire import pulsar_pb2 as pb
+
+MAGIC_CRC32C = 0x0E01
+MAGIC_BROKER_ENTRY = 0x0E02
+FRAME_PADDING_BYTES = 10 * 1024
+"""What a frame may hold beyond the largest message: command, metadata (Pulsar's padding)."""
+REQUEST_ID_NONE = (1 << 64) - 1
+"""The request id of a command that answers nothing (−1)."""
+
+_HEAD = struct.Struct(">II")
+_TAIL = struct.Struct(">HI")
+_SIZE = struct.Struct(">I")
+
+
+class FrameError(LoadManagerError):
+    """Bytes that are not a frame, or a frame that is no command: the connection cannot go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame: its command, and what follows the command (empty for simple commands)."""
+
+    command: pb.BaseCommand
+    tail: bytes
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames; `feed` bytes, take frames one at a time, so that the caller can stop between any two."""
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._buffer = b""
+        self._at = 0
+
+    def feed(self, data: bytes) -> None:
+        """Append received bytes."""
+        self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
+        self._at = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that were fed and not yet taken."""
+        return len(self._buffer) - self._at
+
+    def discard(self) -> None:
+        """Forget what was not taken: the connection is closed."""
+        self._buffer, self._at = b"", 0
+
+    def take(self) -> Frame | None:
+        """The next frame, None when it is not complete. Raises `FrameError` for an oversize, truncated or unreadable one."""
+        buffer, at = self._buffer, self._at
+        available = len(buffer) - at
+        if available < 4:
+            return None
+        (total,) = _SIZE.unpack_from(buffer, at)
+        if total > self._frame_bytes_max:
+            raise FrameError(f"a frame of {total} bytes is larger than the {self._frame_bytes_max} allowed")
+        if total < 4:
+            raise FrameError(f"a frame of {total} bytes is too short for a command")
+        if available < 4 + total:
+            return None
+        (size,) = _SIZE.unpack_from(buffer, at + 4)
+        start, end = at + 8, at + 4 + total
+        if start + size > end:
+            raise FrameError(f"a command of {size} bytes does not fit into a frame of {total}")
+        command = pb.BaseCommand()
+        try:
+            command.ParseFromString(buffer[start : start + size])
+        except DecodeError as error:
+            raise FrameError(f"unreadable command: {error}") from None
+        self._at = end
+        return Frame(command, buffer[start + size : end])
+
+
+def frames_of(data: bytes, frame_bytes_max: int) -> Iterator[Frame]:
+    """All complete frames of `data`."""
+    reader = FrameReader(frame_bytes_max)
+    reader.feed(data)
+    while (frame := reader.take()) is not None:
+        yield frame
+
+
+def check_tail(tail: bytes) -> bool:
+    """Whether the tail of a SEND is whole: right magic and checksum. A tail without checksum (protocol before v6) passes."""
+    if len(tail) < 4:
+        return False
+    magic, checksum = _TAIL.unpack_from(tail) if len(tail) >= 6 else (0, 0)
+    if magic == MAGIC_CRC32C:
+        return len(tail) >= 10 and crc32c(memoryview(tail)[6:]) == checksum
+    (size,) = _SIZE.unpack_from(tail)
+    return 4 + size <= len(tail)
+
+
+def metadata_of(tail: bytes) -> pb.MessageMetadata:
+    """The metadata in a tail. Raises `FrameError` when it cannot be read."""
+    at = 6 if len(tail) >= 6 and _TAIL.unpack_from(tail)[0] == MAGIC_CRC32C else 0
+    try:
+        (size,) = _SIZE.unpack_from(tail, at)
+        metadata = pb.MessageMetadata()
+        metadata.ParseFromString(tail[at + 4 : at + 4 + size])
+    except (struct.error, DecodeError) as error:
+        raise FrameError(f"unreadable message metadata: {error}") from None
+    return metadata
+
+
+def encode(kind: int, **field: Message) -> bytes:
+    """A simple frame: the type's number and its one sub-message."""
+    command = pb.BaseCommand(type=kind, **field)  # type: ignore[arg-type]
+    try:
+        body = command.SerializeToString()
+    except EncodeError as error:
+        raise AssertionError(f"incomplete command {kind}: {error}") from None
+    return _HEAD.pack(4 + len(body), len(body)) + body
+
+
+def varint(value: int) -> bytes:
+    """`value` ≥ 0 in protobuf's variable length."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _size_of_varint(value: int) -> int:
+    return (value.bit_length() + 6) // 7 or 1
+
+
+class ReceiptEncoder:
+    """SEND_RECEIPT frames of one producer at one ledger, with all that does not change encoded once."""
+
+    def __init__(self, producer_id: int, ledger_id: int) -> None:
+        self._producer = b"\x08" + varint(producer_id) + b"\x10"
+        self._ledger = b"\x08" + varint(ledger_id) + b"\x10"
+
+    def encode(self, sequence_id: int, entry_id: int) -> bytes:
+        """The receipt for one SEND."""
+        message_id = self._ledger + varint(entry_id)
+        receipt = b"%b%b\x1a%b%b" % (self._producer, varint(sequence_id), varint(len(message_id)), message_id)
+        body = b"\x08\x07\x3a%b%b" % (varint(len(receipt)), receipt)
+        return _HEAD.pack(4 + len(body), len(body)) + body
+
+
+class MessageEncoder:
+    """Heads of MESSAGE frames for one consumer at one ledger; the stored tail follows as it is."""
+
+    def __init__(self, consumer_id: int, ledger_id: int, partition: int) -> None:
+        self._consumer = b"\x08" + varint(consumer_id) + b"\x12"
+        self._ledger = b"\x08" + varint(ledger_id) + b"\x10"
+        self._partition = b"\x18" + varint(partition) if partition >= 0 else b""
+
+    def head(self, entry_id: int, tail_length: int, redelivery_count: int = 0, ack_set: tuple[int, ...] = ()) -> bytes:
+        """What precedes the tail: sizes and the command, with the redelivery count and the batch indexes that are still wanted, if any."""
+        message_id = b"%b%b%b" % (self._ledger, varint(entry_id), self._partition)
+        message = b"%b%b%b" % (self._consumer, varint(len(message_id)), message_id)
+        if redelivery_count:
+            message += b"\x18" + varint(redelivery_count)
+        for word in ack_set:
+            message += b"\x20" + varint(word & 0xFFFFFFFFFFFFFFFF)
+        body = b"\x08\x09\x4a%b%b" % (varint(len(message)), message)
+        return _HEAD.pack(4 + len(body) + tail_length, len(body)) + body
