@@ -103,7 +103,7 @@ def check_tail(tail: bytes) -> bool:
         return False
     magic, checksum = _TAIL.unpack_from(tail) if len(tail) >= 6 else (0, 0)
     if magic == MAGIC_CRC32C:
-        return len(tail) >= 10 and crc32c(memoryview(tail)[6:]) == checksum
+        return len(tail) >= 10 and bool(crc32c(memoryview(tail)[6:]) == checksum)
     (size,) = _SIZE.unpack_from(tail)
     return 4 + size <= len(tail)
 

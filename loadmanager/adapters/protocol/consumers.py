@@ -1,0 +1,252 @@
+"""Commands of consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, GET_LAST_MESSAGE_ID, UNSUBSCRIBE, CLOSE_CONSUMER, CONSUMER_STATS."""
+
+from __future__ import annotations
+
+from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.hosted import AttachedConsumer, HostedTopic
+from loadmanager.adapters.protocol.lookups import code_of
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.errors import ConflictError, LoadManagerError
+from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import REQUEST_ID_NONE, Frame, MessageEncoder, encode, metadata_of
+from loadmanager.ports.hosting import BrokerAddress
+
+ENTRY_NONE = (1 << 64) - 1
+LATEST = (1 << 63) - 1
+KEY_SHARED = 3
+CUMULATIVE = 1
+ACTIVE_CHANGE_PROTOCOL_VERSION = 12
+
+
+async def on_subscribe(connection: Connection, frame: Frame) -> None:
+    """SUBSCRIBE: attach a consumer. A durable subscription is recorded before the client is told of success."""
+    asked = frame.command.subscribe
+    try:
+        if asked.subType not in SubscriptionType.__members__.values():
+            raise ConflictError("Key_Shared subscriptions are not served" if asked.subType == KEY_SHARED else "unknown subscription type")
+        topic = TopicName.parse(asked.topic)
+        hosted = await connection.server.host(topic)
+        hosted.core.check_consumers()
+        if asked.durable and asked.subscription not in hosted.core.subscriptions:
+            start_id = _start_id(hosted, asked)
+            await connection.server.control.record_subscription(topic, asked.subscription)
+            hosted = await connection.server.host(topic)  # it may have been unloaded meanwhile
+            hosted.core.subscribe(asked.subscription, SubscriptionType(asked.subType), start_id, durable=True)
+        _attach(connection, hosted, asked)
+    except ConflictError as error:
+        connection.error(asked.request_id, pb.ConsumerBusy, str(error))
+    except LoadManagerError as error:
+        code = code_of(error)
+        connection.error(asked.request_id, code, str(error))
+        if code == pb.ServiceNotReady:
+            # C++ clients never retry a first SUBSCRIBE that is answered with an ERROR alone; closed, they do.
+            connection.send(_close_command(asked.consumer_id, None))
+
+
+def _start_id(hosted: HostedTopic, asked: pb.CommandSubscribe) -> int:
+    """Where a new subscription begins."""
+    log = hosted.core.log
+    if not asked.HasField("start_message_id"):
+        return log.first_id if asked.initialPosition == 1 else log.end_id
+    start = asked.start_message_id
+    return _position(hosted, start) + (0 if start.batch_index >= 0 or start.entryId in (ENTRY_NONE, LATEST) else 1)
+
+
+def _position(hosted: HostedTopic, message_id: pb.MessageIdData) -> int:
+    """The entry id of a message id, within what this topic holds; ids of earlier owners lie before it."""
+    log = hosted.core.log
+    if message_id.entryId == ENTRY_NONE or message_id.ledgerId == ENTRY_NONE:
+        return log.first_id
+    if message_id.ledgerId == LATEST:
+        return log.end_id
+    if message_id.ledgerId != hosted.core.ledger_id:
+        return log.first_id if message_id.ledgerId < hosted.core.ledger_id else log.end_id
+    return min(max(message_id.entryId, log.first_id), log.end_id)
+
+
+def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscribe) -> None:
+    if not connection.open:
+        return
+    before = connection.consumers.pop(asked.consumer_id, None)
+    if before is not None:
+        connection.server.detach_consumer(before)
+    kind = SubscriptionType(asked.subType)
+    subscription = hosted.core.subscribe(asked.subscription, kind, _start_id(hosted, asked), durable=asked.durable)
+    core = Consumer(asked.consumer_name, asked.priority_level)
+    active = subscription.active
+    subscription.attach(core, kind)
+    if asked.HasField("schema"):
+        hosted.core.register_schema(asked.schema.SerializeToString())
+    messages = MessageEncoder(asked.consumer_id, hosted.core.ledger_id, hosted.core.partition)
+    consumer = AttachedConsumer(connection, asked.consumer_id, hosted, subscription, core, messages)
+    hosted.attached[core] = consumer
+    connection.consumers[asked.consumer_id] = consumer
+    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
+    announce_active(hosted, subscription, active, new=core)
+
+
+def announce_active(hosted: HostedTopic, subscription: Subscription, before: Consumer | None, new: Consumer | None = None) -> None:
+    """Tell failover consumers which of them is active: all when that changed, else just the new one."""
+    if subscription.kind is not SubscriptionType.FAILOVER:
+        return
+    active = subscription.active
+    for core in subscription.consumers:
+        consumer = hosted.attached.get(core)
+        if consumer is None or (active is before and core is not new):
+            continue
+        if consumer.connection.protocol_version >= ACTIVE_CHANGE_PROTOCOL_VERSION:
+            change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=core is active)
+            consumer.connection.send(encode(31, active_consumer_change=change))
+            hosted_connection = consumer.connection
+            hosted_connection.server.written(hosted_connection)
+
+
+def on_flow(connection: Connection, frame: Frame) -> None:
+    """FLOW: the consumer wants more messages."""
+    consumer = connection.consumers.get(frame.command.flow.consumer_id)
+    if consumer is not None:
+        consumer.core.permits += frame.command.flow.messagePermits
+        connection.server.touch(consumer.hosted)
+
+
+def on_ack(connection: Connection, frame: Frame) -> None:
+    """ACK: entries are done with, one by one or all up to one. Ids of another ledger are of an earlier owner and mean nothing here."""
+    ack = frame.command.ack
+    consumer = connection.consumers.get(ack.consumer_id)
+    if consumer is not None and not consumer.hosted.fenced and not ack.HasField("validation_error"):
+        ledger_id, subscription = consumer.hosted.core.ledger_id, consumer.subscription
+        for message_id in ack.message_id:
+            if message_id.ledgerId != ledger_id:
+                continue
+            if ack.ack_type != CUMULATIVE:
+                subscription.ack(consumer.core, message_id.entryId, tuple(message_id.ack_set))
+            elif not message_id.ack_set:
+                subscription.ack_cumulative(consumer.core, message_id.entryId)
+            elif message_id.entryId > 0:
+                subscription.ack_cumulative(consumer.core, message_id.entryId - 1)
+        connection.server.touch(consumer.hosted)
+    if ack.HasField("request_id"):
+        connection.send(encode(38, ack_response=pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)))
+
+
+def on_redeliver(connection: Connection, frame: Frame) -> None:
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: some ids, or all that this consumer has not acknowledged."""
+    asked = frame.command.redeliver
+    consumer = connection.consumers.get(asked.consumer_id)
+    if consumer is None:
+        return
+    ledger_id = consumer.hosted.core.ledger_id
+    ids = [message_id.entryId for message_id in asked.message_ids if message_id.ledgerId == ledger_id] if asked.message_ids else None
+    consumer.subscription.redeliver(consumer.core, ids)
+    connection.server.touch(consumer.hosted)
+
+
+def on_seek(connection: Connection, frame: Frame) -> None:
+    """SEEK: the subscription starts anew at a message or a publish time.
+
+    All its consumers are closed *before* the answer: a C++ client that hears SUCCESS first filters by its old position.
+    """
+    asked = frame.command.seek
+    consumer = connection.consumers.get(asked.consumer_id)
+    if consumer is None:
+        connection.error(asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist")
+        return
+    hosted, subscription = consumer.hosted, consumer.subscription
+    if asked.HasField("message_id"):
+        position = _position(hosted, asked.message_id)
+    else:
+        time_ms = asked.message_publish_time
+        position = hosted.core.log.first_where(lambda entry: metadata_of(entry.tail).publish_time >= time_ms)
+    for core in list(subscription.consumers):
+        close_consumer(hosted.attached[core], None)
+    hosted.core.subscriptions[subscription.name] = subscription
+    subscription.rewind_to(position)
+    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
+
+
+def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
+    """GET_LAST_MESSAGE_ID: the newest entry, with its last batch index; entry −1 when there is none."""
+    asked = frame.command.get_last_message_id
+    consumer = connection.consumers.get(asked.consumer_id)
+    if consumer is None:
+        connection.error(asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist")
+        return
+    core = consumer.hosted.core
+    entry = core.log.get(core.log.end_id - 1)
+    last = pb.MessageIdData(ledgerId=core.ledger_id, entryId=ENTRY_NONE if entry is None else entry.entry_id, partition=core.partition)
+    if entry is not None:
+        metadata = metadata_of(entry.tail)
+        if metadata.HasField("num_messages_in_batch"):
+            last.batch_index = metadata.num_messages_in_batch - 1
+    mark = consumer.subscription.mark
+    position = pb.MessageIdData(ledgerId=core.ledger_id, entryId=mark - 1 if mark > 0 else ENTRY_NONE)
+    answer = pb.CommandGetLastMessageIdResponse(last_message_id=last, request_id=asked.request_id, consumer_mark_delete_position=position)
+    connection.send(encode(30, get_last_message_id_response=answer))
+
+
+async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
+    """UNSUBSCRIBE: forget the subscription, which must have no other consumer."""
+    asked = frame.command.unsubscribe
+    consumer = connection.consumers.get(asked.consumer_id)
+    if consumer is None:
+        connection.error(asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist")
+        return
+    if len(consumer.subscription.consumers) > 1 and not asked.force:
+        connection.error(asked.request_id, pb.ConsumerBusy, "the subscription has other consumers")
+        return
+    try:
+        await connection.server.control.forget_subscription(consumer.hosted.name, consumer.subscription.name)
+    except LoadManagerError as error:
+        connection.error(asked.request_id, pb.MetadataError, str(error))
+        return
+    connection.consumers.pop(asked.consumer_id, None)
+    connection.server.detach_consumer(consumer)
+    consumer.hosted.core.unsubscribe(consumer.subscription.name)
+    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
+
+
+def on_close_consumer(connection: Connection, frame: Frame) -> None:
+    """CLOSE_CONSUMER by the client."""
+    asked = frame.command.close_consumer
+    consumer = connection.consumers.pop(asked.consumer_id, None)
+    if consumer is not None:
+        connection.server.detach_consumer(consumer)
+    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
+
+
+def on_consumer_stats(connection: Connection, frame: Frame) -> None:
+    """CONSUMER_STATS: figures of one consumer."""
+    asked = frame.command.consumer_stats
+    answer = pb.CommandConsumerStatsResponse(request_id=asked.request_id)
+    consumer = connection.consumers.get(asked.consumer_id)
+    if consumer is None:
+        answer.error_code, answer.error_message = pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+    else:
+        core = consumer.core
+        answer.msgRateOut = consumer.hosted.traffic.msg_rate_out
+        answer.msgThroughputOut = consumer.hosted.traffic.msg_throughput_out
+        answer.consumerName = core.name
+        answer.availablePermits = max(core.permits, 0)
+        answer.unackedMessages = core.unacked_messages
+        answer.address = connection.peer
+        answer.type = consumer.subscription.kind.name.capitalize()
+        answer.msgBacklog = consumer.subscription.backlog_messages
+    connection.send(encode(26, consumer_stats_response=answer))
+
+
+def close_consumer(consumer: AttachedConsumer, destination: BrokerAddress | None) -> None:
+    """CLOSE_CONSUMER by the broker: the client reconnects, to the destination if one is given."""
+    connection = consumer.connection
+    if connection.consumers.get(consumer.consumer_id) is consumer:
+        del connection.consumers[consumer.consumer_id]
+    connection.server.detach_consumer(consumer)
+    connection.send(_close_command(consumer.consumer_id, destination))
+    connection.server.written(connection)
+
+
+def _close_command(consumer_id: int, destination: BrokerAddress | None) -> bytes:
+    command = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=REQUEST_ID_NONE)
+    if destination is not None:
+        command.assignedBrokerServiceUrl = destination.service_url
+    return encode(16, close_consumer=command)

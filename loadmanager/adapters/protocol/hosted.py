@@ -1,0 +1,74 @@
+"""A topic that this broker serves, with the connections that are attached to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.messaging.subscription import Consumer, Subscription
+from loadmanager.core.messaging.topic import Publisher, Topic
+from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder
+from loadmanager.ports.hosting import TopicTraffic
+
+if TYPE_CHECKING:
+    from loadmanager.adapters.protocol.connection import Connection
+
+
+class HostedTopic:
+    """One served topic. `fenced`: it is being unloaded; whatever clients send is passed over."""
+
+    def __init__(self, name: TopicName, bundle: str, core: Topic) -> None:
+        self.name = name
+        self.bundle = bundle
+        self.core = core
+        self.fenced = False
+        self.producers: set[AttachedProducer] = set()
+        self.attached: dict[Consumer, AttachedConsumer] = {}
+        self.traffic = TopicTraffic()
+        self._counted = (0, 0, 0, 0)
+
+    def measure(self, elapsed_s: float) -> None:
+        """Turn what was counted since the last call into rates."""
+        core = self.core
+        counted = (core.messages_in, core.messages_out, core.bytes_in, core.bytes_out)
+        rates = [(now - before) / elapsed_s for now, before in zip(counted, self._counted, strict=True)]
+        self._counted = counted
+        self.traffic = TopicTraffic(
+            msg_rate_in=rates[0],
+            msg_rate_out=rates[1],
+            msg_throughput_in=rates[2],
+            msg_throughput_out=rates[3],
+            producers=len(self.producers),
+            consumers=len(self.attached),
+            backlog_messages=sum(item.backlog_messages for item in core.subscriptions.values()),
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Whether no client is attached."""
+        return not self.producers and not self.attached
+
+
+@dataclass(slots=True, eq=False)
+class AttachedProducer:
+    """A producer of one connection."""
+
+    connection: Connection
+    producer_id: int
+    hosted: HostedTopic
+    core: Publisher
+    receipts: ReceiptEncoder
+
+
+@dataclass(slots=True, eq=False)
+class AttachedConsumer:
+    """A consumer of one connection."""
+
+    connection: Connection
+    consumer_id: int
+    hosted: HostedTopic
+    subscription: Subscription
+    core: Consumer
+    messages: MessageEncoder
+    attached_at_ms: int = 0
