@@ -1,0 +1,51 @@
+"""The cluster at one moment: the one input of every strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from loadmanager.core.load.reports import BundleData, LocalBrokerData, TimeAverageBrokerData, default_bundle_data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """Everything that a decision may depend on.
+
+    `reports` holds live brokers only. `pending` are placements that were decided and are not yet in a report: they count as done.
+    """
+
+    now_ms: int
+    reports: Mapping[str, LocalBrokerData]
+    bundle_data: Mapping[str, BundleData] = field(default_factory=dict)
+    time_averages: Mapping[str, TimeAverageBrokerData] = field(default_factory=dict)
+    pending: Mapping[str, Mapping[str, BundleData]] = field(default_factory=dict)
+    """brokerId → bundle → its averages."""
+    recently_unloaded_ms: Mapping[str, int] = field(default_factory=dict)
+    """Bundle → when it was last moved."""
+
+    @property
+    def brokers(self) -> list[str]:
+        """brokerIds in the order in which every strategy walks them."""
+        return sorted(self.reports)
+
+    def data_of(self, bundle: str) -> BundleData:
+        """A bundle's averages; Pulsar's defaults for one that was never seen."""
+        return self.bundle_data.get(bundle) or default_bundle_data()
+
+
+def time_average_of(report: LocalBrokerData, bundle_data: Mapping[str, BundleData]) -> TimeAverageBrokerData:
+    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`)."""
+    total, unseen = TimeAverageBrokerData(), default_bundle_data()
+    for bundle in report.bundles or report.last_stats:
+        data = bundle_data.get(bundle) or unseen
+        short, long = data.short_term_data, data.long_term_data
+        total.short_term_msg_throughput_in += short.msg_throughput_in
+        total.short_term_msg_throughput_out += short.msg_throughput_out
+        total.short_term_msg_rate_in += short.msg_rate_in
+        total.short_term_msg_rate_out += short.msg_rate_out
+        total.long_term_msg_throughput_in += long.msg_throughput_in
+        total.long_term_msg_throughput_out += long.msg_throughput_out
+        total.long_term_msg_rate_in += long.msg_rate_in
+        total.long_term_msg_rate_out += long.msg_rate_out
+    return total

@@ -1,0 +1,42 @@
+"""A broker's usage as one number (Pulsar `LocalBrokerData.getMaxResourceUsage…`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.load.reports import LocalBrokerData
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each resource counts."""
+
+    cpu: float = 1.0
+    direct_memory: float = 0.0
+    bandwidth_in: float = 1.0
+    bandwidth_out: float = 1.0
+
+
+def weighted_percents(report: LocalBrokerData, weights: Weights) -> tuple[float, float, float, float]:
+    """Usage of CPU, direct memory, bandwidth in and out, in percent times weight."""
+    return (
+        report.cpu.percent * weights.cpu,
+        report.direct_memory.percent * weights.direct_memory,
+        report.bandwidth_in.percent * weights.bandwidth_in,
+        report.bandwidth_out.percent * weights.bandwidth_out,
+    )
+
+
+def max_usage(report: LocalBrokerData) -> float:
+    """The most used resource, unweighted, as a fraction."""
+    return max(weighted_percents(report, Weights(direct_memory=1.0))) / 100
+
+
+def max_weighted_usage(report: LocalBrokerData, weights: Weights) -> float:
+    """The most used resource after weighting, as a fraction."""
+    return max(weighted_percents(report, weights)) / 100
+
+
+def max_weighted_usage_within_limit(report: LocalBrokerData, weights: Weights) -> float:
+    """As `max_weighted_usage`, without the resources that claim more than 100 %; 0 when all do."""
+    return max((percent for percent in weighted_percents(report, weights) if percent <= 100.0), default=0.0) / 100

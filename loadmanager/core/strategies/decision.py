@@ -1,0 +1,55 @@
+"""What strategies answer: every yes and every no is a value with its reason and the numbers that it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Move a bundle away from its owner; to `destination` if the strategy or the cycle chose one."""
+
+    bundle: str
+    source: str
+    destination: str | None
+    reason: str
+    why: Mapping[str, float | str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where an unowned bundle belongs. `candidates` are the brokers among which the rule leaves only chance; `broker` is one of them, None without any."""
+
+    bundle: str
+    broker: str | None
+    candidates: tuple[str, ...]
+    rejected: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Cut a bundle at `boundaries`."""
+
+    bundle: str
+    boundaries: tuple[int, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """A no: what was not done, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The outcome of one cycle."""
+
+    strategy: str
+    unloads: tuple[Unload, ...] = ()
+    placements: tuple[Placement, ...] = ()
+    splits: tuple[Split, ...] = ()
+    skipped: tuple[Skip, ...] = ()

@@ -1,0 +1,14 @@
+"""What strategies remember from one cycle to the next: a value passed in and returned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """State between cycles; starts empty with every term of leadership."""
+
+    usage_averages: Mapping[str, float] = field(default_factory=dict)
+    """brokerId → exponential average of its usage (ThresholdShedder)."""

@@ -1,0 +1,50 @@
+"""What all modular shedders share: which bundles may be shed, and greedy choice of the largest."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.strategies.memory import Memory
+
+_SYSTEM_NAMESPACE = re.compile(r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsar/([^/]+/)?[^:]+:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """What one shedder answers: unloads before the guards, reasons for every no, and its memory afterwards."""
+
+    unloads: tuple[Unload, ...]
+    skipped: tuple[Skip, ...]
+    memory: Memory
+
+
+def is_system_namespace(namespace: str) -> bool:
+    """Whether a namespace serves Pulsar itself: the system namespace, heartbeats, SLA monitors."""
+    return _SYSTEM_NAMESPACE.fullmatch(namespace) is not None
+
+
+def sheddable(snapshot: ClusterSnapshot, broker: str) -> list[tuple[str, float]]:
+    """The broker's bundles with their short-term throughput (bytes/s), without unknown, recently moved and system ones; largest first, then by name."""
+    found = []
+    for bundle in snapshot.reports[broker].bundles:
+        data = snapshot.bundle_data.get(bundle)
+        if data is None or bundle in snapshot.recently_unloaded_ms or is_system_namespace(split_bundle_name(bundle)[0]):
+            continue
+        found.append((bundle, data.short_term_data.throughput))
+    return sorted(found, key=lambda item: (-item[1], item[0]))
+
+
+def take_largest(candidates: list[tuple[str, float]], goal: float) -> list[str]:
+    """Bundles from the largest on until their throughput reaches `goal`; at least one if there is one (Pulsar's rule)."""
+    chosen: list[str] = []
+    moved = 0.0
+    for bundle, throughput in candidates:
+        if moved >= goal and chosen:
+            break
+        chosen.append(bundle)
+        moved += throughput
+    return chosen
