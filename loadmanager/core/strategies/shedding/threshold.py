@@ -38,7 +38,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
             skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below average {average:.4f} + threshold {threshold:g}"))
             continue
         goal = snapshot.reports[broker].throughput * (usage - average - threshold + MARGIN)
-        unloads += _shed_broker(snapshot, broker, goal, settings, skipped, {"usage": usage, "average": average, "threshold": threshold})
+        unloads += _shed_broker(snapshot, broker, goal, settings, skipped, why={"usage": usage, "average": average, "threshold": threshold})
     if not unloads and settings.lower_boundary_shedding:
         unloads += _lower_boundary(snapshot, averages, average, settings, skipped)
     return Shed(tuple(unloads), tuple(skipped), memory)
@@ -65,7 +65,7 @@ def weights_of(settings: StrategySettings) -> Weights:
 
 
 def _shed_broker(
-    snapshot: ClusterSnapshot, broker: str, goal: float, settings: StrategySettings, skipped: list[Skip], why: dict[str, float | str]
+    snapshot: ClusterSnapshot, broker: str, goal: float, settings: StrategySettings, skipped: list[Skip], *, why: dict[str, float | str]
 ) -> list[Unload]:
     report = snapshot.reports[broker]
     minimum = settings.min_throughput_mib * MIB
@@ -95,4 +95,4 @@ def _lower_boundary(
         return []
     goal = snapshot.reports[best].throughput * threshold * LOWER_BOUNDARY_MARGIN
     why: dict[str, float | str] = {"usage": best_usage, "average": average, "threshold": threshold, "pass": "lowerBoundary"}
-    return _shed_broker(snapshot, best, goal, settings, skipped, why)
+    return _shed_broker(snapshot, best, goal, settings, skipped, why=why)

@@ -1,0 +1,206 @@
+"""CPU, memory and NIC, sampled with psutil, for the host, the control group or this process (Pulsar `LinuxBrokerHostUsageImpl`, mended).
+
+A reading that cannot be true is not reported as if it were: its limit is 0, by which every strategy passes it over, and a `SensorFault` says why.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from loadmanager.adapters.system.cgroup import Cgroup
+from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.ports.sampler import OwnTraffic, Reading, SensorFault, SystemUsage
+
+MIB = 1024 * 1024
+KBIT_PER_GBIT = 1_000_000
+PERCENT_TOLERANCE = 5.0
+"""Clocks of CPU time and wall time are not read at the same instant: so much over 100 % is still 100 %."""
+ETHERNET = "1"
+USABLE_STATES = ("up", "unknown", "dormant")
+ELAPSED_MIN_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """What only grows, read at one instant."""
+
+    at_s: float
+    cpu_s: float
+    idle_s: float
+    bytes_in: int
+    bytes_out: int
+
+
+class SystemSampler:
+    """Implements `ports.sampler.Sampler`. `net` and `cgroup` are where the system shows its NICs and groups."""
+
+    def __init__(
+        self,
+        settings: SamplerSettings,
+        own: OwnTraffic,
+        *,
+        net: Path = Path("/sys/class/net"),
+        cgroup: Cgroup | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._own = own
+        self._net = net
+        self._cgroup = cgroup
+        self._clock_s = clock_s
+        self._process = psutil.Process()
+        self._scope = self._resolve(settings.scope)
+        self._before = self._read()
+        self._last: SystemUsage | None = None
+
+    @property
+    def scope(self) -> str:
+        """What `auto` was resolved to."""
+        return self._scope
+
+    def _resolve(self, scope: str) -> str:
+        if scope == "auto":
+            return "cgroup" if self._cgroup is not None and self._cgroup.cpu_limit_cores() is not None else "host"
+        return "host" if scope == "cgroup" and self._cgroup is None else scope
+
+    def sample(self) -> SystemUsage:
+        """Usage since the last call."""
+        now = self._read()
+        elapsed_s = now.at_s - self._before.at_s
+        if elapsed_s < ELAPSED_MIN_S and self._last is not None:
+            return self._last  # too short to mean anything
+        before, self._before = self._before, now
+        faults: list[SensorFault] = []
+        elapsed_s = max(elapsed_s, ELAPSED_MIN_S)
+        cpu = _trusted("cpu", self._cpu(before, now, elapsed_s), faults)
+        limit_kbit = self._nic_limit_kbit_per_s(faults)
+        self._last = SystemUsage(
+            cpu=cpu,
+            memory=_trusted("memory", self._memory(), faults),
+            bandwidth_in=_trusted("bandwidthIn", Reading((now.bytes_in - before.bytes_in) * 8 / 1000 / elapsed_s, limit_kbit), faults),
+            bandwidth_out=_trusted("bandwidthOut", Reading((now.bytes_out - before.bytes_out) * 8 / 1000 / elapsed_s, limit_kbit), faults),
+            faults=tuple(faults),
+        )
+        return self._last
+
+    # CPU
+
+    def _cpu(self, before: _Counters, now: _Counters, elapsed_s: float) -> Reading:
+        """Percent of one core, and the limit of it. A saturated event loop is a full broker, whatever the cores say."""
+        limit = self._cpu_limit_cores() * 100
+        if self._scope == "host":
+            busy_s, idle_s = now.cpu_s - before.cpu_s, now.idle_s - before.idle_s
+            total_s = busy_s + idle_s
+            usage = limit * busy_s / total_s if total_s > 0 else 0.0
+        else:
+            usage = 100 * (now.cpu_s - before.cpu_s) / elapsed_s
+        if self._scope == "process":
+            # Threads that release the interpreter lock add to the loop's one core, which cannot be more than full.
+            usage = min(usage, limit)
+        return Reading(max(usage, limit * min(self._own.loop_busy(), 1.0)), limit)
+
+    def _cpu_limit_cores(self) -> float:
+        if self._scope == "process":
+            return 1.0
+        cores = float(psutil.cpu_count() or 1)
+        quota = self._cgroup.cpu_limit_cores() if self._scope == "cgroup" and self._cgroup is not None else None
+        return min(quota, cores) if quota else cores
+
+    # Memory
+
+    def _memory(self) -> Reading:
+        host = psutil.virtual_memory()
+        group_limit = self._cgroup.memory_limit_bytes() if self._cgroup is not None else None
+        limit = min(group_limit or host.total, host.total)
+        if self._scope == "process":
+            return Reading(self._process.memory_info().rss / MIB, limit / MIB)
+        if self._scope == "cgroup" and self._cgroup is not None:
+            used = self._cgroup.memory_used_bytes()
+            if used is not None:
+                return Reading(used / MIB, limit / MIB)
+        return Reading((host.total - host.available) / MIB, host.total / MIB)
+
+    # NIC
+
+    def _nics(self) -> list[Path]:
+        """Physical ethernet devices that are up: virtual ones lie below a `virtual` folder once the link is resolved."""
+        try:
+            links = sorted(self._net.iterdir())
+        except OSError:
+            return []
+        return [
+            nic
+            for nic in links
+            if "/virtual/" not in f"{nic.resolve()}/"
+            and _text(nic / "type") == ETHERNET
+            and (_text(nic / "operstate") or "up") in USABLE_STATES
+        ]
+
+    def _nic_limit_kbit_per_s(self, faults: list[SensorFault]) -> float:
+        if self._settings.nic_speed_gbps is not None:
+            return self._settings.nic_speed_gbps * KBIT_PER_GBIT
+        nics = self._nics()
+        total_mbit = 0
+        for nic in nics:
+            speed = _text(nic / "speed")
+            if speed is None or not speed.isdigit() or int(speed) == 0:
+                hint = "set loadBalancerOverrideBrokerNicSpeedGbps"
+                faults.append(SensorFault("nicSpeed", f"{nic.name} reports a speed of {speed or 'nothing'}; {hint}"))
+                return 0.0
+            total_mbit += int(speed)
+        if not nics:
+            faults.append(SensorFault("nicSpeed", "no physical NIC found; set loadBalancerOverrideBrokerNicSpeedGbps"))
+        return total_mbit * 1000.0
+
+    # Counters
+
+    def _read(self) -> _Counters:
+        cpu_s, idle_s = self._read_cpu()
+        bytes_in, bytes_out = self._read_bytes()
+        return _Counters(self._clock_s(), cpu_s, idle_s, bytes_in, bytes_out)
+
+    def _read_cpu(self) -> tuple[float, float]:
+        if self._scope == "process":
+            times = self._process.cpu_times()
+            return times.user + times.system, 0.0
+        if self._scope == "cgroup" and self._cgroup is not None:
+            used_s = self._cgroup.cpu_used_s()
+            if used_s is not None:
+                return used_s, 0.0
+        host = psutil.cpu_times()
+        idle_s = host.idle + getattr(host, "iowait", 0.0)
+        guest_s = getattr(host, "guest", 0.0) + getattr(host, "guest_nice", 0.0)  # contained in user and nice already
+        return sum(host) - guest_s - idle_s, idle_s
+
+    def _read_bytes(self) -> tuple[int, int]:
+        if self._scope == "process":
+            return self._own.bytes_in_total(), self._own.bytes_out_total()
+        counted = psutil.net_io_counters(pernic=True)
+        nics = [counted[nic.name] for nic in self._nics() if nic.name in counted]
+        return sum(nic.bytes_recv for nic in nics), sum(nic.bytes_sent for nic in nics)
+
+
+def _trusted(sensor: str, reading: Reading, faults: list[SensorFault]) -> Reading:
+    """The reading, or, if it cannot be true, one that drives nothing."""
+    if reading.usage < 0:
+        faults.append(SensorFault(sensor, f"usage {reading.usage:.1f} is negative"))
+        return Reading(0.0, 0.0)
+    if reading.limit <= 0:
+        return Reading(reading.usage, 0.0)
+    percent = 100 * reading.usage / reading.limit
+    if percent > 100 + PERCENT_TOLERANCE:
+        faults.append(SensorFault(sensor, f"usage is {percent:.0f} % of the limit"))
+        return Reading(reading.usage, 0.0)
+    return Reading(min(reading.usage, reading.limit), reading.limit)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

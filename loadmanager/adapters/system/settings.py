@@ -1,0 +1,25 @@
+"""How a broker's usage is measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.conf import conf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerSettings:
+    """Sampling CPU, memory and NIC."""
+
+    interval_minutes: float = conf(
+        "loadBalancerHostUsageCheckIntervalMinutes", 1.0, "How often CPU, memory and NIC are sampled", minimum=0.005, dynamic=True
+    )
+    nic_speed_gbps: float | None = conf(
+        "loadBalancerOverrideBrokerNicSpeedGbps", None, "Speed of all NICs together; set it where the system reports none", minimum=0.001
+    )
+    scope: str = conf(
+        "loadBalancerSamplingScope",
+        "auto",
+        "Whose usage is measured; auto: the cgroup's if it has a CPU quota, else the host's",
+        choices=("auto", "host", "cgroup", "process"),
+    )

@@ -1,0 +1,222 @@
+"""Publishes this broker's load report by Pulsar's rules (`ModularLoadManagerImpl.needBrokerDataUpdate`), within the size of a node at any number of bundles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
+from loadmanager.ports.store import VALUE_BYTES_MAX, Store
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import sleep
+
+MIB = 1024 * 1024
+REGISTER_POLL_S = 0.2
+REPORT_BYTES_MAX = VALUE_BYTES_MAX - 50_000
+LOAD_MANAGER_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+
+log = structlog.get_logger("load-report")
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """The figures that decide whether a new report is due."""
+
+    at_ms: int
+    rate: float
+    throughput: float
+    bundles: int
+    usage: float
+
+
+class Reporter:
+    """Registers the broker with its report, and keeps the report current."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        hosting: Hosting,
+        ownership: Ownership,
+        sampler: Sampler,
+        clock: Clock,
+        settings: Callable[[], BrokerSettings],
+        weights: Callable[[], Weights],
+        self_address: BrokerAddress,
+        version: str,
+    ) -> None:
+        self._store = store
+        self._hosting = hosting
+        self._ownership = ownership
+        self._sampler = sampler
+        self._clock = clock
+        self._settings = settings
+        self._weights = weights
+        self._self = self_address
+        self._version = version
+        self._started_ms = clock.now_ms()
+        self._usage = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
+        self._published: _Published | None = None
+        self._reported_bundles: set[str] = set()
+        self._faults: set[str] = set()
+        self._shortened = False
+        self.bytes = b"{}"
+        """The report as last published."""
+        self.report = LocalBrokerData()
+        """The report as last built."""
+
+    @property
+    def faults(self) -> tuple[SensorFault, ...]:
+        """Sensors that cannot be trusted now."""
+        return self._usage.faults
+
+    async def sample(self) -> None:
+        """Take a sample of the system; a sensor that fails, or recovers, is logged once."""
+        self._usage = self._sampler.sample()
+        failing = {fault.sensor for fault in self._usage.faults}
+        for fault in self._usage.faults:
+            if fault.sensor not in self._faults:
+                log.warning(
+                    "a sensor cannot be trusted; it drives no decision", sensor=fault.sensor, reason=fault.reason, scope=self._sampler.scope
+                )
+        for sensor in sorted(self._faults - failing):
+            log.info("a sensor can be trusted again", sensor=sensor)
+        self._faults = failing
+
+    async def register(self) -> None:
+        """Register in the present session. Waits while an earlier session of the same broker has not expired. Forces a report."""
+        self._published = None
+        waiting = False
+        self._build()
+        path = paths.broker(self._self.broker_id)
+        while not await self._store.create(path, self._encode(), ephemeral=True):
+            node = await self._store.get(path)
+            if node is not None and node.ephemeral_owner == self._store.session_id:
+                await self._store.put(path, self._encode())
+                break
+            if not waiting:
+                waiting = True
+                log.warning("waiting for an earlier session of this broker to expire", path=path, timeout_s=self._store.session_timeout_s)
+            await sleep(REGISTER_POLL_S)
+        self._remember()
+
+    async def unregister(self) -> None:
+        """Leave the list of brokers: nothing is placed here any more."""
+        self._published = None
+        await self._store.delete(paths.broker(self._self.broker_id))
+
+    async def tick(self) -> None:
+        """Publish the report if a figure changed enough, or it is old."""
+        self._build()
+        if self._published is None or not self._due(self._published):
+            return
+        node = await self._store.get(paths.broker(self._self.broker_id))
+        if node is None or node.ephemeral_owner != self._store.session_id:
+            raise OperationalError("the broker is not registered in this session")
+        await self._store.put(paths.broker(self._self.broker_id), self._encode())
+        self._remember()
+
+    def _due(self, before: _Published) -> bool:
+        settings, report = self._settings(), self.report
+        if self._clock.now_ms() - before.at_ms > settings.report_interval_max_minutes * 60_000:
+            return True
+        change = max(
+            _percent_change(before.rate, report.rate),
+            _percent_change(before.throughput, report.throughput),
+            _percent_change(before.bundles, report.num_bundles),
+            100 * abs(before.usage - max_weighted_usage(report, self._weights())),
+        )
+        return change > settings.report_threshold_percent
+
+    def _build(self) -> None:
+        stats = self._hosting.bundle_stats()
+        owned = self._ownership.owned()
+        tenant = self._hosting.usage()
+        report = LocalBrokerData(
+            web_service_url=self._self.web_url,
+            pulsar_service_url=self._self.service_url,
+            cpu=_usage(self._usage.cpu),
+            memory=_usage(self._usage.memory),
+            direct_memory=ResourceUsage(usage=tenant.memory_used_bytes // MIB, limit=tenant.memory_limit_bytes // MIB),
+            bandwidth_in=_usage(self._usage.bandwidth_in),
+            bandwidth_out=_usage(self._usage.bandwidth_out),
+            last_update=self._clock.now_ms(),
+            last_stats={bundle: stats.get(bundle) or NamespaceBundleStats() for bundle in owned},
+            num_bundles=len(owned),
+            bundles=owned,
+            last_bundle_gains=sorted(set(owned) - self._reported_bundles),
+            last_bundle_losses=sorted(self._reported_bundles - set(owned)),
+            broker_version_string=self._version,
+            broker_id=self._self.broker_id,
+            load_manager_class_name=LOAD_MANAGER_CLASS,
+            start_timestamp=self._started_ms,
+        )
+        for item in report.last_stats.values():
+            report.msg_rate_in += item.msg_rate_in
+            report.msg_rate_out += item.msg_rate_out
+            report.msg_throughput_in += item.msg_throughput_in
+            report.msg_throughput_out += item.msg_throughput_out
+            report.num_topics += item.topics
+            report.num_consumers += item.consumer_count
+            report.num_producers += item.producer_count
+        self.report = report
+
+    def _encode(self) -> bytes:
+        self.bytes, left_out = shorten(self.report, REPORT_BYTES_MAX)
+        if bool(left_out) != self._shortened:
+            self._shortened = bool(left_out)
+            log.warning("the load report names the busiest bundles only, to fit into a node", left_out=left_out)
+        return self.bytes
+
+    def _remember(self) -> None:
+        report = self.report
+        self._reported_bundles = set(report.bundles)
+        usage = max_weighted_usage(report, self._weights())
+        self._published = _Published(self._clock.now_ms(), report.rate, report.throughput, int(report.num_bundles), usage)
+
+
+def shorten(report: LocalBrokerData, bytes_max: int) -> tuple[bytes, int]:
+    """The report's JSON in at most `bytes_max` bytes, and how many bundles are left out: the least busy first. Counts and sums stay those of all bundles."""
+    encoded = msgspec.json.encode(report)
+    if len(encoded) <= bytes_max:
+        return encoded, 0
+    busiest = sorted(report.last_stats, key=lambda bundle: (-report.last_stats[bundle].throughput, -report.last_stats[bundle].rate, bundle))
+    low, high, best = 0, len(busiest), b""
+    while low < high:
+        middle = (low + high + 1) // 2
+        kept = sorted(busiest[:middle])
+        shorter = msgspec.structs.replace(
+            report,
+            bundles=kept,
+            last_stats={bundle: report.last_stats[bundle] for bundle in kept},
+            last_bundle_gains=[],
+            last_bundle_losses=[],
+        )
+        encoded = msgspec.json.encode(shorter)
+        if len(encoded) <= bytes_max:
+            low, best = middle, encoded
+        else:
+            high = middle - 1
+    return best, len(busiest) - low
+
+
+def _usage(reading: Reading) -> ResourceUsage:
+    return ResourceUsage(usage=reading.usage, limit=reading.limit)
+
+
+def _percent_change(before: float, after: float) -> float:
+    """Pulsar's: relative to the old value; from nothing to something is infinite."""
+    if before == 0:
+        return 0.0 if after == 0 else math.inf
+    return 100 * abs((before - after) / before)
