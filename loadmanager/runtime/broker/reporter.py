@@ -1,4 +1,4 @@
-"""Publishes this broker's load report by Pulsar's rules (`ModularLoadManagerImpl.needBrokerDataUpdate`), within the size of a node at any number of bundles."""
+"""Publishes this broker's load report by Pulsar's rules (`ModularLoadManagerImpl`), within the size of a node at any number of bundles."""
 
 from __future__ import annotations
 
@@ -187,7 +187,10 @@ class Reporter:
 
 
 def shorten(report: LocalBrokerData, bytes_max: int) -> tuple[bytes, int]:
-    """The report's JSON in at most `bytes_max` bytes, and how many bundles are left out: the least busy first. Counts and sums stay those of all bundles."""
+    """The report's JSON in at most `bytes_max` bytes, and how many bundles are left out: the least busy first.
+
+    Counts and sums stay those of all bundles.
+    """
     encoded = msgspec.json.encode(report)
     if len(encoded) <= bytes_max:
         return encoded, 0

@@ -24,7 +24,7 @@ from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
-from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.leading import Desk, Leading
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 UNLOADS_AT_ONCE_MAX = 20
@@ -281,7 +281,7 @@ class BrokerService:
         """What the leader would do right now."""
         return self._desk().dry_run()
 
-    def _desk(self) -> Any:
+    def _desk(self) -> Desk:
         if self.leading.desk is None:
             leader = self.leader()
             where = f"ask {leader.web_url}" if leader else "and there is none now"

@@ -6,6 +6,7 @@ share an epoch, and a leader whose lease runs out considers itself deposed befor
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 from loadmanager.core.errors import OperationalError
@@ -73,12 +74,9 @@ class StoreElection:
             counter = await self._store.get(self._epoch_path)
             epoch = counter.version + 1 if counter else 1
             value = {"serviceUrl": self._web_url, "brokerId": self._broker_id, "epoch": epoch}
-            try:
-                await self._store.commit(
-                    [Put(self._epoch_path, b"", version=epoch - 1), Create(self._path, write_object(value), ephemeral=True)]
-                )
-            except VersionConflictError:
-                pass  # somebody was faster
+            operations = [Put(self._epoch_path, b"", version=epoch - 1), Create(self._path, write_object(value), ephemeral=True)]
+            with contextlib.suppress(VersionConflictError):  # somebody was faster
+                await self._store.commit(operations)
             leader, session_id = await self._look()
         return leader if leader is not None and session_id and session_id == self._store.session_id else None
 

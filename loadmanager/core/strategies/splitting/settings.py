@@ -1,0 +1,31 @@
+"""Settings of splits: Pulsar's keys and defaults."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.conf import conf
+from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, RANGE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSettings:
+    """Splitting bundles."""
+
+    algorithm: str = conf("defaultNamespaceBundleSplitAlgorithm", RANGE, "How a bundle is cut", choices=ALGORITHMS, dynamic=True)
+    bundles_max: int = conf(
+        "loadBalancerNamespaceMaximumBundles", 128, "How many bundles splits may give a namespace", minimum=1, dynamic=True
+    )
+    msg_rate_max: float = conf(
+        "loadBalancerNamespaceBundleMaxMsgRate", 30_000.0, "Messages/s that make a bundle too big", minimum=0, dynamic=True
+    )
+    bandwidth_mib_max: float = conf(
+        "loadBalancerNamespaceBundleMaxBandwidthMbytes", 100.0, "MiB/s that make a bundle too big", minimum=0, dynamic=True
+    )
+    flow_difference_percent: float = conf(
+        "flowOrQpsDifferenceThresholdPercentage",
+        10.0,
+        "flow_or_qps_equally_divide: tolerated excess, in percent",
+        minimum=0,
+        dynamic=True,
+    )

@@ -1,0 +1,90 @@
+"""Splits a bundle on request: chooses the bundle and the cuts, and has the owner carry it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.strategies.splitting.algorithms import FlowLimits, TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.control import Redirect
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Ownership
+
+MIB = 1024 * 1024
+LARGEST, HOT = "LARGEST", "HOT"
+
+log = structlog.get_logger("splitting")
+
+
+class Splitting:
+    """Splits bundles of this broker."""
+
+    def __init__(
+        self,
+        *,
+        namespaces: Namespaces,
+        ownership: Ownership,
+        hosting: Hosting,
+        self_address: BrokerAddress,
+        settings: Callable[[], SplitSettings],
+        unload_timeout_s: float,
+    ) -> None:
+        self._namespaces = namespaces
+        self._ownership = ownership
+        self._hosting = hosting
+        self._self = self_address
+        self._settings = settings
+        self._unload_timeout_s = unload_timeout_s
+
+    async def split(
+        self, namespace: NamespaceName, bundle_range: str, *, algorithm: str | None, positions: Sequence[int], unload: bool
+    ) -> Redirect | None:
+        """See `ports.control.BrokerControl.split_bundle`. Does nothing, successfully, where the algorithm finds no useful cut (Pulsar's rule)."""
+        cut = await self._namespaces.bundles(namespace)
+        if bundle_range in (LARGEST, HOT):
+            bundle = self._pick(str(namespace), bundle_range)
+        else:
+            bundle = bundle_name(str(namespace), str(cut.require(bundle_range)))
+        span = BundleRange.parse(split_bundle_name(bundle)[1])
+        if not span.splittable:
+            raise BadInputError(f"{bundle} is one hash wide and cannot be split")
+        owner = await self._ownership.owner(bundle)
+        if owner is not None and owner.address != self._self:
+            return Redirect(owner.address.web_url)
+        if owner is None:
+            await self._ownership.acquire(bundle, "to be split")
+        settings = self._settings()
+        limits = FlowLimits(settings.msg_rate_max, settings.bandwidth_mib_max * MIB, settings.flow_difference_percent / 100)
+        topics = {
+            name: TopicLoad(topic_hash(name), item.msg_rate_in + item.msg_rate_out, item.msg_throughput_in + item.msg_throughput_out)
+            for name, item in self._hosting.topics(bundle).items()
+        }
+        cuts = boundaries(algorithm or settings.algorithm, span, topics, positions=positions, limits=limits)
+        if not cuts:
+            log.info("bundle not split", bundle=bundle, reason="no useful cut: one topic, or topics of one hash", topics=len(topics))
+            return None
+        if len(cut.ranges) + len(cuts) > settings.bundles_max:
+            raise ConflictError(
+                f"{namespace} has {len(cut.ranges)} bundles; loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
+            )
+        children = await self._ownership.split(bundle, list(cuts), "admin")
+        log.info("bundle split", bundle=bundle, children=children, reason="admin")
+        if unload:
+            for child in children:
+                await self._ownership.release(child, reason="split", destination=None, timeout_s=self._unload_timeout_s)
+        return None
+
+    def _pick(self, namespace: str, which: str) -> str:
+        """The namespace's bundle with most topics, or most traffic, among those served here."""
+        stats = {name: item for name, item in self._hosting.bundle_stats().items() if name.startswith(f"{namespace}/")}
+        if not stats:
+            raise NotFoundError(f"{self._self.broker_id} serves no bundle of {namespace}")
+        if which == LARGEST:
+            return min(stats, key=lambda name: (-stats[name].topics, name))
+        return min(stats, key=lambda name: (-stats[name].throughput, -stats[name].rate, name))

@@ -1,0 +1,146 @@
+"""The leader's desk: places bundles, sheds load, remembers what it decided and why. Lives as long as one term."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.strategies import cycle
+from loadmanager.core.strategies.decision import Plan, Unload
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.peers import Peers
+from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.leading import Leading
+
+DECISIONS_KEPT = 1_000
+PREFERENCE_MS_MAX = 60_000
+
+log = structlog.get_logger("leader")
+
+
+class LeaderDesk:
+    """Implements `runtime.shared.leading.Desk`."""
+
+    def __init__(
+        self,
+        *,
+        epoch: int,
+        view: LoadView,
+        brokers: Brokers,
+        peers: Peers,
+        clock: Clock,
+        rng: cycle.Rng,
+        settings: Callable[[], StrategySettings],
+        leading: Leading,
+        observe: Callable[[int, Plan], None],
+    ) -> None:
+        self._epoch = epoch
+        self._view = view
+        self._brokers = brokers
+        self._peers = peers
+        self._clock = clock
+        self._rng = rng
+        self._settings = settings
+        self._leading = leading
+        self._observe = observe
+        self._memory = Memory()
+        self._preferred: dict[str, tuple[str, int]] = {}
+        self._decisions: deque[dict[str, Any]] = deque(maxlen=DECISIONS_KEPT)
+        self.cycles = 0
+
+    # Placing
+
+    async def place(self, bundle: str) -> str:
+        """Where an unowned bundle belongs; the same answer until it is reported, or the broker goes."""
+        preferred = self._preferred.pop(bundle, None)
+        if preferred and preferred[0] in self._brokers.reports and self._clock.now_ms() - preferred[1] <= PREFERENCE_MS_MAX:
+            return self._placed(bundle, preferred[0], "preferred by the unload before")
+        under_way = self._view.placed(bundle)
+        if under_way is not None:
+            return under_way
+        settings = self._settings()
+        (choice,) = cycle.place(self._view.snapshot(settings.grace_period_minutes), [bundle], settings, self._rng)
+        if choice.broker is None:
+            raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
+        self._remember("place", dataclasses.asdict(choice))
+        return self._placed(bundle, choice.broker, f"one of {len(choice.candidates)} candidates")
+
+    def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
+        self._view.place(bundle, broker_id)
+        log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self._epoch)
+        return broker_id
+
+    def prefer(self, bundle: str, broker_id: str) -> None:
+        """The next placement of this bundle goes to this broker (Pulsar's unload affinity, keyed by the whole bundle name, and it expires)."""
+        self._preferred[bundle] = (broker_id, self._clock.now_ms())
+
+    # Shedding
+
+    async def shed(self) -> None:
+        """One cycle: decide, then move bundle by bundle while the term lasts."""
+        settings = self._settings()
+        plan, self._memory = cycle.shed(self._view.snapshot(settings.grace_period_minutes), settings, self._memory, self._rng)
+        self.cycles += 1
+        self._observe(self.cycles, plan)
+        if plan.unloads or self.cycles == 1:
+            self._remember("shed", _plan_document(plan))
+        for unload in plan.unloads:
+            if self._leading.desk is not self:
+                log.warning("the term is over; the rest of the plan is dropped", epoch=self._epoch)
+                return
+            await self._move(unload)
+
+    async def _move(self, unload: Unload) -> None:
+        source = self._brokers.address(unload.source)
+        destination = self._brokers.address(unload.destination) if unload.destination else None
+        if source is None:
+            return  # it died: its bundles are placed by lookups
+        log.info(
+            "bundle unloads",
+            bundle=unload.bundle,
+            source=unload.source,
+            destination=unload.destination,
+            reason=unload.reason,
+            epoch=self._epoch,
+            **{f"why_{key}": value for key, value in unload.why.items()},
+        )
+        if destination is not None:
+            self.prefer(unload.bundle, destination.broker_id)
+            self._view.place(unload.bundle, destination.broker_id)
+        try:
+            await self._peers.release_bundle(source, unload.bundle, destination)
+        except OperationalError as error:
+            log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
+            return
+        self._view.moved(unload.bundle)
+
+    def dry_run(self) -> dict[str, Any]:
+        """What a shedding cycle would do right now; changes nothing, not even the averages."""
+        settings = self._settings()
+        plan, _ = cycle.shed(self._view.snapshot(settings.grace_period_minutes), settings, self._memory, self._rng)
+        return _plan_document(plan)
+
+    # What was decided
+
+    def _remember(self, kind: str, document: dict[str, Any]) -> None:
+        self._decisions.appendleft({"ts": self._clock.now_ms(), "kind": kind, "epoch": self._epoch, "cycle": self.cycles, **document})
+
+    def decisions(self, limit: int) -> list[dict[str, Any]]:
+        """The last decisions with their reasons, newest first."""
+        return list(self._decisions)[:limit]
+
+
+def _plan_document(plan: Plan) -> dict[str, Any]:
+    return {
+        "strategy": plan.strategy,
+        "unloads": [dataclasses.asdict(unload) for unload in plan.unloads],
+        "skipped": [dataclasses.asdict(skip) for skip in plan.skipped],
+    }

@@ -1,0 +1,116 @@
+"""What the leader knows of the cluster's load: the brokers' reports, the averages of every bundle, and what is on its way.
+
+Deviation from Pulsar: a bundle's averages take one sample for each report of *its* broker. (Pulsar samples every bundle whenever any broker writes, so
+that its averages run faster the more brokers there are.)
+"""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+
+from loadmanager.core.errors import BadInputError
+from loadmanager.core.load.reports import BundleData, LocalBrokerData, TimeAverageBrokerData, decode_bundle_data, default_bundle_data
+from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.store import Store
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.brokers import Brokers
+
+PENDING_MS_MAX = 60_000
+"""A placement that is not in a report after this long did not happen."""
+STORED_BUNDLES_MAX = 10_000
+
+log = structlog.get_logger("load-view")
+
+
+class LoadView:
+    """Kept current by the brokers' reports; gives snapshots."""
+
+    def __init__(self, brokers: Brokers, clock: Clock) -> None:
+        self._brokers = brokers
+        self._clock = clock
+        self.bundle_data: dict[str, BundleData] = {}
+        self._time_averages: dict[str, TimeAverageBrokerData] = {}
+        self._pending: dict[str, tuple[str, int]] = {}
+        self._unloaded_ms: dict[str, int] = {}
+        for broker_id, report in brokers.reports.items():
+            self.on_report(broker_id, report)
+        brokers.listeners.append(self.on_report)
+
+    def close(self) -> None:
+        """Listen no more: the term is over."""
+        self._brokers.listeners.remove(self.on_report)
+
+    def on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
+        """A broker came, reported, or went (None)."""
+        if report is None:
+            self._time_averages.pop(broker_id, None)
+            self._pending = {bundle: item for bundle, item in self._pending.items() if item[0] != broker_id}
+            return
+        for bundle, stats in report.last_stats.items():
+            data = self.bundle_data.get(bundle)
+            if data is None:
+                data = self.bundle_data[bundle] = default_bundle_data()
+            data.update(stats)
+            if self._pending.get(bundle, ("", 0))[0] == broker_id:
+                del self._pending[bundle]
+        self._time_averages[broker_id] = time_average_of(report, self.bundle_data)
+
+    def place(self, bundle: str, broker_id: str) -> None:
+        """A bundle is on its way to a broker: it counts there until that broker reports it."""
+        self._pending[bundle] = (broker_id, self._clock.now_ms())
+
+    def placed(self, bundle: str) -> str | None:
+        """Where a bundle is on its way to, if that broker lives."""
+        known = self._pending.get(bundle)
+        if known is None or self._clock.now_ms() - known[1] > PENDING_MS_MAX or known[0] not in self._brokers.reports:
+            return None
+        return known[0]
+
+    def moved(self, bundle: str) -> None:
+        """A bundle was moved now."""
+        self._unloaded_ms[bundle] = self._clock.now_ms()
+
+    def snapshot(self, grace_period_minutes: float) -> ClusterSnapshot:
+        """The cluster now. Forgets moves older than the grace period and placements that did not happen."""
+        now_ms = self._clock.now_ms()
+        oldest_ms = now_ms - grace_period_minutes * 60_000
+        self._unloaded_ms = {bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms}
+        self._pending = {bundle: item for bundle, item in self._pending.items() if now_ms - item[1] <= PENDING_MS_MAX}
+        pending: dict[str, dict[str, BundleData]] = {}
+        for bundle, (broker_id, _) in self._pending.items():
+            pending.setdefault(broker_id, {})[bundle] = self.bundle_data.get(bundle) or default_bundle_data()
+        return ClusterSnapshot(
+            now_ms=now_ms,
+            reports=dict(self._brokers.reports),
+            bundle_data=self.bundle_data,
+            time_averages=dict(self._time_averages),
+            pending=pending,
+            recently_unloaded_ms=dict(self._unloaded_ms),
+        )
+
+    async def restore(self, store: Store) -> None:
+        """Begin from the averages that earlier leaders stored; what cannot be read is passed over."""
+        names = []
+        for tenant in await store.children(paths.BUNDLE_DATA):
+            for namespace in await store.children(f"{paths.BUNDLE_DATA}/{tenant}"):
+                names += [f"{tenant}/{namespace}/{span}" for span in await store.children(f"{paths.BUNDLE_DATA}/{tenant}/{namespace}")]
+        names = names[:STORED_BUNDLES_MAX]
+        for name, node in zip(names, await store.get_many([f"{paths.BUNDLE_DATA}/{name}" for name in names]), strict=True):
+            try:
+                if node is not None and node.value:
+                    self.bundle_data[name] = decode_bundle_data(node.value)
+            except BadInputError as error:
+                log.warning("stored averages cannot be read and begin anew", bundle=name, error=str(error))
+
+    async def save(self, store: Store, bundles_per_broker: int) -> None:
+        """Store the averages of the busiest bundles and of every broker, for the next leader (Pulsar `writeBundleDataOnZooKeeper`)."""
+        reported = {bundle for report in self._brokers.reports.values() for bundle in report.last_stats}
+        self.bundle_data = {bundle: data for bundle, data in self.bundle_data.items() if bundle in reported}
+        order = sorted(self.bundle_data, key=lambda bundle: (-self.bundle_data[bundle].long_term_data.throughput, bundle))
+        limit = len(order) if bundles_per_broker < 0 else bundles_per_broker * max(len(self._brokers.reports), 1)
+        for bundle in order[:limit]:
+            await store.put(f"{paths.BUNDLE_DATA}/{bundle}", msgspec.json.encode(self.bundle_data[bundle]))
+        for broker_id, average in self._time_averages.items():
+            await store.put(f"{paths.BROKER_TIME_AVERAGE}/{broker_id}", msgspec.json.encode(average))
