@@ -18,11 +18,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import Key
 from loadmanager.core.errors import ConfigError
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
 
-LEAVES: tuple[type, ...] = (BrokerSettings,)
+LEAVES: tuple[type, ...] = (BrokerSettings, ZooKeeperSettings, SamplerSettings, StrategySettings, SplitSettings, MessagingSettings)
 """Every component's settings, in the order of config/broker.conf."""
 
 FILE_BYTES_MAX = 4_000_000

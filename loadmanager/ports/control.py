@@ -137,6 +137,11 @@ class NamespaceControl(Protocol):
 class BrokerControl(Protocol):
     """Brokers, leadership and moves: what the admin API asks."""
 
+    @property
+    def self_address(self) -> BrokerAddress:
+        """This broker."""
+        ...
+
     async def brokers(self) -> list[str]:
         """brokerIds of the live brokers, sorted."""
         ...
@@ -200,4 +205,20 @@ class BrokerControl(Protocol):
 
     async def dry_run(self) -> dict[str, Any]:
         """What the leader would do right now, without doing it; raises `OperationalError` where there is no leader to ask."""
+        ...
+
+
+class PeerControl(Protocol):
+    """What other brokers ask of this one; `ports.peers.Peers` is the asking side."""
+
+    def address_of(self, broker_id: str) -> BrokerAddress | None:
+        """Where a live broker is reached."""
+        ...
+
+    async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
+        """Unload a bundle of ours; does nothing for one that is not."""
+        ...
+
+    async def acquire_bundle(self, bundle: str) -> None:
+        """Own a bundle that nobody owns. Raises `OperationalError` when somebody else has it."""
         ...

@@ -10,12 +10,14 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.runtime.tasks import Scope
+from loadmanager.settings import read_properties
 from loadmanager.wiring.initialize import initialize_cluster
 
 READY_TIMEOUT_S = 60.0
@@ -64,7 +66,11 @@ class _Standalone:
         self._options = options
         self._brokers: list[asyncio.subprocess.Process] = []
         self._signals = 0
-        self._stop = asyncio.Event()
+        self._status = 0
+        self._ready_count = 0
+        self._settled = asyncio.Event()
+        """All brokers are ready, or the attempt is over."""
+        self._ended = asyncio.Event()
 
     async def run(self) -> int:
         started_s = time.monotonic()
@@ -79,47 +85,66 @@ class _Standalone:
                 await self._stop_brokers()
 
     async def _serve(self, started_s: float) -> int:
-        settings_of_all = self._settings(0)
-        await initialize_cluster(settings_of_all, {NAMESPACE: NAMESPACE_BUNDLES})
+        await initialize_cluster(self._settings(0), {NAMESPACE: NAMESPACE_BUNDLES})
         with tempfile.TemporaryDirectory(prefix="loadmanager-") as folder, _notify_socket(Path(folder, "notify")) as ready:
             for index in range(self._options.brokers):
                 self._brokers.append(await self._start_broker(index, Path(folder, "notify")))
-            exits = [asyncio.ensure_future(broker.wait()) for broker in self._brokers]  # noqa: TID251 - waits of the composition root
-            stopped = asyncio.ensure_future(self._stop.wait())  # noqa: TID251 - as above
-            try:
-                await self._wait_until_ready(ready, exits, stopped)
-                if not self._stop.is_set():
+            async with Scope("standalone") as scope:
+                for index, broker in enumerate(self._brokers):
+                    scope.spawn(self._watch_broker(index, broker), f"broker-{index}")
+                scope.spawn(self._count_ready(ready), "ready")
+                await self._wait_until_ready()
+                if not self._ended.is_set():
                     self._print_welcome(time.monotonic() - started_s)
-                await asyncio.wait([*exits, stopped], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                stopped.cancel()
-            if self._stop.is_set():
-                return 0
-            gone = next(index for index, broker in enumerate(self._brokers) if broker.returncode is not None)
-            print(
-                f"broker {gone} ended with status {self._brokers[gone].returncode}; the others go on. Ctrl-C stops them.", file=sys.stderr
-            )
-            stopped = asyncio.ensure_future(self._stop.wait())  # noqa: TID251 - as above
-            await asyncio.wait([stopped, asyncio.ensure_future(asyncio.wait(exits))], return_when=asyncio.FIRST_COMPLETED)  # noqa: TID251
-            stopped.cancel()
-            return 0 if self._stop.is_set() else 1
+                await self._ended.wait()
+                scope.cancel()
+        return self._status
+
+    async def _watch_broker(self, index: int, broker: asyncio.subprocess.Process) -> None:
+        """A broker that ends by itself is told of; the cluster goes on while one lives, as a cluster should."""
+        status = await broker.wait()
+        if self._signals:
+            return
+        print(f"broker {index} ended with status {status}; Ctrl-C stops the others.", file=sys.stderr, flush=True)
+        started = self._ready_count >= len(self._brokers)
+        if not started or all(other.returncode is not None for other in self._brokers):
+            self._status = 1
+            self._end()
+
+    async def _count_ready(self, ready: socket.socket) -> None:
+        """Each broker says READY=1 as it would to systemd."""
+        loop = asyncio.get_running_loop()
+        while True:
+            said = await loop.sock_recv(ready, 1024)
+            self._ready_count += said == b"READY=1"
+            if self._ready_count >= len(self._brokers):
+                self._settled.set()
+
+    async def _wait_until_ready(self) -> None:
+        """Until all brokers are ready, or something ended the attempt."""
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await self._settled.wait()
+        except TimeoutError:
+            raise OperationalError(f"the brokers did not become ready within {READY_TIMEOUT_S:g} s; their logs say why") from None
+
+    def _end(self) -> None:
+        self._ended.set()
+        self._settled.set()
 
     def _on_signal(self) -> None:
         self._signals += 1
-        self._stop.set()
+        self._end()
         if self._signals > 1:
             for broker in self._brokers:
                 with contextlib.suppress(ProcessLookupError):
                     broker.kill()
 
     def _settings(self, index: int) -> dict[str, str]:
-        from loadmanager.settings import read_properties
-
         options = self._options
         given = read_properties(options.config) if options.config else {}
         return {
             **DEFAULTS,
-            "historyDirectory": str(options.data_dir / "history"),
             **given,
             **options.overrides,
             "metadataStoreUrl": f"zk:{HOST}:{options.zookeeper_port}",
@@ -152,23 +177,6 @@ class _Standalone:
         return await asyncio.create_subprocess_exec(
             *command, env={**os.environ, "NOTIFY_SOCKET": str(notify)}, start_new_session=True, stdin=asyncio.subprocess.DEVNULL
         )
-
-    async def _wait_until_ready(self, ready: socket.socket, exits: Sequence[asyncio.Future[int]], stopped: asyncio.Future[bool]) -> None:
-        """Each broker says READY=1 as it would to systemd."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + READY_TIMEOUT_S
-        for _ in self._brokers:
-            said = asyncio.ensure_future(loop.sock_recv(ready, 1024))  # noqa: TID251 - waits of the composition root
-            await asyncio.wait([said, *exits, stopped], timeout=deadline_s - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-            if stopped.done():
-                said.cancel()
-                return
-            if not said.done():
-                said.cancel()
-                ended = any(future.done() for future in exits)
-                raise OperationalError(
-                    "a broker ended while it started; its log says why" if ended else "the brokers did not become ready in time"
-                )
 
     def _print_welcome(self, seconds: float) -> None:
         options = self._options
@@ -212,7 +220,7 @@ Ctrl-C stops everything.
 
 
 @contextlib.contextmanager
-def _notify_socket(path: Path):  # type: ignore[no-untyped-def]
+def _notify_socket(path: Path) -> Iterator[socket.socket]:
     """The datagram socket on which brokers report readiness (systemd's notify protocol)."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(str(path))

@@ -83,10 +83,10 @@ log = structlog.get_logger("protocol")
 class BrokerServer:
     """Listens, hosts topics, and moves messages between connections."""
 
-    def __init__(
-        self, control: TopicControl, settings: MessagingSettings, *, spawn: Callable[[Coroutine[Any, Any, Any], str], object]
-    ) -> None:
-        self.control = control
+    control: TopicControl
+    """Set by `start`: until then nothing asks."""
+
+    def __init__(self, settings: MessagingSettings, *, spawn: Callable[[Coroutine[Any, Any, Any], str], object]) -> None:
         self.settings = settings
         self.spawn = spawn
         self.bytes_in = 0
@@ -106,8 +106,9 @@ class BrokerServer:
 
     # Life
 
-    async def start(self, sock: socket.socket) -> None:
+    async def start(self, control: TopicControl, sock: socket.socket) -> None:
         """Listen on a bound socket."""
+        self.control = control
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self, HANDLERS), sock=sock, backlog=1024)
         self._repeat(self.settings.stats_interval_s, self.measure)

@@ -102,8 +102,11 @@ class ZooKeeperStore:
         self._lease.revoke()
         self._client.remove_listener(self._on_state_in_thread)
         await asyncio.to_thread(self._stop)
-        for queue in [*self._states, *(queue for queues in self._watches.values() for queue in queues)]:
-            queue.close()
+        for states in self._states:
+            states.close()
+        for changes in self._watches.values():
+            for queue in changes:
+                queue.close()
 
     def _stop(self) -> None:
         self._client.stop()

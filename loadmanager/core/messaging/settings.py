@@ -13,7 +13,10 @@ class MessagingSettings:
 
     message_bytes_max: int = conf("maxMessageSize", 5 * 1024 * 1024, "Largest message, in bytes", minimum=1024, maximum=1 << 30)
     retention_mb: float = conf(
-        "defaultRetentionSizeInMB", 8.0, "How much of what every subscription has acknowledged a topic keeps for readers and seeks", minimum=0
+        "defaultRetentionSizeInMB",
+        8.0,
+        "How much of what every subscription has acknowledged a topic keeps for readers and seeks",
+        minimum=0,
     )
     backlog_bytes_max: int = conf(
         "backlogQuotaDefaultLimitBytes",
@@ -23,13 +26,23 @@ class MessagingSettings:
     )
     topics_memory_mb: int = conf("topicsMemoryLimitMB", 1024, "How much all topics of this broker together may hold in memory", minimum=1)
     publish_buffer_mb: int = conf(
-        "maxMessagePublishBufferSizeInMB", 256, "How much received but unprocessed data all connections together may hold (-1: no limit)", minimum=-1
+        "maxMessagePublishBufferSizeInMB",
+        256,
+        "How much received but unprocessed data all connections together may hold (-1: no limit)",
+        minimum=-1,
     )
     unacked_per_consumer_max: int = conf(
-        "maxUnackedMessagesPerConsumer", 50_000, "A shared consumer with this many unacknowledged messages gets no more (0: no limit)", minimum=0
+        "maxUnackedMessagesPerConsumer",
+        50_000,
+        "A shared consumer with this many unacknowledged messages gets no more (0: no limit)",
+        minimum=0,
     )
     round_robin_entries_max: int = conf(
-        "dispatcherMaxRoundRobinBatchSize", 20, "How many entries a consumer of a shared subscription gets in one turn", minimum=1, dynamic=True
+        "dispatcherMaxRoundRobinBatchSize",
+        20,
+        "How many entries a consumer of a shared subscription gets in one turn",
+        minimum=1,
+        dynamic=True,
     )
     keep_alive_s: float = conf("keepAliveIntervalSeconds", 30.0, "How often an idle connection is probed", minimum=0.5)
     connections_max: int = conf("brokerMaxConnections", 0, "How many client connections this broker takes (0: no limit)", minimum=0)

@@ -21,7 +21,7 @@ from loadmanager.core.strategies.settings import StrategySettings
 class Rng(Protocol):
     """What decisions need of a random generator, so that a seed fixes every choice."""
 
-    def randrange(self, stop: int) -> int:
+    def randrange(self, stop: int, /) -> int:
         """A number from 0 to stop − 1."""
         ...
 

@@ -97,13 +97,18 @@ def frames_of(data: bytes, frame_bytes_max: int) -> Iterator[Frame]:
         yield frame
 
 
+def _tail_head(tail: bytes) -> tuple[int, int]:
+    """Magic number and checksum, zeros for a tail that is too short to have them."""
+    return _TAIL.unpack_from(tail) if len(tail) >= 6 else (0, 0)
+
+
 def check_tail(tail: bytes) -> bool:
     """Whether the tail of a SEND is whole: right magic and checksum. A tail without checksum (protocol before v6) passes."""
     if len(tail) < 4:
         return False
-    magic, checksum = _TAIL.unpack_from(tail) if len(tail) >= 6 else (0, 0)
+    magic, checksum = _tail_head(tail)
     if magic == MAGIC_CRC32C:
-        return len(tail) >= 10 and bool(crc32c(memoryview(tail)[6:]) == checksum)
+        return len(tail) >= 10 and int(crc32c(memoryview(tail)[6:])) == checksum
     (size,) = _SIZE.unpack_from(tail)
     return 4 + size <= len(tail)
 

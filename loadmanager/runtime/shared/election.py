@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader
-from loadmanager.ports.store import Change, Create, Node, Put, Store, VersionConflictError
+from loadmanager.ports.store import Change, Create, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import read_object, write_object
 from loadmanager.runtime.shared.latest import Latest
@@ -74,7 +74,10 @@ class StoreElection:
             counter = await self._store.get(self._epoch_path)
             epoch = counter.version + 1 if counter else 1
             value = {"serviceUrl": self._web_url, "brokerId": self._broker_id, "epoch": epoch}
-            operations = [Put(self._epoch_path, b"", version=epoch - 1), Create(self._path, write_object(value), ephemeral=True)]
+            operations: list[Operation] = [
+                Put(self._epoch_path, b"", version=epoch - 1),
+                Create(self._path, write_object(value), ephemeral=True),
+            ]
             with contextlib.suppress(VersionConflictError):  # somebody was faster
                 await self._store.commit(operations)
             leader, session_id = await self._look()

@@ -1,0 +1,77 @@
+"""What brokers ask of each other, over HTTP: both sides of it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import aiohttp
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import namespace_of
+from loadmanager.core.bundles.ranges import BundleRange, bundle_name
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.control import PeerControl
+from loadmanager.ports.hosting import BrokerAddress
+
+PATH = "/admin/v2/loadmanager/bundles"
+ACQUIRE_TIMEOUT_S = 5.0
+CONNECTIONS_MAX = 64
+
+
+class PeerRoutes:
+    """Serves what peers ask."""
+
+    def __init__(self, control: PeerControl) -> None:
+        self._control = control
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        one = PATH + "/{tenant}/{namespace}/{bundle}"
+        return [web.post(one + "/acquire", self.acquire), web.post(one + "/release", self.release)]
+
+    async def acquire(self, request: web.Request) -> web.Response:
+        """POST …/acquire: own a bundle that nobody owns."""
+        await self._control.acquire_bundle(_bundle(request))
+        return web.Response(status=204)
+
+    async def release(self, request: web.Request) -> web.Response:
+        """POST …/release?destination=: unload a bundle."""
+        name = request.query.get("destination", "")
+        destination = self._control.address_of(name) if name else None
+        await self._control.release_bundle(_bundle(request), destination, request.query.get("reason", "leader"))
+        return web.Response(status=204)
+
+
+def _bundle(request: web.Request) -> str:
+    return bundle_name(str(namespace_of(request)), str(BundleRange.parse(request.match_info["bundle"])))
+
+
+class HttpPeers:
+    """Implements `ports.peers.Peers`: asks over HTTP, with one pool of connections."""
+
+    def __init__(self, *, release_timeout_s: float) -> None:
+        self._release_timeout_s = release_timeout_s
+        self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None) -> None:
+        """Ask the owner to unload a bundle."""
+        query = {"destination": destination.broker_id} if destination else {}
+        await self._post(owner, f"{bundle}/release", query, self._release_timeout_s)
+
+    async def acquire_bundle(self, broker: BrokerAddress, bundle: str) -> None:
+        """Ask a broker to acquire a bundle."""
+        await self._post(broker, f"{bundle}/acquire", {}, ACQUIRE_TIMEOUT_S)
+
+    async def _post(self, broker: BrokerAddress, path: str, query: dict[str, str], timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s), self._session.post(f"{broker.web_url}{PATH}/{path}", params=query) as answer:
+                if answer.status >= 300:
+                    raise OperationalError(f"{broker.broker_id} answered {answer.status}: {(await answer.text())[:300]}")
+        except (aiohttp.ClientError, OSError) as error:
+            raise OperationalError(f"{broker.broker_id} cannot be reached: {error}") from None
+        except TimeoutError:
+            raise OperationalError(f"{broker.broker_id} did not answer within {timeout_s:g} s") from None

@@ -1,0 +1,48 @@
+"""The metrics page for Prometheus: Pulsar's `pulsar_…` names beside the usual ones of a Python process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from loadmanager.ports.telemetry import Telemetry
+
+
+class _Samples(Collector):
+    """Turns the broker's samples into metric families, with the same labels on each."""
+
+    def __init__(self, telemetry: Telemetry, labels: dict[str, str]) -> None:
+        self._telemetry = telemetry
+        self._labels = labels
+
+    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+        """All families now."""
+        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        for sample in self._telemetry.collect():
+            labels = {**self._labels, **dict(sample.labels)}
+            family = families.get(sample.name)
+            if family is None:
+                kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
+                family = families[sample.name] = kind(sample.name, sample.doc, labels=list(labels))
+            family.add_metric(list(labels.values()), sample.value)
+        return families.values()
+
+
+class MetricsPage:
+    """Renders the page; a registry of its own, so that several brokers in one process do not meet."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, telemetry: Telemetry, *, cluster: str, broker: str) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(_Samples(telemetry, {"cluster": cluster, "broker": broker}))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def render(self) -> bytes:
+        """The page's text."""
+        return generate_latest(self._registry)

@@ -1,0 +1,104 @@
+"""What a broker says on its metrics page, under Pulsar's names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from loadmanager.core.load.reports import ResourceUsage
+from loadmanager.ports.hosting import Hosting
+from loadmanager.ports.store import Store
+from loadmanager.ports.telemetry import Sample
+from loadmanager.runtime.broker.lookup import Lookups
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.tasks import LoopBusy
+
+SENSORS = ("cpu", "memory", "bandwidthIn", "bandwidthOut", "nicSpeed")
+LOAD = (("metric", "loadBalancing"),)
+UNLOADING = (("metric", "bundleUnloading"),)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What is counted as it happens."""
+
+    unloaded_bundles: int = 0
+    unload_cycles: int = 0
+    split_bundles: int = 0
+    acquired_bundles: int = 0
+    fenced_times: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerTelemetry:
+    """Gives the present samples of one broker."""
+
+    reporter: Reporter
+    lookups: Lookups
+    ownership: Ownership
+    hosting: Hosting
+    leading: Leading
+    store: Store
+    busy: LoopBusy
+    counts: Counts
+    monotonic_s: Callable[[], float]
+    version: str
+
+    def samples(self) -> Iterator[Sample]:
+        """All samples now."""
+        yield from self._load()
+        yield from self._lookups()
+        yield from self._session()
+
+    def _load(self) -> Iterator[Sample]:
+        report = self.reporter.report
+        usages: tuple[tuple[str, ResourceUsage], ...] = (
+            ("cpu", report.cpu),
+            ("memory", report.memory),
+            ("directMemory", report.direct_memory),
+            ("bandwidth_in", report.bandwidth_in),
+            ("bandwidth_out", report.bandwidth_out),
+        )
+        for name, usage in usages:
+            yield Sample(f"pulsar_lb_{name}_usage", f"Usage of {name}, in percent of its limit", usage.percent, LOAD)
+        counts = self.counts
+        yield Sample("pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", counts.unload_cycles, UNLOADING, "counter")
+        yield Sample("pulsar_lb_unload_bundle", "Bundles that this broker, as leader, moved", counts.unloaded_bundles, UNLOADING, "counter")
+        yield Sample(
+            "pulsar_lb_bundles_split", "Bundles that this broker split", counts.split_bundles, (("metric", "bundlesSplit"),), "counter"
+        )
+        failing = {fault.sensor for fault in self.reporter.faults}
+        for sensor in SENSORS:
+            trusted = sensor not in failing
+            yield Sample(
+                "pulsar_lb_sensor_trusted", "1 if the sensor can be trusted, 0 if it drives no decision", trusted, (("sensor", sensor),)
+            )
+        traffic = self.hosting.usage()
+        yield Sample("pulsar_lb_bundles_count", "Bundles that this broker serves", len(self.ownership.owned()))
+        yield Sample("pulsar_rate_in", "Messages/s published", report.msg_rate_in)
+        yield Sample("pulsar_rate_out", "Messages/s delivered", report.msg_rate_out)
+        yield Sample("pulsar_throughput_in", "Bytes/s published", report.msg_throughput_in)
+        yield Sample("pulsar_throughput_out", "Bytes/s delivered", report.msg_throughput_out)
+        yield Sample("pulsar_topics_count", "Open topics", report.num_topics)
+        yield Sample("pulsar_broker_bytes_in", "Bytes read from client connections", traffic.bytes_in_total, (), "counter")
+        yield Sample("pulsar_broker_bytes_out", "Bytes written to client connections", traffic.bytes_out_total, (), "counter")
+
+    def _lookups(self) -> Iterator[Sample]:
+        lookups = self.lookups
+        yield Sample("pulsar_broker_lookup_answers", "Lookups answered with an owner", lookups.answers, (), "counter")
+        yield Sample("pulsar_broker_lookup_redirects", "Lookups sent to another broker", lookups.redirects, (), "counter")
+        yield Sample("pulsar_broker_lookup_failures", "Lookups that failed", lookups.failures, (), "counter")
+        yield Sample("pulsar_broker_lookup_pending_requests", "Lookups in progress", lookups.pending)
+
+    def _session(self) -> Iterator[Sample]:
+        left_s = max(0.0, self.store.lease.valid_until_s - self.monotonic_s())
+        yield Sample("loadmanager_session_lease_seconds", "How long the session is proven from now", left_s)
+        yield Sample(
+            "loadmanager_fenced", "Times that serving stopped for want of a proven session", self.counts.fenced_times, (), "counter"
+        )
+        yield Sample("loadmanager_leader", "1 if this broker leads", self.leading.desk is not None)
+        yield Sample("loadmanager_event_loop_busy_ratio", "How much of its time the event loop works", self.busy.fraction)
+        yield Sample("loadmanager_event_loop_lag_seconds", "How late the event loop's last timer was", self.busy.lag_s)
+        yield Sample("loadmanager_info", "The running version", 1, (("version", self.version),))

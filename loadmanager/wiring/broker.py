@@ -1,0 +1,136 @@
+"""One broker process: its ports, its session, its signals; the parts are built in `wiring.parts`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.metadata
+import os
+import signal
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import structlog
+
+from loadmanager.adapters.admin.peers import HttpPeers
+from loadmanager.adapters.logs.configure import configure
+from loadmanager.adapters.system.notify import notify
+from loadmanager.adapters.system.parent import stop_with_parent
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import Scope
+from loadmanager.settings import Settings, unknown_text
+from loadmanager.wiring.initialize import record_cluster
+from loadmanager.wiring.parts import Parts
+
+log = structlog.get_logger("broker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerOptions:
+    """How the process runs, as opposed to what the broker does."""
+
+    log_format: str | None = None
+    stop_with_parent: bool = False
+
+
+def run_broker(settings: Settings, options: BrokerOptions) -> int:
+    """Run one broker until it is told to stop; returns the exit status. Raises `ConfigError` or `OperationalError` when it cannot start."""
+    if options.stop_with_parent:
+        stop_with_parent()
+    broker = settings.leaf(BrokerSettings)
+    strategies = settings.leaf(StrategySettings)
+    registry.shedder(strategies.shedder)
+    registry.placement(strategies.placement)
+    with asyncio.Runner(loop_factory=_loop_factory(broker)) as runner:
+        return runner.run(_Broker(settings, options).run())
+
+
+def _loop_factory(broker: BrokerSettings) -> Callable[[], asyncio.AbstractEventLoop]:
+    if broker.event_loop_uvloop:
+        with contextlib.suppress(ImportError):
+            import uvloop
+
+            factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+            return factory
+    return asyncio.new_event_loop
+
+
+@dataclass(slots=True)
+class _Stop:
+    """How the broker is told to stop."""
+
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    unloads_per_s_max: int = 0
+    signals: int = 0
+
+    def on_signal(self) -> None:
+        self.signals += 1
+        if self.signals > 1:
+            os._exit(1)  # the second signal: at once
+        self.asked.set()
+
+    def by_admin(self, unloads_per_s_max: int) -> None:
+        self.unloads_per_s_max = unloads_per_s_max
+        self.asked.set()
+
+
+class _Broker:
+    """Builds and runs the parts."""
+
+    def __init__(self, settings: Settings, options: BrokerOptions) -> None:
+        self._settings = settings
+        self._options = options
+        self._broker = settings.leaf(BrokerSettings)
+        self._stop = _Stop()
+        self._version = importlib.metadata.version("loadmanager")
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.on_signal)
+        with self._listen(self._broker.broker_port) as pulsar, self._listen(self._broker.web_port) as web:
+            host = self._broker.advertised_address or socket.getfqdn()
+            me = BrokerAddress(
+                f"{host}:{web.getsockname()[1]}", f"pulsar://{host}:{pulsar.getsockname()[1]}", f"http://{host}:{web.getsockname()[1]}"
+            )
+            json = None if self._options.log_format is None else self._options.log_format == "json"
+            configure(self._broker.log_level, json=json, broker=me.broker_id)
+            if self._settings.unknown:
+                log.warning("unknown settings are ignored", keys=unknown_text(self._settings.unknown))
+            async with ZooKeeperStore(self._settings.leaf(ZooKeeperSettings)) as store:
+                try:
+                    await self._serve(store, me, pulsar, web)
+                except* OperationalError as errors:
+                    raise OperationalError("; ".join(str(error) for error in errors.exceptions)) from None
+        log.info("stopped")
+        return 0
+
+    def _listen(self, port: int) -> socket.socket:
+        """A bound socket: the broker's name depends on the port, so ports come first."""
+        try:
+            return socket.create_server((self._broker.bind_address, port), reuse_port=False)
+        except OSError as error:
+            raise OperationalError(f"cannot listen on {self._broker.bind_address}:{port}: {error.strerror}") from None
+
+    async def _serve(self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket) -> None:
+        await record_cluster(store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url)
+        peers = HttpPeers(release_timeout_s=self._broker.bundle_unload_timeout_ms / 1000)
+        try:
+            async with Scope("broker") as scope:
+                parts = Parts(self._settings, store=store, me=me, peers=peers, scope=scope, version=self._version, stop=self._stop.by_admin)
+                await parts.start(pulsar, web)
+                notify("READY=1")
+                log.info("ready", service_url=me.service_url, web_url=me.web_url, session=f"0x{store.session_id:x}")
+                await self._stop.asked.wait()
+                notify("STOPPING=1")
+                await parts.stop(self._stop.unloads_per_s_max)
+                scope.cancel()
+        finally:
+            await peers.close()

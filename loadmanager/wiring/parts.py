@@ -1,0 +1,276 @@
+"""All parts of a running broker: what is built from what, what starts in which order, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import Callable
+
+import structlog
+
+from loadmanager.adapters.admin.peers import HttpPeers
+from loadmanager.adapters.admin.server import AdminServer
+from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.adapters.system.cgroup import Cgroup
+from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.system.sampler import SystemSampler
+from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.ownership.states import BundleState
+from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import weights_of
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.election import Leader
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.sampler import OwnTraffic
+from loadmanager.ports.store import Store
+from loadmanager.ports.telemetry import Telemetry
+from loadmanager.runtime.broker.guard import SessionGuard
+from loadmanager.runtime.broker.lookup import Lookups
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Ownership, Transition
+from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.broker.service import BrokerService
+from loadmanager.runtime.broker.splitting import Splitting
+from loadmanager.runtime.broker.stopping import Draining
+from loadmanager.runtime.broker.telemetry import BrokerTelemetry, Counts
+from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.leader.desk import LeaderDesk
+from loadmanager.runtime.leader.leadership import Leadership
+from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.election import StoreElection
+from loadmanager.runtime.shared.leading import Desk, Leading
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.tasks import LoopBusy, Scope, every
+from loadmanager.settings import Settings
+
+log = structlog.get_logger("ownership")
+
+
+class Parts:
+    """Builds everything in the constructor; `start` and `stop` run it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: Store,
+        me: BrokerAddress,
+        peers: HttpPeers,
+        scope: Scope,
+        version: str,
+        stop: Callable[[int], None],
+    ) -> None:
+        self._store, self._me, self._peers, self._scope = store, me, peers, scope
+        self._broker = settings.leaf(BrokerSettings)
+        self._strategies = settings.leaf(StrategySettings)
+        self._sampling = settings.leaf(SamplerSettings)
+        self._clock = SystemClock()
+        self._counts = Counts()
+        self._leading = Leading()
+        self._busy = LoopBusy()
+        self._brokers = Brokers(store)
+        self._namespaces = Namespaces(store, self._broker)
+        self._topics = Topics(store, self._namespaces, self._broker)
+        self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn)
+        self._ownership = Ownership(
+            store=store,
+            namespaces=self._namespaces,
+            hosting=self._hosting,
+            peers=peers,
+            clock=self._clock,
+            self_address=me,
+            observe=self._on_transition,
+        )
+        self._lookups = Lookups(
+            ownership=self._ownership,
+            namespaces=self._namespaces,
+            brokers=self._brokers,
+            leading=self._leading,
+            self_address=me,
+            clock=self._clock,
+            lookups_max=self._broker.lookups_max,
+        )
+        self._reporter = self._build_reporter(version)
+        self._guard = SessionGuard(
+            store=store, hosting=self._hosting, ownership=self._ownership, clock=self._clock, register=self._reporter.register
+        )
+        self._election = StoreElection(store, self._clock, broker_id=me.broker_id, web_url=me.web_url)
+        self._leadership = Leadership(self._election, self._leading, self._start_term)
+        self._service = self._build_service(settings, stop)
+        self._admin = self._build_admin(version)
+
+    def _build_reporter(self, version: str) -> Reporter:
+        own = OwnTraffic(lambda: self._hosting.bytes_in, lambda: self._hosting.bytes_out, lambda: self._busy.fraction)
+        return Reporter(
+            store=self._store,
+            hosting=self._hosting,
+            ownership=self._ownership,
+            sampler=SystemSampler(self._sampling, own, cgroup=Cgroup.find()),
+            clock=self._clock,
+            settings=lambda: self._broker,
+            weights=lambda: weights_of(self._strategies),
+            self_address=self._me,
+            version=version,
+        )
+
+    def _build_service(self, settings: Settings, stop: Callable[[int], None]) -> BrokerService:
+        splits = settings.leaf(SplitSettings)
+        splitting = Splitting(
+            namespaces=self._namespaces,
+            ownership=self._ownership,
+            hosting=self._hosting,
+            self_address=self._me,
+            settings=lambda: splits,
+            unload_timeout_s=self._unload_timeout_s,
+        )
+        return BrokerService(
+            store=self._store,
+            config=self._broker,
+            self_address=self._me,
+            cut=self._namespaces,
+            catalogue=self._topics,
+            ownership=self._ownership,
+            splitting=splitting,
+            lookups=self._lookups,
+            live=self._brokers,
+            leading=self._leading,
+            hosting=self._hosting,
+            peers=self._peers,
+            last_report=lambda: self._reporter.bytes,
+            settings_in_force=settings.runtime,
+            stop=stop,
+        )
+
+    def _build_admin(self, version: str) -> AdminServer:
+        samples = BrokerTelemetry(
+            reporter=self._reporter,
+            lookups=self._lookups,
+            ownership=self._ownership,
+            hosting=self._hosting,
+            leading=self._leading,
+            store=self._store,
+            busy=self._busy,
+            counts=self._counts,
+            monotonic_s=self._clock.monotonic_s,
+            version=version,
+        )
+        page = MetricsPage(Telemetry([samples.samples]), cluster=self._broker.cluster_name, broker=self._me.broker_id)
+        return AdminServer(
+            self._service, cluster=self._broker.cluster_name, version=version, metrics=lambda: (page.render(), page.content_type)
+        )
+
+    @property
+    def _unload_timeout_s(self) -> float:
+        return self._broker.bundle_unload_timeout_ms / 1000
+
+    # Life
+
+    async def start(self, pulsar: socket.socket, web: socket.socket) -> None:
+        """Caches first, then the listening ports, then the registration, which brings work."""
+        scope = self._scope
+        watchers = [
+            Watcher(self._store, paths.ADMIN, self._namespaces.on_change, self._topics.on_change),
+            Watcher(self._store, paths.LOCKS, self._ownership.on_change),
+            Watcher(self._store, paths.BROKERS, self._brokers.apply),
+            Watcher(self._store, paths.LEADER, self._election.on_change),
+        ]
+        for watcher, root in zip(watchers, (paths.ADMIN, paths.LOCKS, paths.BROKERS, paths.LEADER), strict=True):
+            scope.spawn(watcher.run(), f"watch{root.replace('/', '-')}")
+        scope.spawn(self._busy.run(), "loop-busy")
+        await self._reporter.sample()
+        await asyncio.gather(*(watcher.synced.wait() for watcher in watchers))
+        await self._hosting.start(self._service, pulsar)
+        await self._admin.start(web)
+        await self._reporter.register()
+        scope.spawn(self._guard.watch_lease(), "lease")
+        scope.spawn(self._guard.watch_session(), "session")
+        scope.spawn(self._leadership.follow(), "follow-leader")
+        scope.spawn(self._leadership.run(), "leadership")
+        scope.spawn(every(lambda: self._sampling.interval_minutes * 60, self._reporter.sample, "sample"), "sample")
+        scope.spawn(every(lambda: self._broker.report_interval_min_ms / 1000, self._reporter.tick, "report"), "report")
+
+    async def stop(self, unloads_per_s_max: int) -> None:
+        """Take no new work, resign, give the bundles back, hang up; within `brokerShutdownTimeoutMs`."""
+        draining = Draining(
+            self._ownership, self._clock, unload_timeout_s=self._unload_timeout_s, unloads_max=self._broker.shutdown_unloads_max
+        )
+        try:
+            async with asyncio.timeout(self._broker.shutdown_timeout_ms / 1000):
+                self._ownership.accepting = False
+                await self._reporter.unregister()
+                await self._election.resign()
+                await draining.run(unloads_per_s_max=unloads_per_s_max)
+                await self._hosting.stop()
+                await self._admin.stop()
+        except (TimeoutError, OperationalError) as error:
+            log.warning("the stop was cut short; locks go with the session", error=str(error) or "brokerShutdownTimeoutMs is over")
+
+    # Leading
+
+    async def _start_term(self, mine: Leader, term: Scope) -> Desk:
+        view = LoadView(self._brokers, self._clock)
+        await view.restore(self._store)
+        desk = LeaderDesk(
+            epoch=mine.epoch,
+            view=view,
+            brokers=self._brokers,
+            peers=self._peers,
+            clock=self._clock,
+            rng=random.Random(mine.epoch),  # noqa: S311 - reproducible by the epoch, not secret
+            settings=lambda: self._strategies,
+            leading=self._leading,
+            observe=self._on_plan,
+        )
+        term.spawn(_until_cancelled(view.close), "load-view")
+        if self._broker.load_balancer_enabled:
+            shedding_s = self._strategies.shedding_interval_minutes * 60
+            term.spawn(
+                every(lambda: self._strategies.shedding_interval_minutes * 60, desk.shed, "shedding", first_after_s=shedding_s), "shedding"
+            )
+            quota_s = self._broker.quota_update_interval_minutes * 60
+            term.spawn(
+                every(
+                    lambda: quota_s, lambda: view.save(self._store, self._broker.bundles_in_report_max), "averages", first_after_s=quota_s
+                ),
+                "averages",
+            )
+        return desk
+
+    # What happened
+
+    def _on_plan(self, _cycle: int, plan: Plan) -> None:
+        self._counts.unload_cycles += bool(plan.unloads)
+        self._counts.unloaded_bundles += len(plan.unloads)
+
+    def _on_transition(self, step: Transition) -> None:
+        """The ownership log: when this broker began and ceased to own a bundle, on a clock that all processes of the machine share."""
+        event = {BundleState.OWNED: "bundle acquired", BundleState.RELEASING: "bundle releasing", BundleState.FREE: "bundle released"}.get(
+            step.after
+        )
+        if event is None or (step.before is BundleState.ASSIGNING and step.after is BundleState.FREE):
+            return
+        log.info(
+            event,
+            bundle=step.bundle,
+            state_before=step.before.value,
+            reason=step.reason,
+            destination=step.destination,
+            pause_ms=None if step.pause_ms is None else round(step.pause_ms, 1),
+            monotonic_s=time.monotonic(),
+        )
+
+
+async def _until_cancelled(close: Callable[[], None]) -> None:
+    try:
+        await asyncio.Event().wait()
+    finally:
+        close()
