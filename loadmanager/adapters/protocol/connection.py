@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -58,12 +58,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour, not by type
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
         high = self.server.settings.outbound_buffer_kb * 1024
-        transport.set_write_buffer_limits(high=high, low=high // 2)
+        self._transport.set_write_buffer_limits(high=high, low=high // 2)
         self.server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
