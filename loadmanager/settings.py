@@ -25,9 +25,10 @@ from loadmanager.core.errors import ConfigError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
 
-LEAVES: tuple[type, ...] = (BrokerSettings, ZooKeeperSettings, SamplerSettings, StrategySettings, SplitSettings, MessagingSettings)
+LEAVES: tuple[type, ...] = (BrokerSettings, ZooKeeperSettings, SamplerSettings, StrategySettings, SplitSettings, MessagingSettings, ThrottlingSettings)
 """Every component's settings, in the order of config/broker.conf."""
 
 FILE_BYTES_MAX = 4_000_000

@@ -1,0 +1,361 @@
+"""One limit, messages and bytes per second, and the fair queue of those who wait for it.
+
+Publishing: what a producer sent is charged after the fact, so a balance may become negative; the producer is then held and waits here. Dispatching:
+a subscription looks before it sends (`must_wait`), is charged for what it sent, and waits here, too.
+
+Fairness. Everybody's use is measured in nanoseconds of the limit (the larger of messages over the message rate and bytes over the byte rate), summed
+per ticket as in start-time fair queueing; who has used least is let go first, ties in order of arrival. So producers with frames of different sizes
+get the same share of whatever is scarce. While others wait, a turn ends after `QUANTUM_NS` of use. Whoever was idle, or stuck behind others of its
+connection, is at most `CREDIT_NS` of use ahead of the rest.
+
+Accuracy. Who is let go has tokens set aside until it used them (or `PATIENCE_NS` passed), so that a hundred connections woken together do not all spend
+the same tokens. The capacity is small, so that the first second grants what every second grants; while somebody waits it is one second's worth, so
+that tokens are not lost to a timer that comes late.
+"""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from collections import deque
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadmanager.core.throttling.bucket import SECOND_NS, TokenBucket
+from loadmanager.core.throttling.stats import LimitSnapshot, LimitStats
+from loadmanager.core.throttling.wakeups import Wakeups
+
+QUANTUM_NS = 1_000_000
+CREDIT_NS = 250_000_000
+PATIENCE_NS = 50_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How limits behave (see `ThrottlingSettings`)."""
+
+    burst_ns: int
+    """What an idle limit saves up, as time of its rate; at least one token."""
+    debt_max_ns: int
+    """Debt beyond this much time of the rate is forgiven."""
+    resolution_ns: int
+
+
+class Level(enum.StrEnum):
+    """What a limit belongs to."""
+
+    BROKER = "broker"
+    TOPIC = "topic"
+    SUBSCRIPTION = "subscription"
+    RESOURCE_GROUP = "resource group"
+
+
+class Waiter(Protocol):
+    """Somebody who can be held by limits: a producer, or a subscription's dispatcher."""
+
+    def held(self, limit: Limit) -> None:
+        """Must wait for `limit` from now on."""
+        ...
+
+    def released(self, limit: Limit) -> None:
+        """Need not wait for `limit` any more; may go on at once, and may be held again before this returns."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reservation:
+    """Tokens set aside for a ticket that was let go."""
+
+    messages: int
+    size_bytes: int
+    expires_ns: int
+
+
+class Ticket:
+    """One waiter's account at one limit."""
+
+    __slots__ = ("last_bytes", "last_messages", "limit", "queued", "reserved", "since_ns", "turn_ns", "used_ns", "waiter")
+
+    def __init__(self, limit: Limit, waiter: Waiter) -> None:
+        self.limit = limit
+        self.waiter = waiter
+        self.used_ns = 0
+        self.turn_ns = 0
+        self.last_messages = 1
+        self.last_bytes = 1
+        self.queued = 0
+        """Number of its place in the queue; 0 when it does not wait."""
+        self.reserved: Reservation | None = None
+        self.since_ns = 0
+
+
+class Limit:
+    """A limit with its queue. Without rates it holds nobody; `set_buckets` changes it at once for everybody who waits."""
+
+    __slots__ = (
+        "_byte_cost_ns", "_bytes", "_clock", "_heap", "_message_cost_ns", "_messages", "_outstanding", "_releasing", "_reserved_bytes",
+        "_reserved_messages", "_sequence", "_tuning", "_virtual_ns", "_wakeups", "length", "level", "name", "stats", "wakeup_ns",
+    )  # fmt: skip
+
+    def __init__(self, level: Level, name: str, *, wakeups: Wakeups, tuning: Tuning) -> None:
+        self.level = level
+        self.name = name
+        self.length = 0
+        """How many wait."""
+        self.wakeup_ns: int | None = None
+        self._wakeups = wakeups
+        self._clock = wakeups.clock
+        self._tuning = tuning
+        self._messages: TokenBucket | None = None
+        self._bytes: TokenBucket | None = None
+        self._message_cost_ns = self._byte_cost_ns = 0.0
+        self._heap: list[tuple[int, int, Ticket]] = []
+        self._sequence = 0
+        self._virtual_ns = 0
+        self._outstanding: deque[tuple[Ticket, Reservation]] = deque()
+        self._reserved_messages = self._reserved_bytes = 0
+        self._releasing = False
+        self.stats = LimitStats(self._clock())
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any limit."""
+        return self._messages is not None or self._bytes is not None
+
+    def message_rate(self) -> float:
+        """Messages per second that are configured; −1 when unlimited."""
+        return _per_second(self._messages)
+
+    def byte_rate(self) -> float:
+        """Bytes per second that are configured; −1 when unlimited."""
+        return _per_second(self._bytes)
+
+    def available(self, ticket: Ticket | None = None) -> tuple[int, int]:
+        """Messages and bytes that may be sent now, by this ticket or anybody; not negative, −1 when unlimited."""
+        others_messages, others_bytes = self._reserved_for_others(ticket)
+        messages = -1 if self._messages is None else max(self._messages.tokens() - others_messages, 0)
+        size = -1 if self._bytes is None else max(self._bytes.tokens() - others_bytes, 0)
+        return messages, size
+
+    def snapshot(self) -> LimitSnapshot:
+        """What was configured, what was delivered, who waits."""
+        now_ns = self._clock()
+        stats = self.stats
+        messages, size, window_s, binding = stats.rates(now_ns)
+        stats.mark(now_ns)
+        nearness = [done / limit for done, limit in ((messages, self.message_rate()), (size, self.byte_rate())) if limit > 0]
+        return LimitSnapshot(
+            name=self.name,
+            level=self.level,
+            configured_messages_per_s=self.message_rate(),
+            configured_bytes_per_s=self.byte_rate(),
+            delivered_messages_per_s=messages,
+            delivered_bytes_per_s=size,
+            window_s=window_s,
+            error=max(nearness) - 1 if binding and nearness else None,
+            queue_length=self.length,
+            recovers_in_ms=self.debt_ns() / 1e6,
+            messages=stats.messages,
+            size_bytes=stats.size_bytes,
+            held=stats.held,
+            waited_ms=stats.waited_ns / 1e6,
+            wakeups=stats.wakeups,
+            forgiven_tokens=stats.forgiven,
+        )
+
+    def debt_ns(self) -> int:
+        """How long until tokens are there again; 0 when there are some."""
+        return self._duration_ns(1, 1)
+
+    def set_buckets(self, messages: TokenBucket | None, size: TokenBucket | None) -> None:
+        """Replace both buckets (None: unlimited). Debt is forgotten and everybody who waits is let go at once."""
+        self._messages, self._bytes = messages, size
+        self._set_costs()
+        self._forget_reservations()
+        self.stats.restart(self._clock())
+        self._release_all()
+
+    def charge(self, ticket: Ticket, messages: int, size_bytes: int) -> bool:
+        """Account for something that was sent; True when the ticket must wait before its next."""
+        over = False
+        if self._messages is not None and not self._messages.consume_and_check(messages):
+            over = True
+        if self._bytes is not None and not self._bytes.consume_and_check(size_bytes):
+            over = True
+        stats = self.stats
+        stats.messages += messages
+        stats.size_bytes += size_bytes
+        ticket.last_messages, ticket.last_bytes = messages, size_bytes
+        cost_ns = self._cost_ns(messages, size_bytes)
+        start_ns = max(ticket.used_ns, self._virtual_ns - CREDIT_NS)
+        self._virtual_ns = max(self._virtual_ns, start_ns)
+        ticket.used_ns = start_ns + cost_ns
+        ticket.turn_ns += cost_ns
+        if ticket.reserved is not None:
+            self._give_back(ticket)
+        if over:
+            self._bound_debt()
+        return over or (bool(self.length or self._outstanding) and self.must_wait(ticket))
+
+    def must_wait(self, ticket: Ticket) -> bool:
+        """Whether the ticket may not send now: nothing left that is not set aside for others, or its turn is over while others wait."""
+        if self.length and ticket.turn_ns > QUANTUM_NS:
+            return True
+        return 0 in self.available(ticket)
+
+    def hold(self, ticket: Ticket) -> None:
+        """Put the ticket in the queue, unless it is in it or there is no limit any more."""
+        if ticket.queued or not self.active:
+            return
+        if ticket.reserved is not None:
+            self._give_back(ticket)
+        self._sequence += 1
+        ticket.queued = self._sequence
+        ticket.since_ns = self._clock()
+        heapq.heappush(self._heap, (max(ticket.used_ns, self._virtual_ns - CREDIT_NS), self._sequence, ticket))
+        self.length += 1
+        self.stats.held += 1
+        self._set_waiters()
+        ticket.waiter.held(self)
+        if not self._releasing:
+            self._schedule()
+
+    def leave(self, ticket: Ticket) -> None:
+        """The waiter is gone: forget it. It is not told that it is released."""
+        if ticket.queued:
+            self._dequeue(ticket)
+        if ticket.reserved is not None:
+            self._give_back(ticket)
+        self._schedule()
+
+    def wake(self, now_ns: int) -> None:
+        """Let go as many as there are tokens for, and ask for the next wake-up."""
+        self.stats.wakeups += 1
+        self.stats.mark(now_ns)
+        self._set_costs()
+        self._expire_reservations(now_ns)
+        self._releasing = True
+        try:
+            while self.length and self._spare():
+                self._release_first(now_ns)
+        finally:
+            self._releasing = False
+            self._schedule()
+
+    def position(self, ticket: Ticket) -> int:
+        """How many are let go before the ticket; −1 when it does not wait."""
+        if not ticket.queued:
+            return -1
+        ahead = sorted(entry[:2] for entry in self._heap if entry[2].queued == entry[1])
+        return next(place for place, entry in enumerate(ahead) if entry[1] == ticket.queued)
+
+    def _reserved_for_others(self, ticket: Ticket | None) -> tuple[int, int]:
+        if ticket is None or ticket.reserved is None:
+            return self._reserved_messages, self._reserved_bytes
+        return self._reserved_messages - ticket.reserved.messages, self._reserved_bytes - ticket.reserved.size_bytes
+
+    def _release_first(self, now_ns: int) -> None:
+        ticket = self._pop()
+        ticket.turn_ns = 0
+        reserved = Reservation(max(ticket.last_messages, 1), max(ticket.last_bytes, 1), now_ns + PATIENCE_NS)
+        ticket.reserved = reserved
+        self._reserved_messages += reserved.messages
+        self._reserved_bytes += reserved.size_bytes
+        self._outstanding.append((ticket, reserved))
+        ticket.waiter.released(self)
+
+    def _release_all(self) -> None:
+        """Everybody who waits now is let go; who is held again meanwhile stays."""
+        waiting = sorted((entry for entry in self._heap if entry[2].queued == entry[1]), key=lambda entry: entry[:2])
+        self._releasing = True
+        try:
+            for _, place, ticket in waiting:
+                if ticket.queued == place:
+                    self._dequeue(ticket)
+                    ticket.turn_ns = 0
+                    ticket.waiter.released(self)
+        finally:
+            self._releasing = False
+            self._schedule()
+
+    def _pop(self) -> Ticket:
+        while True:
+            key_ns, place, ticket = heapq.heappop(self._heap)
+            if ticket.queued == place:
+                self._virtual_ns = max(self._virtual_ns, key_ns)
+                self._dequeue(ticket)
+                return ticket
+
+    def _dequeue(self, ticket: Ticket) -> None:
+        ticket.queued = 0
+        self.length -= 1
+        self.stats.waited_ns += self._clock() - ticket.since_ns
+        if not self.length:
+            self._heap.clear()
+        self._set_waiters()
+
+    def _set_waiters(self) -> None:
+        for bucket in (self._messages, self._bytes):
+            if bucket is not None:
+                bucket.waiters = self.length
+
+    def _spare(self) -> bool:
+        """Whether there are tokens that are not set aside."""
+        return 0 not in self.available()
+
+    def _schedule(self) -> None:
+        if not self.length:
+            self._wakeups.set(self, None)
+            return
+        now_ns = self._clock()
+        at_ns = now_ns + self._duration_ns(self._reserved_messages + 1, self._reserved_bytes + 1)
+        if self._outstanding:
+            at_ns = min(at_ns, self._outstanding[0][1].expires_ns)
+        self._wakeups.set(self, at_ns)
+
+    def _duration_ns(self, messages: int, size_bytes: int) -> int:
+        first = 0 if self._messages is None else self._messages.throttling_duration_ns(messages)
+        second = 0 if self._bytes is None else self._bytes.throttling_duration_ns(size_bytes)
+        return max(first, second)
+
+    def _cost_ns(self, messages: int, size_bytes: int) -> int:
+        return int(max(messages * self._message_cost_ns, size_bytes * self._byte_cost_ns))
+
+    def _set_costs(self) -> None:
+        """What one message and one byte use of the limit; looked up now and then, because a rate may depend on the publish rate."""
+        self._message_cost_ns = 0.0 if self._messages is None else self._messages.period_ns / self._messages.rate
+        self._byte_cost_ns = 0.0 if self._bytes is None else self._bytes.period_ns / self._bytes.rate
+
+    def _bound_debt(self) -> None:
+        for bucket in (self._messages, self._bytes):
+            if bucket is not None:
+                self.stats.forgiven += bucket.forgive(-max(self._tuning.debt_max_ns * bucket.rate // bucket.period_ns, 1))
+
+    def _give_back(self, ticket: Ticket) -> None:
+        assert ticket.reserved is not None
+        self._reserved_messages -= ticket.reserved.messages
+        self._reserved_bytes -= ticket.reserved.size_bytes
+        ticket.reserved = None
+        self._expire_reservations(0)
+
+    def _expire_reservations(self, now_ns: int) -> None:
+        while self._outstanding:
+            ticket, reserved = self._outstanding[0]
+            if ticket.reserved is reserved:
+                if reserved.expires_ns > now_ns:
+                    return
+                self._reserved_messages -= reserved.messages
+                self._reserved_bytes -= reserved.size_bytes
+                ticket.reserved = None
+            self._outstanding.popleft()
+
+    def _forget_reservations(self) -> None:
+        for ticket, reserved in self._outstanding:
+            if ticket.reserved is reserved:
+                ticket.reserved = None
+        self._outstanding.clear()
+        self._reserved_messages = self._reserved_bytes = 0
+
+
+def _per_second(bucket: TokenBucket | None) -> float:
+    return -1.0 if bucket is None else bucket.rate * SECOND_NS / bucket.period_ns

@@ -1,0 +1,172 @@
+"""Rates as Pulsar's policies spell them, and which of them applies: topic policy, else namespace policy, else broker.conf.
+
+Policies come from people and from other clusters' metadata. `decode` is for people: it refuses what makes no sense and says what is allowed. `stored`
+is for metadata: what cannot be read counts as not set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from loadmanager.core.errors import BadInputError
+from loadmanager.core.throttling.settings import ThrottlingSettings
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class PublishRate(msgspec.Struct, frozen=True, kw_only=True):
+    """Publish limit of a topic; −1 or 0 is unlimited."""
+
+    messages_per_s: int = msgspec.field(default=-1, name="publishThrottlingRateInMsg")
+    bytes_per_s: int = msgspec.field(default=-1, name="publishThrottlingRateInByte")
+
+
+class DispatchRate(msgspec.Struct, frozen=True, kw_only=True):
+    """Dispatch limit of a topic or subscription per period; −1 or 0 is unlimited."""
+
+    messages: int = msgspec.field(default=-1, name="dispatchThrottlingRateInMsg")
+    bytes: int = msgspec.field(default=-1, name="dispatchThrottlingRateInByte")
+    relative: bool = msgspec.field(default=False, name="relativeToPublishRate")
+    period_s: int = msgspec.field(default=1, name="ratePeriodInSecond")
+
+
+class SubscribeRate(msgspec.Struct, frozen=True, kw_only=True):
+    """SUBSCRIBE requests of one consumer per period; −1 or 0 is unlimited."""
+
+    subscribes: int = msgspec.field(default=-1, name="subscribeThrottlingRatePerConsumer")
+    period_s: int = msgspec.field(default=30, name="ratePeriodInSecond")
+
+
+class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits shared by all topics of the namespaces that name the group; null, −1 or 0 is unlimited."""
+
+    publish_messages: int | None = msgspec.field(default=None, name="publishRateInMsgs")
+    publish_bytes: int | None = msgspec.field(default=None, name="publishRateInBytes")
+    dispatch_messages: int | None = msgspec.field(default=None, name="dispatchRateInMsgs")
+    dispatch_bytes: int | None = msgspec.field(default=None, name="dispatchRateInBytes")
+
+    def publish(self) -> PublishRate:
+        """The group's publish limit."""
+        return PublishRate(messages_per_s=self.publish_messages or -1, bytes_per_s=self.publish_bytes or -1)
+
+    def dispatch(self) -> DispatchRate:
+        """The group's dispatch limit."""
+        return DispatchRate(messages=self.dispatch_messages or -1, bytes=self.dispatch_bytes or -1)
+
+
+Rate = TypeVar("Rate", PublishRate, DispatchRate, SubscribeRate, ResourceGroup)
+
+_LIMITS = {
+    "publishThrottlingRateInMsg": (-1, INT_MAX),
+    "publishThrottlingRateInByte": (-1, LONG_MAX),
+    "dispatchThrottlingRateInMsg": (-1, INT_MAX),
+    "dispatchThrottlingRateInByte": (-1, LONG_MAX),
+    "subscribeThrottlingRatePerConsumer": (-1, INT_MAX),
+    "ratePeriodInSecond": (1, INT_MAX),
+    "publishRateInMsgs": (-1, INT_MAX),
+    "publishRateInBytes": (-1, LONG_MAX),
+    "dispatchRateInMsgs": (-1, INT_MAX),
+    "dispatchRateInBytes": (-1, LONG_MAX),
+}
+
+
+def decode(body: bytes, kind: type[Rate]) -> Rate:
+    """A rate out of a request body. Raises `BadInputError` naming the field and what is allowed; unknown fields are ignored, as by Pulsar."""
+    try:
+        rate = msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadInputError(f"the body must be a JSON object with {', '.join(kind.__struct_encode_fields__)}: {error}") from None
+    for name, value in msgspec.to_builtins(rate).items():
+        low, high = _LIMITS.get(name, (None, None))
+        if low is not None and high is not None and value is not None and not low <= value <= high:
+            raise BadInputError(f"{name} = {value}: from {low} to {high} is allowed (-1 or 0: unlimited)")
+    return rate
+
+
+def stored(value: object, kind: type[Rate]) -> Rate | None:
+    """A rate out of stored metadata; None when there is none or it cannot be read."""
+    if not isinstance(value, Mapping):
+        return None
+    try:
+        return msgspec.convert(dict(value), kind, strict=False)
+    except msgspec.ValidationError:
+        return None
+
+
+def plain(rate: PublishRate | DispatchRate | SubscribeRate | ResourceGroup) -> dict[str, Any]:
+    """A rate as the JSON object that Pulsar shows."""
+    shown: dict[str, Any] = msgspec.to_builtins(rate)
+    return shown
+
+
+def of_cluster(policies: Mapping[str, Any], field: str, cluster: str, kind: type[Rate]) -> Rate | None:
+    """One cluster's rate out of a namespace's policies, where each field is a map from cluster to rate."""
+    by_cluster = policies.get(field)
+    return stored(by_cluster.get(cluster), kind) if isinstance(by_cluster, Mapping) else None
+
+
+def publish_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, settings: ThrottlingSettings) -> PublishRate:
+    """The publish limit of each topic (each partition): topic policy, else namespace policy, else broker.conf."""
+    own = stored(topic.get("publishRate"), PublishRate)
+    if own is not None:
+        return own
+    shared = of_cluster(namespace, "publishMaxMessageRate", cluster, PublishRate)
+    if shared is not None:
+        return shared
+    return PublishRate(messages_per_s=settings.topic_publish_messages_per_s, bytes_per_s=settings.topic_publish_bytes_per_s)
+
+
+def topic_dispatch_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, settings: ThrottlingSettings) -> DispatchRate:
+    """The dispatch limit of each topic. A namespace rate without any limit counts as not set; `clusterDispatchRate` is its older name."""
+    own = stored(topic.get("dispatchRate"), DispatchRate)
+    if own is not None:
+        return own
+    for field in ("topicDispatchRate", "clusterDispatchRate"):
+        shared = of_cluster(namespace, field, cluster, DispatchRate)
+        if shared is not None and is_set(shared):
+            return shared
+    return DispatchRate(
+        messages=settings.topic_dispatch_messages_per_s,
+        bytes=settings.topic_dispatch_bytes_per_s,
+        relative=settings.dispatch_relative_to_publish,
+    )
+
+
+def subscription_dispatch_rate(
+    topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, subscription: str, settings: ThrottlingSettings
+) -> DispatchRate:
+    """The dispatch limit of one subscription: the topic's policy for this subscription, then for all of its subscriptions, then as for topics."""
+    by_name = topic.get("subscriptionPolicies")
+    named = by_name.get(subscription) if isinstance(by_name, Mapping) else None
+    for value in (named.get("dispatchRate") if isinstance(named, Mapping) else None, topic.get("subscriptionDispatchRate")):
+        own = stored(value, DispatchRate)
+        if own is not None:
+            return own
+    shared = of_cluster(namespace, "subscriptionDispatchRate", cluster, DispatchRate)
+    if shared is not None and is_set(shared):
+        return shared
+    return DispatchRate(
+        messages=settings.subscription_dispatch_messages_per_s,
+        bytes=settings.subscription_dispatch_bytes_per_s,
+        relative=settings.dispatch_relative_to_publish,
+    )
+
+
+def subscribe_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, settings: ThrottlingSettings) -> SubscribeRate:
+    """The limit on SUBSCRIBE of each consumer: topic policy, else namespace policy, else broker.conf."""
+    own = stored(topic.get("subscribeRate"), SubscribeRate)
+    if own is not None:
+        return own
+    shared = of_cluster(namespace, "clusterSubscribeRate", cluster, SubscribeRate)
+    if shared is not None:
+        return shared
+    return SubscribeRate(subscribes=settings.subscribes_per_consumer, period_s=settings.subscribe_period_s)
+
+
+def is_set(rate: DispatchRate) -> bool:
+    """Whether a dispatch rate limits anything."""
+    return rate.messages > 0 or rate.bytes > 0

@@ -1,0 +1,76 @@
+"""What a limit delivered against what was configured, and who waited: plain counters, read by metrics and by "why is this producer slow?"."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from loadmanager.core.throttling.bucket import SECOND_NS
+
+WINDOW_NS = 10 * SECOND_NS
+_MARK_NS = SECOND_NS
+
+
+@dataclass(frozen=True, slots=True)
+class LimitSnapshot:
+    """One limit at one moment. Rates are per second, −1 when unlimited."""
+
+    name: str
+    level: str
+    configured_messages_per_s: float
+    configured_bytes_per_s: float
+    delivered_messages_per_s: float
+    delivered_bytes_per_s: float
+    window_s: float
+    """How long the delivered rates are averaged over: about ten seconds while the limit is in use."""
+    error: float | None
+    """Delivered over configured − 1 of the nearer one of the two limits; None when nobody was held in the window."""
+    queue_length: int
+    recovers_in_ms: float
+    """When tokens are there again; 0 when there are some."""
+    messages: int
+    size_bytes: int
+    held: int
+    """How often somebody was held."""
+    waited_ms: float
+    """Sum of all finished waits."""
+    wakeups: int
+    forgiven_tokens: int
+    """Debt beyond the configured maximum, in messages or bytes."""
+
+
+class LimitStats:
+    """Counters of one limit since it exists, and marks of them over the last `WINDOW_NS`."""
+
+    __slots__ = ("_marks", "forgiven", "held", "messages", "size_bytes", "waited_ns", "wakeups")
+
+    def __init__(self, now_ns: int) -> None:
+        self.messages = 0
+        self.size_bytes = 0
+        self.held = 0
+        self.waited_ns = 0
+        self.wakeups = 0
+        self.forgiven = 0
+        self._marks: deque[tuple[int, int, int, int]] = deque()
+        self.restart(now_ns)
+
+    def restart(self, now_ns: int) -> None:
+        """The limit changed: measure from here."""
+        self._marks.clear()
+        self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
+
+    def mark(self, now_ns: int) -> None:
+        """Remember the counters, at most once a second; the oldest mark is at least `WINDOW_NS` old once the limit is."""
+        if now_ns - self._marks[-1][0] < _MARK_NS:
+            return
+        self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
+        while now_ns - self._marks[1][0] >= WINDOW_NS:
+            self._marks.popleft()
+
+    def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
+        """Messages/s, bytes/s, the seconds they are averaged over, and whether anybody was held in that time."""
+        then_ns, messages, size_bytes, held = self._marks[0]
+        window_s = (now_ns - then_ns) / SECOND_NS
+        if window_s <= 0:
+            return 0.0, 0.0, 0.0, False
+        return (self.messages - messages) / window_s, (self.size_bytes - size_bytes) / window_s, window_s, self.held > held

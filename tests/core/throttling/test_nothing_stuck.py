@@ -1,0 +1,148 @@
+"""Nothing is ever stuck: any order of sends, clock steps, limits set and removed, producers and topics that come and go."""
+
+from __future__ import annotations
+
+from core.throttling.driven import MS, SECOND, TOPIC, DrivenClock, a_broker, run_until
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.throttling.broker import TopicThrottling
+from loadmanager.core.throttling.policies import PublishRate, ResourceGroup, plain
+from loadmanager.core.throttling.publish import Sender
+from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.core.throttling.tracker import Cause
+
+NAMES = [TOPIC, TopicName.parse("persistent://public/default/other")]
+RATES = st.builds(PublishRate, messages_per_s=st.sampled_from([-1, 0, 1, 10, 1000]), bytes_per_s=st.sampled_from([-1, 100, 100_000]))
+
+
+class Link:
+    """A connection with several producers that sends what it is asked to as soon as it may."""
+
+    def __init__(self, machine: Throttled) -> None:
+        self.machine = machine
+        self.throttle = machine.broker.connection(self.on_pause, self.on_resume)
+        self.producers: list[tuple[TopicThrottling, Sender]] = []
+        self.wanted: list[tuple[int, int, int]] = []
+        self.reading = True
+
+    def on_pause(self) -> None:
+        assert self.reading, "paused twice"
+        self.reading = False
+
+    def on_resume(self) -> None:
+        assert not self.reading, "resumed twice"
+        self.reading = True
+        self.drain()
+
+    def drain(self) -> None:
+        while self.wanted and not self.throttle.paused:
+            which, messages, size = self.wanted.pop(0)
+            if not self.producers:
+                continue
+            topic, sender = self.producers[which % len(self.producers)]
+            if not topic.closed:
+                sender.charge(topic.publish, messages, size)
+
+
+class Throttled(RuleBasedStateMachine):
+    """The limits of one broker under everything that can happen to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = DrivenClock()
+        self.broker = a_broker(self.clock, debt_max_ms=5000)
+        self.topics = [self.broker.topic(name) for name in NAMES]
+        self.links: list[Link] = []
+
+    @rule(topics=st.lists(st.integers(0, 1), min_size=1, max_size=3))
+    @precondition(lambda self: len(self.links) < 5)
+    def connect(self, topics: list[int]) -> None:
+        link = Link(self)
+        link.producers = [(self.topics[i], self.topics[i].sender(f"p{i}", link.throttle)) for i in topics]
+        self.links.append(link)
+
+    @rule(which=st.integers(0, 9), frames=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100), st.integers(1, 50_000)), max_size=5))
+    @precondition(lambda self: self.links)
+    def send(self, which: int, frames: list[tuple[int, int, int]]) -> None:
+        link = self.links[which % len(self.links)]
+        link.wanted += frames
+        link.drain()
+
+    @rule(ms=st.integers(0, 3000))
+    def time_passes(self, ms: int) -> None:
+        run_until(self.broker, self.clock, self.clock.now_ns + ms * MS)
+
+    @rule(ms=st.integers(0, 3000))
+    def the_timer_is_late(self, ms: int) -> None:
+        self.clock.forward_ms(ms)
+
+    @rule(which=st.integers(0, 1), rate=RATES)
+    def set_topic_limit(self, which: int, rate: PublishRate) -> None:
+        self.broker.set_topic_policies(NAMES[which], {"publishRate": plain(rate)})
+
+    @rule(messages=st.sampled_from([0, 1, 50]), size=st.sampled_from([0, 1000]))
+    def set_broker_limit(self, messages: int, size: int) -> None:
+        self.broker.update_settings(
+            ThrottlingSettings(broker_publish_messages_per_s=messages, broker_publish_bytes_per_s=size, debt_max_ms=5000)
+        )
+
+    @rule(rate=st.sampled_from([None, 0, 5]), attached=st.booleans())
+    def set_group(self, rate: int | None, attached: bool) -> None:
+        self.broker.set_resource_group("g", None if rate is None else ResourceGroup(publish_messages=rate))
+        self.broker.set_namespace_policies("public/default", {"resource_group_name": "g"} if attached else {})
+
+    @rule(which=st.integers(0, 9))
+    @precondition(lambda self: any(link.producers for link in self.links))
+    def producer_closes(self, which: int) -> None:
+        links = [link for link in self.links if link.producers]
+        topic, sender = links[which % len(links)].producers.pop()
+        topic.leave(sender)
+
+    @rule(which=st.integers(0, 9))
+    @precondition(lambda self: self.links)
+    def disconnect(self, which: int) -> None:
+        link = self.links.pop(which % len(self.links))
+        link.wanted.clear()
+        for topic, sender in link.producers:
+            topic.leave(sender)
+        self.broker.disconnect(link.throttle)
+
+    @rule(which=st.integers(0, 1))
+    def unload(self, which: int) -> None:
+        self.topics[which].close()
+        self.topics[which] = self.broker.topic(NAMES[which])
+
+    @invariant()
+    def who_is_paused_is_awaited(self) -> None:
+        for link in self.links:
+            assert link.throttle.paused == (not link.reading) == bool(link.throttle.holds())
+            waiting = [ticket for _, sender in link.producers for ticket in sender.waiting()]
+            assert link.throttle.paused == bool(waiting)
+            assert sum(hold.count for hold in link.throttle.holds()) == len(waiting)
+            for ticket in waiting:
+                assert ticket.limit.active
+                assert ticket.limit.wakeup_ns is not None, "held by a limit that nobody wakes"
+                assert ticket.limit.wakeup_ns <= self.clock() + 10 * SECOND
+        paused = sum(link.throttle.paused for link in self.links)
+        assert self.broker.pauses.paused_connections == paused
+        assert (self.broker.wakeups.next_ns() is not None) == (paused > 0)
+        for cause in Cause:
+            held = sum(any(hold.cause is cause for hold in link.throttle.holds()) for link in self.links)
+            assert self.broker.pauses.by_cause[cause].connections == held
+
+    @invariant()
+    def queue_lengths_are_right(self) -> None:
+        waiting = [ticket.limit for link in self.links for _, sender in link.producers for ticket in sender.waiting()]
+        for limit in self.broker.limits():
+            assert limit.length == waiting.count(limit)
+
+    def teardown(self) -> None:
+        run_until(self.broker, self.clock, self.clock.now_ns + 100_000 * SECOND)
+        assert not any(link.throttle.paused or link.wanted for link in self.links), "still held after a day"
+
+
+TestNothingStuck = Throttled.TestCase
+TestNothingStuck.settings = hypothesis_settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -1,0 +1,115 @@
+"""Why a connection is paused: transitions, counted and on/off causes, buffers."""
+
+from __future__ import annotations
+
+from core.throttling.driven import DrivenClock
+
+from loadmanager.core.throttling.tracker import Cause, ConnectionThrottle, PauseTotals, PendingPublishes, PublishBuffer
+
+
+class Connection:
+    """A connection that writes down what it was told."""
+
+    def __init__(self, totals: PauseTotals | None = None) -> None:
+        self.told: list[str] = []
+        self.clock = DrivenClock()
+        self.totals = totals or PauseTotals()
+        self.throttle = ConnectionThrottle(
+            lambda: self.told.append("pause"), lambda: self.told.append("resume"), clock=self.clock, totals=self.totals
+        )
+
+
+def test_reading_resumes_when_the_last_cause_is_gone() -> None:
+    """Two causes pause once, and only the end of the second resumes."""
+    connection = Connection()
+    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.throttle.hold(Cause.OUTBOUND_BUFFER)
+    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
+    assert connection.told == ["pause"]
+    connection.throttle.release(Cause.OUTBOUND_BUFFER)
+    assert connection.told == ["pause", "resume"]
+
+
+def test_rates_are_counted_and_states_are_not() -> None:
+    """Two holds of a rate need two releases; a state set twice is ended by one."""
+    connection = Connection()
+    for _ in range(2):
+        connection.throttle.hold(Cause.BROKER_PUBLISH_RATE)
+        connection.throttle.hold(Cause.PUBLISH_BUFFER)
+    assert [(hold.cause, hold.count) for hold in connection.throttle.holds()] == [(Cause.BROKER_PUBLISH_RATE, 2), (Cause.PUBLISH_BUFFER, 1)]
+    connection.throttle.release(Cause.PUBLISH_BUFFER)
+    connection.throttle.release(Cause.BROKER_PUBLISH_RATE)
+    assert connection.throttle.paused
+    connection.throttle.release(Cause.BROKER_PUBLISH_RATE)
+    connection.throttle.release(Cause.BROKER_PUBLISH_RATE)
+    assert connection.told == ["pause", "resume"]
+
+
+def test_time_by_cause_is_added_up() -> None:
+    """Each cause's time counts from its first hold to its last release."""
+    connection = Connection()
+    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.clock.forward_ms(5)
+    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.clock.forward_ms(5)
+    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.clock.forward_ms(5)
+    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
+    totals = connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE]
+    assert (totals.connections, totals.times, totals.held_ns) == (0, 1, 15_000_000)
+    assert connection.throttle.throttled_ns == {Cause.TOPIC_PUBLISH_RATE: 15_000_000}
+    assert (connection.throttle.throttled_times, connection.totals.pauses, connection.totals.resumes) == (1, 1, 1)
+
+
+def test_a_closed_connection_is_neither_paused_nor_resumed() -> None:
+    """Closing ends all holds without a call, and later holds are ignored."""
+    connection = Connection()
+    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.throttle.close()
+    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
+    assert connection.told == ["pause"]
+    assert (connection.totals.paused_connections, connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE].connections) == (0, 0)
+
+
+def test_pending_publishes_hold_at_the_limit_and_let_go_at_half() -> None:
+    """Four of four pending hold, two pending let go; a limit of 0 never holds."""
+    connection, free = Connection(), Connection()
+    pending, unlimited = PendingPublishes(connection.throttle, 4), PendingPublishes(free.throttle, 0)
+    for _ in range(4):
+        pending.begin()
+        unlimited.begin()
+    pending.end()
+    assert connection.told == ["pause"]
+    pending.end()
+    for _ in range(4):
+        unlimited.end()
+    assert (connection.told, free.told) == (["pause", "resume"], [])
+
+
+def test_the_publish_buffer_holds_every_connection_and_lets_go_at_half() -> None:
+    """Above the limit all connections are held, newcomers too; at half of it all go on."""
+    totals = PauseTotals()
+    first, second, late = Connection(totals), Connection(totals), Connection(totals)
+    buffer = PublishBuffer(100)
+    buffer.join(first.throttle)
+    buffer.join(second.throttle)
+    buffer.begin(100)
+    assert totals.paused_connections == 0
+    buffer.begin(1)
+    buffer.join(late.throttle)
+    assert totals.paused_connections == 3
+    buffer.end(50)
+    assert totals.paused_connections == 3
+    buffer.end(1)
+    assert totals.paused_connections == 0
+
+
+def test_lifting_the_publish_buffer_limit_lets_everybody_go() -> None:
+    """A limit that is raised or removed takes effect at once."""
+    connection = Connection()
+    buffer = PublishBuffer(10)
+    buffer.join(connection.throttle)
+    buffer.begin(20)
+    buffer.set_limit(-1)
+    assert connection.told == ["pause", "resume"]
