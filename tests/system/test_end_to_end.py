@@ -1,0 +1,162 @@
+"""Three broker processes, the real ZooKeeper, the stock client."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
+from system.cluster import Cluster, wait_for
+from system.workload import TopicWork, client
+
+pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
+
+TOPICS, BUNDLES = 20, 16
+
+
+def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
+    """20 topics over 16 bundles, every client through a broker that does not own its topic; one broker is killed: nothing sent afterwards is lost."""
+    with Cluster(tmp_path) as cluster:
+        assert cluster.request(0, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]})[0] == 204
+        assert cluster.request(0, "PUT", "/admin/v2/namespaces/acme/orders", {"bundles": {"numBundles": BUNDLES}})[0] == 204
+        work = [TopicWork(topic) for topic in _spread(NamespaceBundles(NamespaceName("acme", "orders"), equal_boundaries(BUNDLES)))]
+        owners = {item.topic: cluster.owner_of(item.topic, asked=index % 3) for index, item in enumerate(work)}
+        assert set(owners.values()) == {0, 1, 2}
+        strangers = {index: client(cluster.service_url((index + 1) % 3, (index + 2) % 3)) for index in range(3)}
+        stop, stop_consuming = threading.Event(), threading.Event()
+        threads = []
+        for item in work:
+            stranger = strangers[owners[item.topic]]
+            consumer = stranger.subscribe(item.topic, "all")
+            producer = stranger.create_producer(item.topic, send_timeout_millis=30_000)
+            threads.append(threading.Thread(target=item.produce, args=(producer, stop, 0.01)))
+            threads.append(threading.Thread(target=item.consume, args=(consumer, stop_consuming)))
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: all(len(item.got) > 20 for item in work), "traffic flows on every topic")
+            leader = int(cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"].rpartition(":")[2]) - cluster.http_port
+            victim = (leader + 1) % 3
+            killed_s = cluster.kill(victim)
+
+            def moved_on() -> bool:
+                return all(any(sent.began_s > killed_s + 0.5 for sent in item.sent) for item in work)
+
+            wait_for(moved_on, "every producer sends again after the kill", 40)
+            counts = {item.topic: len(item.sent) for item in work}
+            wait_for(lambda: all(len(item.sent) > counts[item.topic] + 20 for item in work), "and goes on", 40)
+            stop.set()
+            wait_for(lambda: not any(item.missing(since_s=killed_s) for item in work), "all that was sent after the kill arrives", 20)
+        finally:
+            stop.set()
+            stop_consuming.set()
+            for thread in threads:
+                thread.join()
+            for stranger in strangers.values():
+                stranger.close()
+        for item in work:
+            survived = owners[item.topic] != victim
+            assert item.missing(since_s=0.0 if survived else killed_s) == []
+            assert item.got == sorted(item.got), f"{item.topic} out of order"
+        assert cluster.check_single_ownership() >= BUNDLES
+        assert {span.broker for spans in cluster.ownership().values() for span in spans} == {cluster.broker_id(index) for index in range(3)}
+
+
+def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
+    """After the leader's kill -9 another broker leads within the session timeout plus a second, with a greater epoch."""
+    with Cluster(tmp_path) as cluster:
+        first = cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"]
+        index = int(first.rpartition(":")[2]) - cluster.http_port
+        asked = (index + 1) % 3
+        killed_s = cluster.kill(index)
+
+        def another() -> bool:
+            status, body = cluster.request(asked, "GET", "/admin/v2/brokers/leaderBroker")
+            return status == 200 and body["brokerId"] != first
+
+        wait_for(another, "another leader", 10)
+        assert time.monotonic() - killed_s <= 2.0 + 1.0
+        epochs = [event["epoch"] for event in cluster.events() if event["event"] == "leading"]
+        assert epochs == sorted(set(epochs))
+        assert len(epochs) == 2
+
+
+def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
+    """One broker gets almost all the traffic: the shedding loop moves a bundle away from it, and its clients lose nothing and keep order."""
+    settings = {
+        "loadBalancerSheddingIntervalMinutes": "0.05",
+        "loadBalancerBundleUnloadMinThroughputThreshold": "0",
+        "loadBalancerHostUsageCheckIntervalMinutes": "0.02",
+        "loadBalancerReportUpdateMinIntervalMillis": "500",
+        "loadBalancerHistoryResourcePercentage": "0.2",
+        "loadBalancerBrokerThresholdShedderPercentage": "5",
+        "statsUpdateFrequencyInSecs": "1",
+    }
+    with Cluster(tmp_path, settings=settings) as cluster:
+        topics = [f"persistent://public/default/skew-{index}" for index in range(24)]
+        owners = {topic: cluster.owner_of(topic) for topic in topics}
+        hot = max(range(3), key=lambda index: len({_bundle(cluster, t) for t in topics if owners[t] == index}))
+        chosen: dict[str, str] = {}
+        for topic in topics:
+            if owners[topic] == hot:
+                chosen.setdefault(_bundle(cluster, topic), topic)
+        work = [TopicWork(topic) for topic in chosen.values()]
+        assert len(work) >= 2
+        user = client(cluster.service_url())
+        stop, stop_consuming = threading.Event(), threading.Event()
+        threads = []
+        for item in work:
+            consumer, producer = user.subscribe(item.topic, "all"), user.create_producer(item.topic)
+            threads += [
+                threading.Thread(target=item.produce, args=(producer, stop, 0.0)),
+                threading.Thread(target=item.consume, args=(consumer, stop_consuming)),
+            ]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: _moves(cluster, hot), "the shedding loop moves a bundle away from the hot broker", 60)
+            counts = [len(item.sent) for item in work]
+            wait_for(
+                lambda: all(len(item.sent) > count + 200 for item, count in zip(work, counts, strict=True)), "clients carry on", 30
+            )
+            stop.set()
+            wait_for(lambda: not any(_unread(item) for item in work), "what was sent after the move arrives", 20)
+        finally:
+            stop.set()
+            stop_consuming.set()
+            for thread in threads:
+                thread.join()
+            user.close()
+        assert all(event["why_usage"] > event["why_average"] for event in _moves(cluster, hot))
+        assert all(not item.errors for item in work)
+        assert all(item.got == sorted(item.got) for item in work)
+        cluster.check_single_ownership()
+        decisions = cluster.get(0, "/admin/v2/loadmanager/decisions?limit=1000")
+        assert any(item["kind"] == "shed" and item["unloads"] for item in decisions)
+
+
+def _bundle(cluster: Cluster, topic: str) -> str:
+    return str(cluster.request(0, "GET", "/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")[1])
+
+
+def _moves(cluster: Cluster, source: int) -> list[dict[str, float]]:
+    return [event for event in cluster.events() if event["event"] == "bundle unloads" and event["source"] == cluster.broker_id(source)]
+
+
+def _unread(item: TopicWork) -> bool:
+    return bool(item.sent) and (not item.got or item.got[-1] < item.sent[-1].number)
+
+
+def _spread(cut: NamespaceBundles) -> list[str]:
+    """Names of 20 topics that lie in all bundles of a namespace."""
+    names = [f"persistent://{cut.namespace}/topic-{index}" for index in range(1_000)]
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(cut.bundle_of_topic(name), name)
+    assert len(first) == BUNDLES
+    rest = [name for name in names if name not in first.values()]
+    return [*first.values(), *rest[: TOPICS - BUNDLES]]

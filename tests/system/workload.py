@@ -1,0 +1,71 @@
+"""Producers and consumers with the stock client, one thread each, that write down what they sent and got."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pulsar
+
+QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+def client(service_url: str) -> pulsar.Client:
+    """A stock client that says nothing; never with a Python logger, which would take the interpreter lock for every line."""
+    return pulsar.Client(service_url, logger=QUIET, operation_timeout_seconds=30)
+
+
+@dataclass
+class Sent:
+    """One acknowledged send: its number, and when it began and ended."""
+
+    number: int
+    began_s: float
+    ended_s: float
+
+
+@dataclass
+class TopicWork:
+    """One topic's producer and consumer."""
+
+    topic: str
+    sent: list[Sent] = field(default_factory=list)
+    got: list[int] = field(default_factory=list)
+    """Numbers in the order of their first arrival."""
+    errors: list[str] = field(default_factory=list)
+
+    def produce(self, producer: pulsar.Producer, stop: threading.Event, pace_s: float) -> None:
+        """Send one numbered message after the other, waiting for each acknowledgement."""
+        number = 0
+        while not stop.is_set():
+            began_s = time.monotonic()
+            try:
+                producer.send(str(number).encode())
+                self.sent.append(Sent(number, began_s, time.monotonic()))
+            except pulsar.PulsarException as error:
+                self.errors.append(f"send {number}: {error}")
+            number += 1
+            stop.wait(pace_s)
+
+    def consume(self, consumer: pulsar.Consumer, stop: threading.Event) -> None:
+        """Receive and acknowledge until told to stop."""
+        seen: set[int] = set()
+        while not stop.is_set():
+            try:
+                message = consumer.receive(timeout_millis=200)
+            except pulsar.Timeout:
+                continue
+            except pulsar.PulsarException as error:
+                self.errors.append(f"receive: {error}")
+                continue
+            number = int(message.data())
+            if number not in seen:
+                seen.add(number)
+                self.got.append(number)
+            consumer.acknowledge(message)
+
+    def missing(self, *, since_s: float = 0.0) -> list[int]:
+        """Numbers that were acknowledged to the producer, begun at or after `since_s`, and never arrived."""
+        got = set(self.got)
+        return [item.number for item in self.sent if item.began_s >= since_s and item.number not in got]
