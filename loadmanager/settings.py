@@ -28,7 +28,15 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
 
-LEAVES: tuple[type, ...] = (BrokerSettings, ZooKeeperSettings, SamplerSettings, StrategySettings, SplitSettings, MessagingSettings, ThrottlingSettings)
+LEAVES: tuple[type, ...] = (
+    BrokerSettings,
+    ZooKeeperSettings,
+    SamplerSettings,
+    StrategySettings,
+    SplitSettings,
+    MessagingSettings,
+    ThrottlingSettings,
+)
 """Every component's settings, in the order of config/broker.conf."""
 
 FILE_BYTES_MAX = 4_000_000

@@ -195,7 +195,11 @@ class Parts:
         scope.spawn(self._guard.watch_session(), "session")
         scope.spawn(self._leadership.follow(), "follow-leader")
         scope.spawn(self._leadership.run(), "leadership")
-        scope.spawn(every(lambda: self._sampling.interval_minutes * 60, self._reporter.sample, "sample"), "sample")
+        sampling_s = self._sampling.interval_minutes * 60
+        scope.spawn(
+            every(lambda: self._sampling.interval_minutes * 60, self._reporter.sample, "sample", first_after_s=min(1.0, sampling_s)),
+            "sample",
+        )
         scope.spawn(every(lambda: self._broker.report_interval_min_ms / 1000, self._reporter.tick, "report"), "report")
 
     async def stop(self, unloads_per_s_max: int) -> None:

@@ -22,7 +22,8 @@ PERCENT_TOLERANCE = 5.0
 """Clocks of CPU time and wall time are not read at the same instant: so much over 100 % is still 100 %."""
 ETHERNET = "1"
 USABLE_STATES = ("up", "unknown", "dormant")
-ELAPSED_MIN_S = 0.05
+ELAPSED_MIN_S = 0.5
+"""Rates over less than this say nothing (a process that just started would look overloaded): usage counts as 0 until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,14 @@ class SystemSampler:
     def sample(self) -> SystemUsage:
         """Usage since the last call."""
         now = self._read()
-        elapsed_s = now.at_s - self._before.at_s
-        if elapsed_s < ELAPSED_MIN_S and self._last is not None:
-            return self._last  # too short to mean anything
-        before, self._before = self._before, now
+        before, elapsed_s = self._before, now.at_s - self._before.at_s
+        if elapsed_s < ELAPSED_MIN_S:
+            if self._last is not None:
+                return self._last
+            before, elapsed_s = now, ELAPSED_MIN_S
+        else:
+            self._before = now
         faults: list[SensorFault] = []
-        elapsed_s = max(elapsed_s, ELAPSED_MIN_S)
         cpu = _trusted("cpu", self._cpu(before, now, elapsed_s), faults)
         limit_kbit = self._nic_limit_kbit_per_s(faults)
         self._last = SystemUsage(

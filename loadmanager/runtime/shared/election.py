@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator
 
-from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader
 from loadmanager.ports.store import Change, Create, Node, Operation, Put, Store, VersionConflictError
@@ -19,6 +18,9 @@ from loadmanager.runtime.shared.latest import Latest
 from loadmanager.runtime.tasks import sleep
 
 LEASE_CHECK_S = 0.1
+RETRY_S = 0.1
+LOOK_AGAIN_S = 5.0
+"""How long a candidate trusts the watch alone."""
 
 
 class StoreElection:
@@ -47,7 +49,8 @@ class StoreElection:
         """Read who leads: the leader and its session."""
         node = await self._store.get(self._path)
         seen = (_leader_of(node, self._path), node.ephemeral_owner) if node else (None, 0)
-        self._seen.set(seen)
+        if seen != self._seen.value:
+            self._seen.set(seen)
         return seen
 
     async def leaders(self) -> AsyncIterator[Leader | None]:
@@ -57,14 +60,14 @@ class StoreElection:
 
     async def campaign(self) -> Leader:
         """Wait until this process leads."""
-        async for _ in self._seen.follow():
-            if not self._candidate:
-                await sleep(LEASE_CHECK_S)
-                continue
-            mine = await self._try()
+        while True:
+            mine = await self._try() if self._candidate else None
             if mine is not None:
                 return mine
-        raise OperationalError("the metadata store was closed")
+            if self.leader is None:
+                await sleep(RETRY_S)  # lost a race, or may not stand now: nothing will tell when to try again
+            else:
+                await self._seen.changed(LOOK_AGAIN_S)
 
     async def _try(self) -> Leader | None:
         """Create the node if there is none; our term if it is ours now."""

@@ -17,7 +17,7 @@ class Latest(Generic[T]):
         self._next: asyncio.Event = asyncio.Event()
 
     def set(self, value: T) -> None:
-        """Change the value; waiters wake even if it is equal, because they may be waiting to try again."""
+        """Change the value and wake whoever waits."""
         self.value = value
         self._next.set()
         self._next = asyncio.Event()
