@@ -1,12 +1,13 @@
 """One client's TCP connection: frames in, frames out, in order, with one write per read.
 
-Frames are taken one at a time and only while nothing holds the connection back (`pause`): turning off the socket would not stop what the last read
+Frames are taken one at a time and only while nothing holds the connection back (`throttle`): turning off the socket would not stop what the last read
 already brought. Handlers either act at once or return a coroutine, which runs as a task, so that a slow lookup never delays a publish behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import select
 import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import structlog
 
 from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.throttling.tracker import Cause
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import FRAME_PADDING_BYTES, REQUEST_ID_NONE, Frame, FrameError, FrameReader, encode
 
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 REQUESTS_MAX = 5_000
 """Requests of one connection in progress at once; more are not read until some are answered."""
 
-PAUSE_REQUESTS = "requests"
-PAUSE_OUTBOUND = "outbound"
+PEER_CHECK_NS = 1_000_000_000
+"""After a pause of this long it is looked whether the client hung up meanwhile."""
 
 Handler = Callable[["Connection", Frame], Coroutine[Any, Any, None] | None]
 
@@ -50,7 +52,8 @@ class Connection(asyncio.Protocol):
         self._handlers = handlers
         self._reader = FrameReader(server.settings.message_bytes_max + FRAME_PADDING_BYTES)
         self._out: list[bytes] = []
-        self._holds: dict[str, int] = {}
+        self.throttle = server.throttling.connection(self._pause, self._go_on)
+        self._paused_ns = 0
         self._transport: asyncio.Transport | None = None
         self._processing = False
 
@@ -70,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._reader.discard()
         self._out.clear()
+        self.server.throttling.disconnect(self.throttle)
         self.server.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -87,14 +91,14 @@ class Connection(asyncio.Protocol):
         """The client does not read: it gets no more messages, and is not read either."""
         for consumer in self.consumers.values():
             consumer.core.writable = False
-        self.hold(PAUSE_OUTBOUND)
+        self.throttle.hold(Cause.OUTBOUND_BUFFER)
 
     def resume_writing(self) -> None:
         """The client reads again."""
         for consumer in self.consumers.values():
             consumer.core.writable = True
             self.server.touch(consumer.hosted)
-        self.release(PAUSE_OUTBOUND)
+        self.throttle.release(Cause.OUTBOUND_BUFFER)
         self.server.deliver()
 
     # Frames
@@ -107,36 +111,42 @@ class Connection(asyncio.Protocol):
     @property
     def held(self) -> bool:
         """Whether something holds the connection back."""
-        return bool(self._holds)
+        return self.throttle.paused
 
     @property
     def unprocessed_bytes(self) -> int:
         """Bytes that were received and wait, because the connection is held back."""
         return self._reader.pending_bytes
 
-    def hold(self, cause: str) -> None:
-        """Stop taking frames, at once, until `release` was called as often for every cause."""
-        if not self._holds and self._transport is not None:
+    def _pause(self) -> None:
+        """Something holds the connection back: `process` stops after the present frame, and nothing more is read."""
+        self._paused_ns = time.monotonic_ns()
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-        self._holds[cause] = self._holds.get(cause, 0) + 1
 
-    def release(self, cause: str) -> None:
-        """One reason less to hold the connection back; with the last, what was read already is processed before anything more is read."""
-        left = self._holds.get(cause, 0) - 1
-        if left > 0:
-            self._holds[cause] = left
-        elif self._holds.pop(cause, None) is not None and not self._holds:
-            self.process()
-            if not self._holds and self._transport is not None:
-                self._transport.resume_reading()
+    def _go_on(self) -> None:
+        """Nothing holds it back any more: what was read already is processed before anything more is read."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if time.monotonic_ns() - self._paused_ns > PEER_CHECK_NS:
+            self.last_heard_s, self.pinged = time.monotonic(), False
+            if _hung_up(transport):
+                # It has connected again and sends what was not acknowledged once more; storing it here would store it twice.
+                self.abort()
+                return
+        self.process()
+        if not self.throttle.paused and self._transport is not None and not transport.is_closing():
+            transport.resume_reading()
 
     def process(self) -> None:
         """Take and handle frames until they run out or something holds the connection back; then deliver and write, once."""
         if self._processing:
             return  # a handler released a hold: the loop below goes on by itself
         self._processing = True
+        throttle = self.throttle
         try:
-            while not self._holds and self._transport is not None:
+            while not throttle.paused and self._transport is not None:
                 frame = self._reader.take()
                 if frame is None:
                     break
@@ -161,7 +171,7 @@ class Connection(asyncio.Protocol):
         if working is not None:
             self.requests += 1
             if self.requests == REQUESTS_MAX:
-                self.hold(PAUSE_REQUESTS)
+                self.throttle.hold(Cause.REQUESTS_IN_PROGRESS)
             self.server.spawn(self._run(working), f"command-{kind}")
 
     async def _run(self, working: Coroutine[Any, Any, None]) -> None:
@@ -176,7 +186,7 @@ class Connection(asyncio.Protocol):
         finally:
             self.requests -= 1
             if self.requests == REQUESTS_MAX - 1:
-                self.release(PAUSE_REQUESTS)
+                self.throttle.release(Cause.REQUESTS_IN_PROGRESS)
         self.server.deliver()
         self.flush()
 
@@ -229,3 +239,13 @@ class Connection(asyncio.Protocol):
         self._reader.discard()
         if self._transport is not None:
             self._transport.abort()
+
+
+def _hung_up(transport: asyncio.Transport) -> bool:
+    """Whether the client closed its side, though unread bytes may hide that (Linux; elsewhere it is noticed on reading)."""
+    sock = transport.get_extra_info("socket")
+    if sock is None or not hasattr(select, "POLLRDHUP"):
+        return False
+    poller = select.poll()
+    poller.register(sock.fileno(), select.POLLRDHUP)
+    return bool(poller.poll(0))

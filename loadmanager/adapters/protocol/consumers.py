@@ -27,6 +27,9 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
             raise ConflictError("Key_Shared subscriptions are not served" if asked.subType == KEY_SHARED else "unknown subscription type")
         topic = TopicName.parse(asked.topic)
         hosted = await connection.server.host(topic)
+        if not hosted.limits.subscribe.try_subscribe(connection.peer.rpartition(":")[0], asked.consumer_name, asked.consumer_id):
+            connection.error(asked.request_id, pb.NotAllowedError, "Subscribe limited by subscribe rate limit per consumer.")
+            return
         hosted.core.check_consumers()
         if asked.durable and asked.subscription not in hosted.core.subscriptions:
             start_id = _start_id(hosted, asked)
@@ -203,6 +206,7 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     connection.consumers.pop(asked.consumer_id, None)
     connection.server.detach_consumer(consumer)
     consumer.hosted.core.unsubscribe(consumer.subscription.name)
+    consumer.hosted.limits.close_gate(consumer.subscription.name)
     connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
 
 

@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.messaging.subscription import Consumer, Subscription
 from loadmanager.core.messaging.topic import Publisher, Topic
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.dispatch import PublishRates
+from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder
 from loadmanager.ports.hosting import TopicTraffic
 
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 class HostedTopic:
     """One served topic. `fenced`: it is being unloaded; whatever clients send is passed over."""
 
-    def __init__(self, name: TopicName, bundle: str, core: Topic) -> None:
+    def __init__(self, name: TopicName, bundle: str, core: Topic, throttling: BrokerThrottling) -> None:
         self.name = name
         self.bundle = bundle
         self.core = core
@@ -26,6 +29,7 @@ class HostedTopic:
         self.producers: set[AttachedProducer] = set()
         self.attached: dict[Consumer, AttachedConsumer] = {}
         self.traffic = TopicTraffic()
+        self.limits = throttling.topic(name, published=self._publish_rates)
         self._counted = (0, 0, 0, 0)
 
     def measure(self, elapsed_s: float) -> None:
@@ -44,6 +48,14 @@ class HostedTopic:
             backlog_messages=sum(item.backlog_messages for item in core.subscriptions.values()),
         )
 
+    def _publish_rates(self) -> PublishRates:
+        return PublishRates(int(self.traffic.msg_rate_in), int(self.traffic.msg_throughput_in))
+
+    def fence(self) -> None:
+        """Nothing of the topic is served from now on, and nobody waits for its limits."""
+        self.fenced = True
+        self.limits.close()
+
     @property
     def idle(self) -> bool:
         """Whether no client is attached."""
@@ -59,6 +71,7 @@ class AttachedProducer:
     hosted: HostedTopic
     core: Publisher
     receipts: ReceiptEncoder
+    sender: Sender
 
 
 @dataclass(slots=True, eq=False)

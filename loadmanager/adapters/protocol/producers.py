@@ -48,11 +48,12 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     taken_over = next((item for item in hosted.producers if item.core.name == name), None)
     if taken_over is not None:
         hosted.producers.discard(taken_over)
+        hosted.limits.leave(taken_over.sender)
         taken_over.connection.producers.pop(taken_over.producer_id, None)
         taken_over.connection.closed_ids.add(taken_over.producer_id)
     version = hosted.core.register_schema(asked.schema.SerializeToString()).to_bytes(8, "big") if asked.HasField("schema") else b""
     receipts = ReceiptEncoder(asked.producer_id, hosted.core.ledger_id)
-    producer = AttachedProducer(connection, asked.producer_id, hosted, core, receipts)
+    producer = AttachedProducer(connection, asked.producer_id, hosted, core, receipts, hosted.limits.sender(name, connection.throttle))
     connection.producers[asked.producer_id] = producer
     connection.closed_ids.discard(asked.producer_id)
     hosted.producers.add(producer)
@@ -82,6 +83,9 @@ def on_send(connection: Connection, frame: Frame) -> None:
     if hosted.fenced:
         return  # being unloaded, as above
     tail = frame.tail
+    limits = hosted.limits.publish
+    if limits:
+        producer.sender.charge(limits, max(send.num_messages, 1), len(tail))
     if not check_tail(tail):
         connection.send(
             encode(

@@ -37,13 +37,17 @@ from loadmanager.adapters.protocol.lookups import (
     on_pong,
 )
 from loadmanager.adapters.protocol.producers import close_producer, on_close_producer, on_producer, on_send
+from loadmanager.adapters.protocol.wake_timer import WakeTimer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import SubscriptionType
+from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError, Topic
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.dispatch import DispatchPace
+from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 from loadmanager.ports.control import TopicControl
@@ -52,6 +56,9 @@ from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 MIB = 1024 * 1024
 DELIVERY_BATCH = 1_000
 """Entries handed out per subscription before others, and the sockets, get their turn."""
+
+CAUGHT_UP_ENTRIES = 1_000
+"""A subscription with no more than this unread is caught up (Pulsar's managedLedgerCursorBackloggedThreshold)."""
 
 HANDLERS: dict[int, Handler] = {
     2: on_connect,
@@ -86,8 +93,15 @@ class BrokerServer:
     control: TopicControl
     """Set by `start`: until then nothing asks."""
 
-    def __init__(self, settings: MessagingSettings, *, spawn: Callable[[Coroutine[Any, Any, Any], str], object]) -> None:
+    def __init__(
+        self,
+        settings: MessagingSettings,
+        *,
+        spawn: Callable[[Coroutine[Any, Any, Any], str], object],
+        throttling: BrokerThrottling | None = None,
+    ) -> None:
         self.settings = settings
+        self.throttling = throttling or BrokerThrottling(ThrottlingSettings(), cluster="standalone", clock=time.monotonic_ns)
         self.spawn = spawn
         self.bytes_in = 0
         self.bytes_out = 0
@@ -103,6 +117,7 @@ class BrokerServer:
         self._server: asyncio.Server | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._measured_s = time.monotonic()
+        self._wake_timer = WakeTimer(self.throttling.wakeups)
 
     # Life
 
@@ -128,6 +143,7 @@ class BrokerServer:
         """Stop listening and hang up on everybody."""
         for timer in self._timers:
             timer.cancel()
+        self._wake_timer.stop()
         if self._server is not None:
             self._server.close()
         for connection in list(self.connections):
@@ -168,6 +184,7 @@ class BrokerServer:
     def detach_producer(self, producer: AttachedProducer, *, for_good: bool) -> None:
         """A producer is gone."""
         producer.hosted.producers.discard(producer)
+        producer.hosted.limits.leave(producer.sender)
         producer.hosted.core.detach_publisher(producer.core, for_good=for_good)
 
     def detach_consumer(self, consumer: AttachedConsumer) -> None:
@@ -179,6 +196,7 @@ class BrokerServer:
         subscription.detach(consumer.core)
         if not subscription.durable and not subscription.consumers:
             hosted.core.unsubscribe(subscription.name)
+            hosted.limits.close_gate(subscription.name)
         announce_active(hosted, subscription, active)
         self.touch(hosted)
 
@@ -187,6 +205,10 @@ class BrokerServer:
         now_s = time.monotonic()
         for connection in list(self.connections):
             silent_s = now_s - connection.last_heard_s
+            if connection.held and silent_s >= self.settings.keep_alive_s / 2:
+                # Its PING may be among what we do not read; unanswered, it would hang up. If it has hung up, writing shows it.
+                connection.send(encode(19, pong=pb.CommandPong()))
+                connection.flush()
             if connection.held or silent_s < self.settings.keep_alive_s:
                 continue
             if connection.pinged and silent_s > 2 * self.settings.keep_alive_s:
@@ -238,7 +260,7 @@ class BrokerServer:
         core = Topic(str(topic), ledger_id, self.settings, partition=topic.partition)
         for subscription in subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
-        hosted = HostedTopic(topic, bundle, core)
+        hosted = HostedTopic(topic, bundle, core, self.throttling)
         self._bundles[bundle][core.name] = self._topics[core.name] = hosted
 
     def _bundle_of(self, topic: TopicName) -> str | None:
@@ -290,6 +312,9 @@ class BrokerServer:
     def _deliver_topic(self, hosted: HostedTopic) -> None:
         settings, core = self.settings, hosted.core
         for subscription in list(core.subscriptions.values()):
+            pace = self._pace(hosted, subscription)
+            if pace is not None and pace.exhausted:
+                continue
             handed = 0
             deliveries = subscription.dispatch(
                 entries_max=DELIVERY_BATCH, round_robin_max=settings.round_robin_entries_max, unacked_max=settings.unacked_per_consumer_max
@@ -303,8 +328,28 @@ class BrokerServer:
                 self._written[consumer.connection] = None
                 core.messages_out += entry.messages
                 core.bytes_out += len(entry.tail)
+                if pace is not None and pace.sent(entry.messages, len(entry.tail)):
+                    break
+            if pace is not None:
+                pace.settle()
             if handed == DELIVERY_BATCH:
                 self._dirty[hosted] = None
+
+    def _pace(self, hosted: HostedTopic, subscription: Subscription) -> DispatchPace | None:
+        """What a subscription may be sent now; None without limits, or when it is caught up and such ones are not limited."""
+        gate = hosted.limits.gates.get(subscription.name)
+        if gate is None:
+            gate = hosted.limits.gate(subscription.name, lambda: self._resume(hosted))
+        if not gate.limits:
+            return None
+        if not self.throttling.settings.dispatch_limits_caught_up and hosted.core.log.end_id - subscription.read_id <= CAUGHT_UP_ENTRIES:
+            return None
+        return DispatchPace(gate)
+
+    def _resume(self, hosted: HostedTopic) -> None:
+        """A dispatch limit let go of a subscription."""
+        self.touch(hosted)
+        self.deliver()
 
     # ports.hosting.Hosting
 
@@ -317,7 +362,7 @@ class BrokerServer:
         """Serve nothing of a bundle from now on."""
         self._fenced.add(bundle)
         for hosted in self._bundles.get(bundle, {}).values():
-            hosted.fenced = True
+            hosted.fence()
 
     async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
         """Tell the clients of a bundle and forget its topics."""
@@ -360,7 +405,8 @@ class BrokerServer:
 
     def fence_all(self) -> None:
         """Stop serving everything, at once: connections are dropped, topics forgotten."""
-        for hosted in self._topics.values():
+        topics = list(self._topics.values())
+        for hosted in topics:
             hosted.fenced = True
         self._bundles.clear()
         self._topics.clear()
@@ -368,6 +414,8 @@ class BrokerServer:
         self._dirty.clear()
         for connection in list(self.connections):
             connection.abort()
+        for hosted in topics:
+            hosted.fence()
 
     def measure(self) -> None:
         """End a stats period."""

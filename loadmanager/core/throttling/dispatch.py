@@ -91,11 +91,11 @@ class DispatchGate:
     Set `limits` whenever they change (`keep`); without any, `allowance` and `charge` need not be called.
     """
 
-    __slots__ = ("_charge_entries", "_holding", "_resume", "_tickets", "limits", "throttled_by")
+    __slots__ = ("_holding", "_resume", "_tickets", "charges_entries", "limits", "throttled_by")
 
     def __init__(self, resume: Callable[[], None], *, charge_entries: bool) -> None:
         self._resume = resume
-        self._charge_entries = charge_entries
+        self.charges_entries = charge_entries
         self._tickets: dict[Limit, Ticket] = {}
         self._holding = 0
         self.limits: tuple[DispatchLimiter, ...] = ()
@@ -128,7 +128,7 @@ class DispatchGate:
 
     def charge(self, sent: Charge) -> None:
         """Account for what was handed to consumers."""
-        messages = sent.entries if self._charge_entries else sent.messages
+        messages = sent.entries if self.charges_entries else sent.messages
         for limit in self.limits:
             limit.charge(self._ticket(limit), messages, sent.size_bytes)
 
@@ -168,6 +168,40 @@ class DispatchGate:
         for what, left in (("messages", messages), ("bytes", size)):
             if not left:
                 self.throttled_by[limit.level, what] = self.throttled_by.get((limit.level, what), 0) + 1
+
+
+class DispatchPace:
+    """One round of dispatching through a gate: how much may be sent, charged in as few steps as possible."""
+
+    __slots__ = ("_bytes_left", "_entries", "_gate", "_messages", "_messages_left", "_size_bytes")
+
+    def __init__(self, gate: DispatchGate) -> None:
+        self._gate = gate
+        self._messages_left, self._bytes_left = gate.allowance()
+        self._entries = self._messages = self._size_bytes = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing may be sent now."""
+        return not self._messages_left or not self._bytes_left
+
+    def sent(self, messages: int, size_bytes: int) -> bool:
+        """One entry was sent; True when the round must end."""
+        self._entries += 1
+        self._messages += messages
+        self._size_bytes += size_bytes
+        used = self._entries if self._gate.charges_entries else self._messages
+        if used < self._messages_left and self._size_bytes < self._bytes_left:
+            return False
+        self.settle()
+        self._messages_left, self._bytes_left = self._gate.allowance()
+        return self.exhausted
+
+    def settle(self) -> None:
+        """Charge what was sent since the last charge."""
+        if self._entries:
+            self._gate.charge(Charge(self._entries, self._messages, self._size_bytes))
+            self._entries = self._messages = self._size_bytes = 0
 
 
 class SubscribeLimiter:

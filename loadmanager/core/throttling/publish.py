@@ -64,6 +64,7 @@ class Sender:
     def __init__(self, name: str, throttle: ConnectionThrottle) -> None:
         self.name = name
         self.messages = 0
+        """Messages charged to any limit so far."""
         self.size_bytes = 0
         self._throttle = throttle
         self._tickets: dict[Limit, Ticket] = {}
@@ -73,6 +74,8 @@ class Sender:
 
         Afterwards look at the connection's `paused`.
         """
+        self.messages += messages
+        self.size_bytes += size_bytes
         for limit in limits:
             ticket = self._tickets.get(limit)
             if ticket is None:

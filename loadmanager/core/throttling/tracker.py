@@ -23,6 +23,7 @@ class Cause(enum.StrEnum):
     PENDING_PUBLISH_REQUESTS = "pending publish requests of the connection"
     PUBLISH_BUFFER = "publish buffer memory of the broker"
     OUTBOUND_BUFFER = "outbound buffer of the connection"
+    REQUESTS_IN_PROGRESS = "requests of the connection in progress"
 
 
 COUNTED = frozenset({Cause.TOPIC_PUBLISH_RATE, Cause.BROKER_PUBLISH_RATE, Cause.RESOURCE_GROUP_PUBLISH_RATE})

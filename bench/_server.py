@@ -1,0 +1,124 @@
+"""A broker's protocol server alone in a process, for benchmarks: no ZooKeeper, every topic of public/default is owned.
+
+It prints its port, then answers commands, one JSON object per line: {"policies": {topic: policies}}, {"settings": {field: value}},
+{"measure": seconds, "topic": name} (starts with the first message), {"limits": true}.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.ports.control import Lookup
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.session import Lease
+
+BUNDLE = "public/default/0x00000000_0xffffffff"
+
+
+class Alone:
+    """`TopicControl` of a broker that owns everything."""
+
+    def __init__(self, port: int) -> None:
+        self.lease = Lease(float("inf"))
+        self.self_address = BrokerAddress(f"127.0.0.1:{port}", f"pulsar://127.0.0.1:{port}", "http://127.0.0.1:1")
+        self._ledgers = 0
+
+    async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
+        return Lookup(self.self_address)
+
+    async def owned_bundle(self, topic: TopicName) -> str | None:
+        return BUNDLE
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        return 0
+
+    async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
+        return []
+
+    async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
+        return ()
+
+    async def record_subscription(self, topic: TopicName, subscription: str) -> None:
+        return None
+
+    async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
+        return None
+
+    async def next_ledger_id(self) -> int:
+        self._ledgers += 1
+        return self._ledgers
+
+
+class Server:
+    """The server with its commands."""
+
+    def __init__(self) -> None:
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.throttling = BrokerThrottling(ThrottlingSettings(), cluster="standalone", clock=time.monotonic_ns)
+        messaging = MessagingSettings(retention_mb=1, backlog_bytes_max=-1)
+        self.broker = BrokerServer(messaging, spawn=self.spawn, throttling=self.throttling)
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def run(self) -> None:
+        port = self.sock.getsockname()[1]
+        await self.broker.start(Alone(port), self.sock)
+        await self.broker.open_bundle(BUNDLE)
+        print(port, flush=True)
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        while line := await reader.readline():
+            print(json.dumps(await self.answer(json.loads(line))), flush=True)
+        await self.broker.stop()
+
+    async def answer(self, asked: dict[str, Any]) -> Any:
+        for name, policies in asked.get("policies", {}).items():
+            self.throttling.set_topic_policies(TopicName.parse(name), policies)
+        if "settings" in asked:
+            self.throttling.update_settings(ThrottlingSettings(**asked["settings"]))
+        if "limits" in asked:
+            return [limit.snapshot().__repr__() for limit in self.throttling.limits()]
+        return await self.measure(asked) if "measure" in asked else None
+
+    async def measure(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Per-second counts in and out, and what each producer and consumer got, from the first message on."""
+        name = str(TopicName.parse(asked["topic"]))
+        inwards = asked.get("direction", "in") == "in"
+        while (hosted := self.broker.served(name)) is None:
+            await asyncio.sleep(0.001)
+        core = hosted.core
+
+        def counts() -> tuple[int, int]:
+            return (core.messages_in, core.bytes_in) if inwards else (core.messages_out, core.bytes_out)
+
+        before = counts()
+        while counts() == before:
+            await asyncio.sleep(0.0005)
+        started = time.monotonic()
+        marks = [(started, *before)]
+        for second in range(1, asked["measure"] + 1):
+            await asyncio.sleep(max(started + second - time.monotonic(), 0))
+            marks.append((time.monotonic(), *counts()))
+        shares = [[p.sender.messages, p.sender.size_bytes] for p in hosted.producers] if inwards else []
+        return {"marks": marks, "producers": shares, "consumers": [c.core.delivered_messages for c in hosted.attached.values()]}
+
+
+if __name__ == "__main__":
+    import uvloop
+
+    uvloop.run(Server().run())

@@ -1,0 +1,37 @@
+"""The one timer behind everything that waits for a limit."""
+
+from __future__ import annotations
+
+import asyncio
+
+from loadmanager.core.throttling.wakeups import Wakeups
+
+
+class WakeTimer:
+    """Runs the wake-ups when they are due. Must be made, or first armed, where an event loop runs."""
+
+    def __init__(self, wakeups: Wakeups) -> None:
+        self._wakeups = wakeups
+        self._handle: asyncio.TimerHandle | None = None
+        wakeups.on_earlier = self._arm
+
+    def stop(self) -> None:
+        """Wake nobody any more."""
+        self._wakeups.on_earlier = lambda at_ns: None
+        if self._handle is not None:
+            self._handle.cancel()
+
+    def _arm(self, at_ns: int) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+        delay_s = max(at_ns - self._wakeups.clock(), 0) / 1e9
+        self._handle = asyncio.get_running_loop().call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        try:
+            self._wakeups.run()
+        finally:
+            at_ns = self._wakeups.next_ns()
+            if at_ns is not None:
+                self._arm(at_ns)
