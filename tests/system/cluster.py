@@ -25,17 +25,17 @@ STOP_TIMEOUT_S = 40.0
 def free_ports(count: int) -> int:
     """The first of `count` consecutive ports of loopback that are free now."""
     for first in range(20_000 + os.getpid() % 20_000, 60_000, count):
-        sockets = []
-        try:
-            for port in range(first, first + count):
-                sockets.append(socket.create_server(("127.0.0.1", port)))
-        except OSError:
-            continue
-        finally:
-            for item in sockets:
-                item.close()
-        return first
+        if all(_free(port) for port in range(first, first + count)):
+            return first
     raise RuntimeError("no free ports")
+
+
+def _free(port: int) -> bool:
+    try:
+        socket.create_server(("127.0.0.1", port)).close()
+    except OSError:
+        return False
+    return True
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
@@ -80,7 +80,11 @@ class Cluster:
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         try:
-            wait_for(lambda: self.process.poll() is not None or b"is ready after" in self.log.read_bytes(), "the cluster is ready", READY_TIMEOUT_S)
+            wait_for(
+                lambda: self.process.poll() is not None or b"is ready after" in self.log.read_bytes(),
+                "the cluster is ready",
+                READY_TIMEOUT_S,
+            )
             assert self.process.poll() is None, self.log.read_text()
             wait_for(lambda: len(self.get(0, "/admin/v2/brokers")) == self.count, "all brokers see each other")
         except BaseException:

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from system.cluster import Cluster, wait_for
+from system.workload import TopicWork, client
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
-from system.cluster import Cluster, wait_for
-from system.workload import TopicWork, client
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 
@@ -120,9 +120,7 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
         try:
             wait_for(lambda: _moves(cluster, hot), "the shedding loop moves a bundle away from the hot broker", 60)
             counts = [len(item.sent) for item in work]
-            wait_for(
-                lambda: all(len(item.sent) > count + 200 for item, count in zip(work, counts, strict=True)), "clients carry on", 30
-            )
+            wait_for(lambda: all(len(item.sent) > count + 200 for item, count in zip(work, counts, strict=True)), "clients carry on", 30)
             stop.set()
             wait_for(lambda: not any(_unread(item) for item in work), "what was sent after the move arrives", 20)
         finally:

@@ -85,6 +85,8 @@ class FrameReader:
             command.ParseFromString(buffer[start : start + size])
         except DecodeError as error:
             raise FrameError(f"unreadable command: {error}") from None
+        if not command.IsInitialized():
+            raise FrameError(f"command {command.type} lacks {', '.join(command.FindInitializationErrors())}")
         self._at = end
         return Frame(command, buffer[start + size : end])
 

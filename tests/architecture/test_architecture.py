@@ -1,0 +1,71 @@
+"""The rules of ARCHITECTURE.md that a machine can check."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+from loadmanager import settings
+from loadmanager.core.ownership.states import table_text
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "loadmanager"
+
+
+def test_import_contracts() -> None:
+    """No room imports what it may not."""
+    result = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout
+
+
+def test_broker_conf_is_the_template() -> None:
+    """config/broker.conf holds exactly every key that is honoured, with its default (`make broker-conf` writes it)."""
+    assert (ROOT / "config" / "broker.conf").read_text() == settings.template()
+
+
+def test_broker_conf_parses_to_the_defaults() -> None:
+    """A broker that starts from config/broker.conf has the defaults."""
+    loaded = settings.load(ROOT / "config" / "broker.conf")
+    assert loaded.by_leaf == settings.load().by_leaf
+    assert loaded.unknown == ()
+
+
+def test_core_has_no_coroutines() -> None:
+    """Core decides; it never waits."""
+    for path in sorted((PACKAGE / "core").rglob("*.py")):
+        found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+        assert not found, path
+
+
+def test_modules_and_functions_stay_small() -> None:
+    """No module of more than 500 lines, no function of more than 70."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if path.name.endswith("_pb2.py"):
+            continue
+        text = path.read_text()
+        assert text.count("\n") <= 500, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert (node.end_lineno or 0) - node.lineno < 70, f"{path}: {node.name}"
+
+
+def test_nothing_of_our_own_is_patched() -> None:
+    """Tests use the fakes that ship with the package, never patches of our own code."""
+    banned = ("mock" + ".patch", "monkey" + "patch.setattr", "Magic" + "Mock")
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        assert not [word for word in banned if word in path.read_text()], path
+
+
+def test_the_documented_transitions_are_the_table() -> None:
+    """ARCHITECTURE.md shows the transitions that the code has."""
+    assert table_text() in (ROOT / "ARCHITECTURE.md").read_text()
+
+
+def test_constraints_name_no_host() -> None:
+    """The constraints file pins versions and says nothing of where they come from."""
+    for line in (ROOT / "constraints.txt").read_text().splitlines():
+        assert line.startswith("#") or ("==" in line and "/" not in line and "@" not in line), line

@@ -1,0 +1,44 @@
+"""`loadmanager config`, as a user calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from loadmanager.cli import main
+
+
+def test_check_of_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is set and what is unknown is said, with the nearest name; the exit status is 0."""
+    path = tmp_path / "broker.conf"
+    path.write_text("loadBalancerSheddingIntervalMinutes=2\nloadBalancerSheddingIntervalMinut=1\nwebServicePort=8080\n")
+    assert main(["config", "check", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "loadBalancerSheddingIntervalMinutes = 2   (default 1)" in said
+    assert "did you mean loadBalancerSheddingIntervalMinutes?" in said
+
+
+def test_check_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be used is named, for people and for machines; the exit status is 2."""
+    path = tmp_path / "broker.conf"
+    path.write_text("webServicePort=http\n")
+    assert main(["config", "check", str(path)]) == 2
+    assert "webServicePort = 'http'" in capsys.readouterr().err
+    assert main(["config", "check", str(path), "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["problems"]
+
+
+def test_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
+    """A missing file is an error on standard error, not a traceback."""
+    assert main(["config", "check", "/nonexistent/broker.conf"]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+def test_broker_refuses_bad_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker with a value out of range does not start and says why."""
+    assert main(["broker", "--set", "webServicePort=-1"]) == 2
+    assert "webServicePort = '-1': a whole number from 0 to 65535 is allowed" in capsys.readouterr().err
+    assert main(["broker", "--set", "loadBalancerLoadSheddingStrategy=Nonsense"]) == 2
+    assert "ThresholdShedder" in capsys.readouterr().err

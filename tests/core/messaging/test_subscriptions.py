@@ -1,0 +1,226 @@
+"""Topics and cursors in memory."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.errors import ConflictError
+from loadmanager.core.messaging.log import EntryLog
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.subscription import Consumer, Delivery, Subscription, SubscriptionType
+from loadmanager.core.messaging.topic import QuotaExceededError, Topic
+
+EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
+
+
+def a_log(entries: int = 0, messages: int = 1) -> EntryLog:
+    """A log of small entries."""
+    log = EntryLog()
+    for number in range(entries):
+        log.append(str(number).encode(), messages)
+    return log
+
+
+def deliver(subscription: Subscription, entries_max: int = 1000) -> list[Delivery]:
+    """All that can be handed out."""
+    return list(subscription.dispatch(entries_max=entries_max, round_robin_max=2, unacked_max=0))
+
+
+def ids(deliveries: list[Delivery]) -> list[int]:
+    """Entry ids in order of delivery."""
+    return [delivery.entry.entry_id for delivery in deliveries]
+
+
+def a_subscription(log: EntryLog, kind: SubscriptionType, *names: str, permits: int = 1000) -> tuple[Subscription, list[Consumer]]:
+    """A subscription at the log's begin with consumers."""
+    subscription = Subscription("s", kind, log, 0, durable=True)
+    consumers = [Consumer(name, permits=permits) for name in names]
+    for consumer in consumers:
+        subscription.attach(consumer, kind)
+    return subscription, consumers
+
+
+def test_exclusive_in_order_within_permits() -> None:
+    """One consumer gets entries in order, as many as it has permits for; a batch may take it below zero."""
+    subscription, (consumer,) = a_subscription(a_log(10, messages=3), EXCLUSIVE, "a", permits=4)
+    assert ids(deliver(subscription)) == [0, 1]
+    assert consumer.permits == -2
+    with pytest.raises(ConflictError):
+        subscription.attach(Consumer("b"), EXCLUSIVE)
+
+
+def test_shared_takes_turns() -> None:
+    """Consumers with permits take turns of a few entries; one that cannot be written to is left out."""
+    subscription, (a, b) = a_subscription(a_log(8), SHARED, "a", "b")
+    assert [delivery.consumer.name for delivery in deliver(subscription)] == ["a", "a", "b", "b"] * 2
+    b.writable = False
+    log = subscription._log
+    log.append(b"x", 1)
+    log.append(b"x", 1)
+    log.append(b"x", 1)
+    assert {delivery.consumer for delivery in deliver(subscription)} == {a}
+
+
+def test_failover_moves_on_in_order() -> None:
+    """Only the active consumer is served; when it goes, the next gets what was not acknowledged, in order."""
+    subscription, (a, b) = a_subscription(a_log(6), FAILOVER, "a", "b")
+    assert {delivery.consumer for delivery in deliver(subscription)} == {a}
+    subscription.ack(a, 0)
+    subscription.ack(a, 2)
+    subscription.detach(a)
+    again = deliver(subscription)
+    assert ids(again) == [1, 3, 4, 5]
+    assert {delivery.consumer for delivery in again} == {b}
+    assert again[0].redelivery_count == 1
+
+
+def test_redelivery_of_some() -> None:
+    """A negative acknowledgement brings just those entries again, with their count; to a shared consumer that has permits."""
+    subscription, (consumer,) = a_subscription(a_log(5), SHARED, "a")
+    deliver(subscription)
+    subscription.redeliver(consumer, [3, 1, 99])
+    again = deliver(subscription)
+    assert ids(again) == [1, 3]
+    assert [delivery.redelivery_count for delivery in again] == [1, 1]
+
+
+def test_batch_index_acknowledgement() -> None:
+    """A batch is done with when each of its messages is; what is delivered again carries the messages still wanted."""
+    subscription, (consumer,) = a_subscription(a_log(2, messages=4), SHARED, "a")
+    deliver(subscription)
+    subscription.ack(consumer, 0, (0b1010,))
+    subscription.redeliver(consumer)
+    assert [(d.entry.entry_id, d.ack_set) for d in deliver(subscription)] == [(0, (0b1010,)), (1, ())]
+    subscription.ack(consumer, 0, (0b0101,))
+    assert subscription.mark == 1
+
+
+def test_cumulative_acknowledgement() -> None:
+    """All up to an entry; ids outside the log change nothing."""
+    subscription, (consumer,) = a_subscription(a_log(5), EXCLUSIVE, "a")
+    deliver(subscription)
+    subscription.ack_cumulative(consumer, (1 << 64) - 1)
+    assert subscription.mark == 0
+    subscription.ack(consumer, 3)
+    subscription.ack_cumulative(consumer, 2)
+    assert (subscription.mark, consumer.unacked_messages, subscription.backlog_messages) == (4, 1, 1)
+
+
+def test_seek_begins_anew() -> None:
+    """After a seek everything from there on is delivered again, acknowledged or not."""
+    subscription, (consumer,) = a_subscription(a_log(5), EXCLUSIVE, "a")
+    deliver(subscription)
+    subscription.ack_cumulative(consumer, 4)
+    subscription.rewind_to(2)
+    assert ids(deliver(subscription)) == [2, 3, 4]
+
+
+@given(
+    kind=st.sampled_from([SHARED, FAILOVER, EXCLUSIVE]),
+    steps=st.lists(st.tuples(st.sampled_from(["publish", "deliver", "ack", "nack", "leave", "join"]), st.integers(0, 30)), max_size=60),
+)
+def test_nothing_is_lost(kind: SubscriptionType, steps: list[tuple[str, int]]) -> None:
+    """Whatever consumers do, in the end every entry was acknowledged once it was asked for: none is lost, none is stuck."""
+    log = a_log()
+    subscription = Subscription("s", kind, log, 0, durable=True)
+    acked: set[int] = set()
+    for action, number in steps:
+        consumers = subscription.consumers
+        if action == "publish":
+            log.append(b"x", 1 + number % 3)
+        elif action == "join" and (kind is not EXCLUSIVE or not consumers):
+            subscription.attach(Consumer(f"c{number}", permits=number), kind)
+        elif action == "leave" and consumers:
+            subscription.detach(consumers[number % len(consumers)])
+        elif action == "deliver":
+            for delivery in deliver(subscription, entries_max=number):
+                assert delivery.entry.entry_id not in acked
+        elif action in ("ack", "nack") and consumers:
+            consumer = consumers[number % len(consumers)]
+            pending = sorted(consumer.pending)
+            if pending and action == "ack":
+                subscription.ack(consumer, pending[number % len(pending)])
+                acked.add(pending[number % len(pending)])
+            elif pending:
+                subscription.redeliver(consumer, pending[: number + 1])
+    for consumer in list(subscription.consumers):
+        subscription.detach(consumer)
+    last = Consumer("last", permits=1 << 30)
+    subscription.attach(last, kind)
+    rest = ids(deliver(subscription, entries_max=1 << 30))
+    assert sorted(rest) == sorted(set(range(log.end_id)) - acked)
+    assert kind is SHARED or rest == sorted(rest)
+    for entry_id in rest:
+        subscription.ack(last, entry_id)
+    assert (subscription.mark, subscription.backlog_messages, last.unacked_messages) == (log.end_id, 0, 0)
+
+
+def test_log_drops_from_the_front() -> None:
+    """What is consumed goes when the topic holds more than it retains; ids stay."""
+    log = a_log(100)
+    log.drop_until(50, 0)
+    assert (log.first_id, log.end_id, log.get(49)) == (50, 100, None)
+    entry = log.get(50)
+    assert entry is not None
+    assert entry.tail == b"50"
+    assert log.bytes == 100
+    assert log.messages_from(0) == 50
+    assert log.first_where(lambda item: int(item.tail) >= 77) == 77
+
+
+def a_topic(**settings: float) -> Topic:
+    """A topic with small limits."""
+    return Topic("persistent://t/n/x", 7, MessagingSettings(**settings))  # type: ignore[arg-type]
+
+
+def test_resent_messages_are_stored_once() -> None:
+    """A producer that reconnects sends again what it does not know to be stored; the topic knows."""
+    topic = a_topic()
+    first = topic.attach_publisher("p", 0, exclusive=False)
+    for sequence_id in range(3):
+        topic.publish(first, sequence_id, b"x", 1)
+    topic.detach_publisher(first, for_good=False)
+    again = topic.attach_publisher("p", 1, exclusive=False)
+    assert again.resent_until == 2
+    assert [topic.publish(again, sequence_id, b"x", 1) is None for sequence_id in (1, 2, 3, 4)] == [True, True, False, False]
+    assert topic.log.end_id == 5
+
+
+def test_a_new_producer_of_the_same_name_begins_anew() -> None:
+    """Sequence ids of an earlier producer that was closed, or of another life of the name, drop nothing."""
+    topic = a_topic()
+    first = topic.attach_publisher("p", 0, exclusive=False)
+    topic.publish(first, 41, b"x", 1)
+    topic.detach_publisher(first, for_good=False)
+    second = topic.attach_publisher("p", 0, exclusive=False)
+    assert topic.publish(second, 0, b"x", 1) is not None
+
+
+def test_names_and_exclusive_producers() -> None:
+    """A name is used once at a time; an exclusive producer stands alone."""
+    topic = a_topic()
+    topic.attach_publisher("p", 0, exclusive=False)
+    with pytest.raises(ConflictError):
+        topic.attach_publisher("p", 0, exclusive=False)
+    assert topic.attach_publisher("p", 1, exclusive=False).epoch == 1
+    with pytest.raises(ConflictError):
+        topic.attach_publisher("q", 0, exclusive=True)
+
+
+def test_backlog_limit() -> None:
+    """A topic that holds as much as it may refuses more until consumers have acknowledged."""
+    topic = a_topic(backlog_bytes_max=100, retention_mb=0)
+    subscription = topic.subscribe("s", EXCLUSIVE, 0, durable=True)
+    consumer = Consumer("c", permits=1000)
+    subscription.attach(consumer, EXCLUSIVE)
+    publisher = topic.attach_publisher("p", 0, exclusive=False)
+    for sequence_id in range(10):
+        topic.publish(publisher, sequence_id, b"x" * 10, 1)
+    with pytest.raises(QuotaExceededError):
+        topic.publish(publisher, 10, b"x", 1)
+    deliver(subscription)
+    subscription.ack_cumulative(consumer, 4)
+    assert topic.publish(publisher, 10, b"x", 1) is not None
+    assert topic.log.first_id == 5

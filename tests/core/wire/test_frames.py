@@ -1,0 +1,114 @@
+"""Frames: cutting, checking, encoding."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import FrameError, FrameReader, MessageEncoder, ReceiptEncoder, check_tail, encode, frames_of, metadata_of
+
+LIMIT = 1 << 20
+U64 = st.integers(0, (1 << 64) - 1)
+
+
+def a_tail(payload: bytes = b"hello", checksum: bool = True) -> bytes:
+    """What follows the command of a SEND."""
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=7).SerializeToString()
+    body = struct.pack(">I", len(metadata)) + metadata + payload
+    return struct.pack(">HI", 0x0E01, crc32c(body)) + body if checksum else body
+
+
+@given(cuts=st.lists(st.integers(1, 30), max_size=40))
+def test_frames_survive_any_segmentation(cuts: list[int]) -> None:
+    """However TCP cuts the stream, the same frames come out."""
+    stream = b"".join(encode(11, flow=pb.CommandFlow(consumer_id=n, messagePermits=n + 1)) for n in range(20))
+    reader, got, at = FrameReader(LIMIT), [], 0
+    for size in [*cuts, len(stream)]:
+        reader.feed(stream[at : at + size])
+        at += size
+        while (frame := reader.take()) is not None:
+            got.append(frame.command.flow.consumer_id)
+    assert got == list(range(20))
+    assert reader.pending_bytes == 0
+
+
+@given(producer=U64, ledger=U64, sequence=U64, entry=U64)
+def test_receipts_are_what_protobuf_would_write(producer: int, ledger: int, sequence: int, entry: int) -> None:
+    """The hand-made receipt parses to its parts."""
+    (frame,) = frames_of(ReceiptEncoder(producer, ledger).encode(sequence, entry), LIMIT)
+    receipt = frame.command.send_receipt
+    assert (frame.command.type, receipt.producer_id, receipt.sequence_id) == (7, producer, sequence)
+    assert (receipt.message_id.ledgerId, receipt.message_id.entryId) == (ledger, entry)
+
+
+@given(
+    consumer=U64,
+    ledger=U64,
+    entry=U64,
+    partition=st.integers(-1, 1000),
+    count=st.integers(0, 99),
+    words=st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=3),
+)
+def test_message_heads_are_what_protobuf_would_write(
+    consumer: int, ledger: int, entry: int, partition: int, count: int, words: list[int]
+) -> None:
+    """The hand-made head parses to its parts, and the tail follows byte for byte."""
+    tail = a_tail()
+    head = MessageEncoder(consumer, ledger, partition).head(entry, len(tail), count, tuple(words))
+    (frame,) = frames_of(head + tail, LIMIT)
+    message = frame.command.message
+    assert (message.consumer_id, message.message_id.ledgerId, message.message_id.entryId) == (consumer, ledger, entry)
+    assert (message.message_id.partition, message.redelivery_count, list(message.ack_set)) == (partition, count, words)
+    assert frame.tail == tail
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">I", LIMIT + 1),
+        struct.pack(">I", 3) + b"abc",
+        struct.pack(">II", 8, 100) + b"abcd",
+        struct.pack(">II", 8, 4) + b"\xff\xff\xff\xff",
+        struct.pack(">II", 6, 2) + b"\x08\xff",
+    ],
+)
+def test_bad_frames_raise(data: bytes) -> None:
+    """Oversize, too short, a command beyond its frame, bytes that are no command: each raises, none is read on."""
+    reader = FrameReader(LIMIT)
+    reader.feed(data)
+    with pytest.raises(FrameError):
+        reader.take()
+
+
+def test_missing_required_fields_raise() -> None:
+    """A command without its required fields is no command."""
+    body = b"\x08\x06\x32\x00"  # SEND without producer and sequence id
+    with pytest.raises(FrameError):
+        list(frames_of(struct.pack(">II", 4 + len(body), len(body)) + body, LIMIT))
+
+
+def test_tails_are_verified() -> None:
+    """One wrong bit anywhere behind the checksum is found; a tail without checksum passes if its sizes do."""
+    tail = a_tail()
+    assert check_tail(tail)
+    assert check_tail(a_tail(checksum=False))
+    for at in range(2, len(tail)):
+        broken = bytearray(tail)
+        broken[at] ^= 1
+        assert not check_tail(bytes(broken)), at
+    for length in range(10):
+        assert not check_tail(tail[:length])
+
+
+def test_metadata() -> None:
+    """The metadata is read with and without checksum; nonsense raises."""
+    assert metadata_of(a_tail()).publish_time == 7
+    assert metadata_of(a_tail(checksum=False)).producer_name == "p"
+    for nonsense in (b"", b"\x0e\x01", b"\x00\x00\x00\x04\xff\xff\xff\xff"):
+        with pytest.raises(FrameError):
+            metadata_of(nonsense)
