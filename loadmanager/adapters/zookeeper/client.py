@@ -46,7 +46,8 @@ class _DataWatchers(defaultdict[str, set[Watcher]]):
     def pop(self, path: str, default: Any = None) -> Any:
         """The watchers to call for an event of `path`."""
         found = list(super().pop(path, default or ()))
-        found += [watcher for root, watcher in self._trees.items() if path == root or path.startswith(root if root == "/" else f"{root}/")]
+        trees = list(self._trees.items())  # a copy: this is kazoo's thread, and the loop's thread may add a tree meanwhile
+        found += [watcher for root, watcher in trees if path == root or path.startswith(root if root == "/" else f"{root}/")]
         return found
 
 
@@ -76,8 +77,15 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
 
         The path in the events is without the chroot.
         """
-        rooted = self.chroot + path if self.chroot else path
+        rooted = self._rooted(path)
         self._trees[rooted] = watcher
         result = self.handler.async_result()
         self._call(_AddWatch(rooted, _PERSISTENT_RECURSIVE), result)
         return result
+
+    def forget_tree(self, path: str) -> None:
+        """Have the tree's watcher called no more. The server goes on telling until the connection ends."""
+        self._trees.pop(self._rooted(path), None)
+
+    def _rooted(self, path: str) -> str:
+        return (self.chroot + path).rstrip("/") or "/"

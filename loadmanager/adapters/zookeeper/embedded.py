@@ -10,6 +10,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 from loadmanager.core.errors import ConfigError, OperationalError
@@ -60,6 +61,8 @@ autopurge.purgeInterval=1
 class EmbeddedZooKeeper:
     """One server on loopback; an asynchronous context manager that starts it, waits until it answers, and stops it.
 
+    `start`, `wait_until_ready` and `stop` are the same for callers without a loop.
+
     Without `data_dir` the data are temporary. Raises `ConfigError` (no Java, no pyspark) or `OperationalError` (the port is taken, it does not start).
     """
 
@@ -67,8 +70,9 @@ class EmbeddedZooKeeper:
         self.host = host
         self.port = port
         self._tick_ms = tick_ms
-        self._temporary = tempfile.TemporaryDirectory(prefix="zookeeper-") if data_dir is None else None
-        self._folder = Path(self._temporary.name) if self._temporary else Path(data_dir or ".")
+        self._data_dir = data_dir
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._folder = data_dir or Path()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -80,7 +84,7 @@ class EmbeddedZooKeeper:
         """Start the server and wait until it answers."""
         self.start()
         try:
-            await self._wait_until_ready()
+            await asyncio.to_thread(self.wait_until_ready)
         except BaseException:
             await self.__aexit__()
             raise
@@ -93,17 +97,21 @@ class EmbeddedZooKeeper:
     def start(self) -> None:
         """Start the process; it ends with ours, because it watches its standard input."""
         _check_port(self.host, self.port)
+        java, jars = find_java(), find_jars()
+        if self._data_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="zookeeper-")
+            self._folder = Path(self._temporary.name)
         self._folder.mkdir(parents=True, exist_ok=True)
         config, log4j = self._folder / "zoo.cfg", self._folder / "log4j2.properties"
         config.write_text(_CONFIG.format(tick_ms=self._tick_ms, data=self._folder / "data", port=self.port, host=self.host))
         log4j.write_text(_LOG4J.format(log=self._folder / "zookeeper.log"))
         command = [
-            str(find_java()),
+            str(java),
             *_JVM,
             f"-Dlog4j2.configurationFile={log4j}",
             "-Dzookeeper.jmx.log4j.disable=true",
             "-cp",
-            os.pathsep.join(str(jar) for jar in find_jars()),
+            os.pathsep.join(str(jar) for jar in jars),
             "org.apache.zookeeper.server.ZooKeeperServerMain",
             str(config),
         ]
@@ -130,15 +138,22 @@ class EmbeddedZooKeeper:
                 process.wait()
         if self._temporary is not None:
             self._temporary.cleanup()
+            self._temporary = None
 
-    async def _wait_until_ready(self) -> None:
-        deadline_s = asyncio.get_running_loop().time() + READY_TIMEOUT_S
-        while asyncio.get_running_loop().time() < deadline_s:
-            if self._process is None or self._process.poll() is not None:
+    @property
+    def running(self) -> bool:
+        """Whether the server's process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def wait_until_ready(self) -> None:
+        """Block until the server answers. Raises `OperationalError` with its last words when it ends instead, or takes too long."""
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            if not self.running:
                 raise OperationalError(f"ZooKeeper ended while it started: {self._last_words()}")
-            if await asyncio.to_thread(_answers, self.host, self.port):
+            if _answers(self.host, self.port):
                 return
-            await asyncio.sleep(POLL_S)
+            time.sleep(POLL_S)
         raise OperationalError(f"ZooKeeper does not answer on {self.host}:{self.port} after {READY_TIMEOUT_S:g} s: {self._last_words()}")
 
     def _last_words(self) -> str:
@@ -147,8 +162,8 @@ class EmbeddedZooKeeper:
         return text[-600:] or "it said nothing"
 
 
-_WITH_PARENT = '"$@" & child=$!; cat >/dev/null; kill $child 2>/dev/null; wait $child'
-"""Run the server and end it when standard input ends: however our process dies, the kernel closes the pipe."""
+_WITH_PARENT = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 >/dev/null; kill $child; } 2>/dev/null & exec 3<&-; wait $child'
+"""Run the server and end it when standard input ends: however our process dies, the kernel closes the pipe. Ends when the server does."""
 
 
 def _check_port(host: str, port: int) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
+from loadmanager.core.errors import ConfigError
+
+_HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,14 @@ class ZooKeeperSettings:
         maximum=600,
         aliases=("zooKeeperOperationTimeoutSeconds",),
     )
+
+    def __post_init__(self) -> None:
+        """Raises `ConfigError` when the URL is not one of a ZooKeeper ensemble."""
+        for host in self.hosts.split(","):
+            if not _HOST.fullmatch(host.strip()):
+                raise ConfigError(
+                    f"metadataStoreUrl = {self.url!r}: zk:host:port,host2:port/chroot is allowed (ZooKeeper is the only store)"
+                )
 
     @property
     def hosts(self) -> str:

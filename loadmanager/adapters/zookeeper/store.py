@@ -16,6 +16,7 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
     KazooException,
+    NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -46,9 +47,14 @@ from loadmanager.ports.store import (
 
 CONCURRENT_READS_MAX = 256
 PENDING_CHANGES_MAX = 100_000
-HEARTBEATS_PER_TIMEOUT = 6
-LEASE_FRACTION = 0.95
-"""The part of the session timeout that an answered heartbeat proves: clocks of two machines may differ in rate."""
+HEARTBEATS_PER_TIMEOUT = 8
+LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
+"""The part of the session timeout that an answered heartbeat proves.
+
+The heartbeat is a `sync`, because the ensemble's leader answers it and, in doing so, checks the session: a follower that is cut off would go on
+answering reads while the leader expires its sessions. But the leader learns from a follower's next ping which sessions were heard of, so what it knows
+for sure is the heartbeat before this one; hence one interval less. The rest is for clocks that differ in rate.
+"""
 OPERATIONS_MAX = 500
 
 _KINDS = {EventType.CREATED: ChangeKind.CREATED, EventType.CHANGED: ChangeKind.CHANGED, EventType.DELETED: ChangeKind.DELETED}
@@ -139,6 +145,8 @@ class ZooKeeperStore:
 
     def _heartbeat(self) -> None:
         """Ask for anything; the answer proves the session. One at a time, several per timeout."""
+        if self._beat is not None:
+            self._beat.cancel()
         if self._closed:
             return
         sent_s = time.monotonic()
@@ -146,7 +154,7 @@ class ZooKeeperStore:
         interval_s = self.session_timeout_s / HEARTBEATS_PER_TIMEOUT
         self._beat = self._loop.call_later(interval_s, self._heartbeat)
         if self._state is SessionState.CONNECTED:
-            result = self._client.exists_async("/")
+            result = self._client.sync_async("/")
             result.rawlink(lambda answer: self._from_thread(self._beaten, answer, sent_s, session_id))
 
     def _beaten(self, answer: Any, sent_s: float, session_id: int) -> None:
@@ -163,10 +171,8 @@ class ZooKeeperStore:
         for queue in self._states:
             queue.put(state)
         if state is SessionState.CONNECTED:
-            if self._beat is not None:
-                self._beat.cancel()
             self._heartbeat()
-            for root in self._watches:
+            for root in list(self._watches):
                 self._install(root)
 
     def _from_thread(self, call: Callable[..., None], *arguments: Any) -> None:
@@ -178,7 +184,9 @@ class ZooKeeperStore:
 
     async def session_states(self) -> AsyncIterator[SessionState]:
         """Session states from now on."""
-        queue: _Queue[SessionState] = _Queue(PENDING_CHANGES_MAX, self._state)
+        if self._closed:
+            return
+        queue: _Queue[SessionState] = _Queue(PENDING_CHANGES_MAX, SessionState.LOST)
         queue.put(self._state)
         self._states.append(queue)
         try:
@@ -191,6 +199,8 @@ class ZooKeeperStore:
 
     async def watch(self, root: str) -> AsyncIterator[Change]:
         """Changes of `root` and everything below it."""
+        if self._closed:
+            return
         queue: _Queue[Change] = _Queue(PENDING_CHANGES_MAX, Change(ChangeKind.RESYNC, root))
         self._watches.setdefault(root, []).append(queue)
         self._install(root)
@@ -199,6 +209,9 @@ class ZooKeeperStore:
                 yield change
         finally:
             self._watches[root].remove(queue)
+            if not self._watches[root]:
+                del self._watches[root]
+                self._client.forget_tree(root)
 
     def _install(self, root: str) -> None:
         if self._state is not SessionState.CONNECTED:
@@ -239,6 +252,8 @@ class ZooKeeperStore:
             raise OperationalError(f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s") from None
         except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError):
             raise
+        except NoChildrenForEphemeralsError:
+            raise ConflictError("an ephemeral node has no children") from None
         except (KazooException, ConnectionClosedError, KazooTimeoutError) as error:
             raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from None
 
@@ -272,7 +287,10 @@ class ZooKeeperStore:
         except NodeExistsError:
             return False
         except NoNodeError:
-            await self.create(path.rpartition("/")[0], b"")
+            parent = path.rpartition("/")[0]
+            if not parent:
+                raise OperationalError(f"the root /{self._settings.chroot} of the metadata was deleted") from None
+            await self.create(parent, b"")
             return await self.create(path, value, ephemeral=ephemeral)
         return True
 
@@ -311,14 +329,15 @@ class ZooKeeperStore:
         """All or nothing."""
         if len(operations) > OPERATIONS_MAX:
             raise BadInputError(f"a transaction holds at most {OPERATIONS_MAX} operations, not {len(operations)}")
+        total = sum(len(operation.value) for operation in operations if isinstance(operation, Create | Put))
+        if total > VALUE_BYTES_MAX:
+            raise BadInputError(f"a transaction holds at most {VALUE_BYTES_MAX} bytes of values, not {total}")
         transaction = self._client.transaction()
         for operation in operations:
             match operation:
                 case Create(path, value, ephemeral):
-                    _check_size(path, value)
                     transaction.create(path, value, ephemeral=ephemeral)
                 case Put(path, value, version):
-                    _check_size(path, value)
                     transaction.set_data(path, value, -1 if version is None else version)
                 case Delete(path, version):
                     transaction.delete(path, -1 if version is None else version)

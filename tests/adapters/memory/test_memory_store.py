@@ -1,0 +1,50 @@
+"""The store in memory keeps the contract."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from adapters.contracts.store_contract import StoreContract, next_of, until
+
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.store import Change, ChangeKind
+
+
+class TestMemoryStore(StoreContract):
+    """Sessions over one tree."""
+
+    async def open(self) -> MemoryStore:
+        self.tree: MemoryTree = getattr(self, "tree", None) or MemoryTree()
+        store = self.tree.session(timeout_s=0.5)
+        await store.__aenter__()
+        self.closing.push_async_callback(self.close, store)
+        return store
+
+    async def close(self, store: MemoryStore) -> None:
+        if store in self.tree.sessions:
+            await store.__aexit__()
+
+    async def expire(self, store: MemoryStore) -> None:
+        store.expire()
+        store.resume()
+
+    async def test_suspended_session_runs_out(self, store: MemoryStore) -> None:
+        """Without a connection nothing is answered and the lease runs out; what was missed is announced when it is back."""
+        other, session_id = await self.open(), store.session_id
+        changes = store.watch("/s")
+        await next_of(changes)
+        store.suspend()
+        assert store.lease.held(self.now_s())
+        with pytest.raises(OperationalError):
+            await store.get("/s")
+        await until(lambda: not store.lease.held(self.now_s()), "the lease runs out")
+        await other.create("/s", b"")
+        store.resume()
+        assert await next_of(changes) == Change(ChangeKind.RESYNC, "/s")
+        assert store.session_id == session_id
+        assert store.lease.held(self.now_s())
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time()

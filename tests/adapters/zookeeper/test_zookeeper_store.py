@@ -1,0 +1,210 @@
+"""The store on the real ZooKeeper server keeps the contract, and its own promises about sessions and outages."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+from adapters.contracts.store_contract import StoreContract, next_of, skip_to, until
+from conftest import free_port
+from kazoo.client import KazooClient
+
+from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.ports.store import Change, ChangeKind, SessionState
+
+pytestmark = pytest.mark.zookeeper
+
+
+def end_session(settings: ZooKeeperSettings, identity: tuple[int, bytes]) -> None:
+    """Close somebody's session from elsewhere, as its expiry would."""
+    thief = KazooClient(settings.hosts, client_id=identity, timeout=settings.session_timeout_ms / 1000)
+    thief.start()
+    thief.stop()
+    thief.close()
+
+
+class TestZooKeeperStore(StoreContract):
+    """Sessions over one chroot of the shared server."""
+
+    @pytest.fixture(autouse=True)
+    def _settings(self, zookeeper_settings: Callable[..., ZooKeeperSettings]) -> None:
+        self.settings = zookeeper_settings()
+
+    async def open(self) -> ZooKeeperStore:
+        store = ZooKeeperStore(self.settings)
+        await store.__aenter__()
+        self.closing.push_async_callback(self.close, store)
+        return store
+
+    async def close(self, store: ZooKeeperStore) -> None:
+        if not store._closed:
+            await store.__aexit__()
+
+    async def expire(self, store: ZooKeeperStore) -> None:
+        await asyncio.to_thread(end_session, self.settings, store._client.client_id)
+
+    async def test_chroot_is_invisible(self, store: ZooKeeperStore, zookeeper_server: EmbeddedZooKeeper) -> None:
+        """Nodes lie below the chroot, and paths do not show it."""
+        await store.create("/inside", b"1")
+        async with ZooKeeperStore(ZooKeeperSettings(url=zookeeper_server.url, session_timeout_ms=2000)) as above:
+            node = await above.get(f"/{self.settings.chroot}/inside")
+        assert node is not None
+        assert node.value == b"1"
+
+    async def test_many_operations_are_pipelined(self, store: ZooKeeperStore) -> None:
+        """Two thousand concurrent writes and reads come through one connection."""
+        await asyncio.gather(*(store.create(f"/bulk/{number}", b"") for number in range(1000)))
+        assert len(await store.children("/bulk")) == 1000
+        assert None not in await store.get_many([f"/bulk/{number}" for number in range(1000)])
+
+
+@pytest.fixture
+async def own_server() -> AsyncIterator[EmbeddedZooKeeper]:
+    """A server that the test may stop."""
+    async with EmbeddedZooKeeper(port=free_port(), tick_ms=100) as server:
+        yield server
+
+
+def settings_for(server: EmbeddedZooKeeper, **changes: float) -> ZooKeeperSettings:
+    """Short timeouts."""
+    return ZooKeeperSettings(url=server.url, **{"session_timeout_ms": 1000, "operation_timeout_s": 2.0, **changes})  # type: ignore[arg-type]
+
+
+def java_of(server: EmbeddedZooKeeper) -> psutil.Process:
+    """The server's own process."""
+    assert server._process is not None
+    found = [child for child in psutil.Process(server._process.pid).children(recursive=True) if "java" in child.name()]
+    assert len(found) == 1
+    return found[0]
+
+
+async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooKeeper) -> None:
+    """A stopped server (kill -STOP) proves nothing: the lease runs out in time, operations fail with `OperationalError`, and -CONT heals all."""
+    async with ZooKeeperStore(settings_for(own_server)) as store:
+        states, now_s = store.session_states(), asyncio.get_running_loop().time
+        assert await next_of(states) is SessionState.CONNECTED
+        java = java_of(own_server)
+        java.send_signal(signal.SIGSTOP)
+        try:
+            stopped_s = now_s()
+            await until(lambda: not store.lease.held(now_s()), "the lease runs out")
+            assert now_s() - stopped_s < store.session_timeout_s
+            with pytest.raises(OperationalError):
+                await store.get("/")
+        finally:
+            java.send_signal(signal.SIGCONT)
+        await until(lambda: store.lease.held(now_s()), "a session is proven again")
+        assert await store.create("/after", b"")
+
+
+async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
+    """A server that restarts with its data within the session timeout keeps the session; the watch resyncs and works."""
+    port = free_port()
+    async with EmbeddedZooKeeper(port=port, data_dir=tmp_path, tick_ms=100) as server:
+        store = ZooKeeperStore(settings_for(server, session_timeout_ms=10_000, operation_timeout_s=10))
+        await store.__aenter__()
+        await store.create("/kept", b"1", ephemeral=True)
+        changes, session_id = store.watch("/kept"), store.session_id
+        await next_of(changes)
+    async with EmbeddedZooKeeper(port=port, data_dir=tmp_path, tick_ms=100):
+        try:
+            assert await next_of(changes) == Change(ChangeKind.RESYNC, "/kept")
+            node = await store.get("/kept")
+            assert node is not None
+            assert store.session_id == node.ephemeral_owner == session_id
+            await store.put("/kept", b"2")
+            await skip_to(changes, Change(ChangeKind.CHANGED, "/kept"))
+        finally:
+            await store.__aexit__()
+
+
+async def test_granted_timeout_counts_not_the_wanted_one(own_server: EmbeddedZooKeeper) -> None:
+    """The server may grant another session timeout than was asked for; the lease goes by the granted one."""
+    async with ZooKeeperStore(settings_for(own_server, session_timeout_ms=100)) as store:
+        assert store.session_timeout_s == pytest.approx(0.5, abs=0.01)
+
+
+async def test_no_server_is_said_clearly() -> None:
+    """Nobody answers: an `OperationalError` that names the address and the setting."""
+    settings = ZooKeeperSettings(url=f"zk:127.0.0.1:{free_port()}", operation_timeout_s=0.3)
+    with pytest.raises(OperationalError, match=r"127\.0\.0\.1:\d+ does not answer within 0\.3 s; is metadataStoreUrl right"):
+        await ZooKeeperStore(settings).__aenter__()
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts", "chroot"),
+    [
+        ("zk:a:2181,b:2182/pulsar/one", "a:2181,b:2182", "pulsar/one"),
+        ("a:2181", "a:2181", ""),
+        ("zk:[::1]:2181/", "[::1]:2181", ""),
+        ("zk:zoo-1.example_net", "zoo-1.example_net", ""),
+    ],
+)
+def test_urls(url: str, hosts: str, chroot: str) -> None:
+    """`metadataStoreUrl` with its scheme, and `zookeeperServers` without, give hosts and chroot."""
+    settings = ZooKeeperSettings(url=url)
+    assert (settings.hosts, settings.chroot) == (hosts, chroot)
+
+
+@pytest.mark.parametrize("url", ["rocksdb:///data", "etcd:http://e:2379", "zk:", "zk:a:port", "zk:a:1,,b:2"])
+def test_other_urls_are_refused(url: str) -> None:
+    """Another store, or no address at all, is a `ConfigError` that says what is allowed."""
+    with pytest.raises(ConfigError, match=r"metadataStoreUrl.*zk:host:port"):
+        ZooKeeperSettings(url=url)
+
+
+class TestEmbedded:
+    """The server as a child process."""
+
+    async def test_port_in_use_is_said_clearly(self, own_server: EmbeddedZooKeeper) -> None:
+        """A second server on the same port is refused, naming the port and the option."""
+        with pytest.raises(OperationalError, match=f"port {own_server.port} .*--zookeeper-port"):
+            EmbeddedZooKeeper(port=own_server.port).start()
+
+    async def test_data_survive_and_stopping_leaves_no_process(self, tmp_path: Path) -> None:
+        """With a data directory what was written is there after a restart; after the end no process is left."""
+        port = free_port()
+        async with EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server, ZooKeeperStore(settings_for(server)) as store:
+            java = java_of(server)
+            await store.create("/durable", b"1")
+        await until(lambda: not java.is_running(), "the server is gone")
+        async with EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server, ZooKeeperStore(settings_for(server)) as store:
+            assert await store.get("/durable") is not None
+
+    async def test_server_ends_when_its_parent_is_killed(self, tmp_path: Path) -> None:
+        """kill -9 of the process that started the server takes the server along."""
+        port = free_port()
+        program = (
+            "import pathlib, sys, time; from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper as E;"
+            f"server = E(port={port}, data_dir=pathlib.Path({str(tmp_path)!r})); server.start(); server.wait_until_ready();"
+            "print('up', flush=True); time.sleep(600)"
+        )
+        parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=subprocess.PIPE)
+        assert parent.stdout is not None
+        assert await parent.stdout.readline() == b"up\n"
+        (java,) = (child for child in psutil.Process(parent.pid).children(recursive=True) if "java" in child.name())
+        parent.kill()
+        await parent.wait()
+        await until(lambda: not java.is_running() or java.status() == psutil.STATUS_ZOMBIE, "the server is gone")
+
+    async def test_dead_server_is_noticed(self, own_server: EmbeddedZooKeeper) -> None:
+        """A server that is killed is not taken for a running one."""
+        assert own_server.running
+        java_of(own_server).kill()
+        await until(lambda: not own_server.running, "the death is noticed")
+
+    async def test_server_that_ends_while_starting_says_why(self, tmp_path: Path) -> None:
+        """A server that cannot start ends the wait at once, with its last words."""
+        (tmp_path / "data").write_text("a file where the folder should be")
+        server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
+        with pytest.raises(OperationalError, match=r"(?s)ZooKeeper ended while it started: .*data"):
+            await server.__aenter__()

@@ -1,0 +1,45 @@
+"""Shared by every test: one embedded ZooKeeper a session (and xdist worker), started by the first test that asks for it."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+
+_chroots = itertools.count()
+
+
+def free_port() -> int:
+    """A port of loopback that is free now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[EmbeddedZooKeeper]:
+    """The real server on a free port; sessions as short as 0.6 s."""
+    server = EmbeddedZooKeeper(port=free_port(), tick_ms=100)
+    server.start()
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def zookeeper_settings(zookeeper_server: EmbeddedZooKeeper) -> Callable[..., ZooKeeperSettings]:
+    """Makes settings for stores that share one root, which no other test sees."""
+    root = f"tests/{os.getpid()}-{next(_chroots)}"
+
+    def settings(**changes: float) -> ZooKeeperSettings:
+        chosen = {"session_timeout_ms": 2000, "operation_timeout_s": 10.0, **changes}
+        return ZooKeeperSettings(url=f"{zookeeper_server.url}/{root}", **chosen)
+
+    return settings
