@@ -17,7 +17,7 @@ import structlog
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.throttling.tracker import Cause
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import FRAME_PADDING_BYTES, REQUEST_ID_NONE, Frame, FrameError, FrameReader, encode
+from loadmanager.core.wire.frames import FRAME_PADDING_BYTES, REQUEST_ID_NONE, Frame, FrameError, FrameReader, encode, request_id_of
 
 if TYPE_CHECKING:
     from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer
@@ -192,8 +192,7 @@ class Connection(asyncio.Protocol):
 
     def _refuse_unknown(self, frame: Frame) -> None:
         """A command that is not served: an ERROR by its request id where it has one, else the connection is closed."""
-        fields = frame.command.ListFields()
-        request_id = getattr(fields[1][1], "request_id", None) if len(fields) > 1 else None
+        request_id = request_id_of(frame.command)
         if request_id is None:
             raise FrameError(f"command {frame.command.type} is not served")
         self.send(self._error(request_id, pb.UnsupportedVersionError, f"command {frame.command.type} is not served"))

@@ -7,12 +7,14 @@ no byte of it is encoded again.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crc32c import crc32c
 from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -39,6 +41,21 @@ class Frame:
 
     command: pb.BaseCommand
     tail: bytes
+
+
+def request_id_of(command: pb.BaseCommand) -> int | None:
+    """The request id of a command, also of one that is not described here (its field 1, as in every request of the protocol); None without one."""
+    known = command.ListFields()
+    if len(known) > 1:
+        found: int | None = getattr(known[1][1], "request_id", None)
+        return found
+    for field in UnknownFieldSet(command):
+        if field.field_number == command.type and isinstance(field.data, bytes):
+            inner = pb.CommandSuccess()
+            with contextlib.suppress(DecodeError):
+                inner.MergeFromString(field.data)
+                return inner.request_id if inner.HasField("request_id") else None
+    return None
 
 
 class FrameReader:
