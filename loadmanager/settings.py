@@ -18,6 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import Key
@@ -30,6 +31,7 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 
 LEAVES: tuple[type, ...] = (
     BrokerSettings,
+    AdminSettings,
     ZooKeeperSettings,
     SamplerSettings,
     StrategySettings,

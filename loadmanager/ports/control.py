@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import NamespaceBundles
-from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.hosting import BrokerAddress, TopicTraffic
 from loadmanager.ports.session import Lease
 
 
@@ -164,6 +164,10 @@ class BrokerControl(Protocol):
 
     def owned(self) -> Mapping[str, Mapping[str, object]]:
         """Bundles owned here, with Pulsar's ownership status of each (`broker_assignment`, `is_controlled`, `is_active`)."""
+        ...
+
+    async def topic_traffic(self, topic: TopicName) -> TopicTraffic | None:
+        """Traffic of a topic that is open here, else None."""
         ...
 
     async def unload_namespace(self, namespace: NamespaceName) -> None:

@@ -12,6 +12,7 @@ import structlog
 
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
+from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system.cgroup import Cgroup
@@ -106,7 +107,7 @@ class Parts:
         self._election = StoreElection(store, self._clock, broker_id=me.broker_id, web_url=me.web_url)
         self._leadership = Leadership(self._election, self._leading, self._start_term)
         self._service = self._build_service(settings, stop)
-        self._admin = self._build_admin(version)
+        self._admin = self._build_admin(settings, version)
 
     def _build_reporter(self, version: str) -> Reporter:
         own = OwnTraffic(lambda: self._hosting.bytes_in, lambda: self._hosting.bytes_out, lambda: self._busy.fraction)
@@ -150,7 +151,7 @@ class Parts:
             stop=stop,
         )
 
-    def _build_admin(self, version: str) -> AdminServer:
+    def _build_admin(self, settings: Settings, version: str) -> AdminServer:
         samples = BrokerTelemetry(
             reporter=self._reporter,
             lookups=self._lookups,
@@ -165,7 +166,11 @@ class Parts:
         )
         page = MetricsPage(Telemetry([samples.samples]), cluster=self._broker.cluster_name, broker=self._me.broker_id)
         return AdminServer(
-            self._service, cluster=self._broker.cluster_name, version=version, metrics=lambda: (page.render(), page.content_type)
+            self._service,
+            cluster=self._broker.cluster_name,
+            version=version,
+            metrics=lambda: (page.render(), page.content_type),
+            settings=settings.leaf(AdminSettings),
         )
 
     @property

@@ -2,55 +2,46 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
+import asyncio
 from typing import Any
 
-import structlog
+import msgspec
 from aiohttp import web
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.errors import BadInputError
 from loadmanager.ports.control import Redirect
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BODY_TIMEOUT_S = 10.0
+"""How long a client may take to send the body that it announced."""
 
-log = structlog.get_logger("admin")
+
+class RefusedError(Exception):
+    """An answer with this status and reason, where the general mapping of errors says another status than Pulsar."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
 
 
-def failed(status: int, reason: str) -> web.Response:
+def failed(status: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:
     """An error as Pulsar words it."""
-    return web.json_response({"reason": reason}, status=status)
+    return web.json_response({"reason": reason}, status=status, headers=headers)
 
 
-@web.middleware
-async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into Pulsar's status codes with a reason."""
-    try:
-        return await handler(request)
-    except NotFoundError as error:
-        return failed(404, str(error))
-    except ConflictError as error:
-        return failed(409, str(error))
-    except BadInputError as error:
-        return failed(412, str(error))
-    except OperationalError as error:
-        return failed(503, str(error))
-    except web.HTTPException as error:
-        if error.status < 400:
-            raise
-        return failed(error.status, error.reason)
+def redirect_to(web_url: str, request: web.Request, *, authoritative: bool | None = None) -> web.Response:
+    """307: ask there with the same method, path, query and body; with `authoritative` in the query if it is given."""
+    target = request.rel_url
+    if authoritative is not None:
+        target = target.update_query(authoritative="true" if authoritative else "false")
+    return web.Response(status=307, headers={"Location": f"{web_url}{target}"})
 
 
 def no_content(redirect: Redirect | None, request: web.Request) -> web.Response:
     """204, or 307 to the broker that must be asked."""
     if redirect is None:
         return web.Response(status=204)
-    query = dict(request.query)
-    if redirect.authoritative is not None:
-        query["authoritative"] = "true" if redirect.authoritative else "false"
-    target = request.rel_url.with_query(query)
-    return web.Response(status=307, headers={"Location": f"{redirect.web_url}{target}"})
+    return redirect_to(redirect.web_url, request, authoritative=redirect.authoritative)
 
 
 def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
@@ -61,15 +52,49 @@ def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
     raise BadInputError(f"{name}={text}: true or false is allowed")
 
 
+def whole(request: web.Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
+    """A whole number of the query. Raises `BadInputError` for anything that is none, or out of range."""
+    text = request.query.get(name, "")
+    if not text:
+        return default
+    # Length first: turning a very long row of digits into a number is work that a client could ask for.
+    if not text.isdecimal() or len(text) > 18 or not minimum <= int(text) <= maximum:
+        raise BadInputError(f"{name}={text[:40]}: a whole number from {minimum} to {maximum} is allowed")
+    return int(text)
+
+
 async def body(request: web.Request) -> Any:
-    """The JSON body, None when there is none. Answers 400 when it is not JSON."""
-    raw = await request.read()
+    """The JSON body, None when there is none. Raises `RefusedError`: 400 when it is not JSON, 408 when it does not come."""
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            raw = await request.read()
+    except TimeoutError:
+        raise RefusedError(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
     if not raw.strip():
         return None
     try:
-        return json.loads(raw)
-    except ValueError as error:
-        raise web.HTTPBadRequest(reason=f"malformed JSON: {error}".replace("\n", " ")) from None
+        return msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"malformed JSON: {error}") from None
+
+
+async def body_object(request: web.Request) -> dict[str, Any]:
+    """The body as a JSON object, empty when there is none. Raises `RefusedError` (400)."""
+    document = await body(request)
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise RefusedError(400, "the body must be a JSON object")
+    return document
+
+
+def whole_numbers(document: object) -> list[int]:
+    """A JSON list of whole numbers, empty for no body. Raises `RefusedError` (400)."""
+    if document is None:
+        return []
+    if not isinstance(document, list) or not all(isinstance(item, int) and not isinstance(item, bool) for item in document):
+        raise RefusedError(400, "the body must be a JSON list of whole numbers")
+    return document
 
 
 def namespace_of(request: web.Request) -> NamespaceName:
@@ -78,6 +103,6 @@ def namespace_of(request: web.Request) -> NamespaceName:
 
 
 def topic_of(request: web.Request) -> TopicName:
-    """The topic of the path."""
+    """The topic of the path; a slash in its name is written %2F."""
     info = request.match_info
     return TopicName.parse(f"{info['domain']}://{info['tenant']}/{info['namespace']}/{info['topic']}")

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import failed
-from loadmanager.core.errors import BadInputError, NotFoundError, OperationalError
-from loadmanager.ports.control import BrokerControl, NamespaceControl
+from loadmanager.adapters.admin.answers import failed, redirect_to, whole
+from loadmanager.core.errors import NotFoundError, OperationalError
+from loadmanager.ports.control import BrokerControl, NamespaceControl, PeerControl
 
 DECISIONS_MAX = 1_000
+UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 10.0
 
 
@@ -19,9 +20,17 @@ class BrokerRoutes:
     """Brokers, leadership, health, metrics."""
 
     def __init__(
-        self, brokers: BrokerControl, namespaces: NamespaceControl, *, cluster: str, version: str, metrics: Callable[[], tuple[bytes, str]]
+        self,
+        brokers: BrokerControl,
+        namespaces: NamespaceControl,
+        peers: PeerControl,
+        *,
+        cluster: str,
+        version: str,
+        metrics: Callable[[], tuple[bytes, str]],
     ) -> None:
         self._brokers = brokers
+        self._peers = peers
         self._namespaces = namespaces
         self._cluster = cluster
         self._version = version
@@ -36,24 +45,27 @@ class BrokerRoutes:
             web.get("/admin/v2/brokers/ready", self.ready),
             web.get("/admin/v2/brokers/version", self.version),
             web.get("/admin/v2/brokers/configuration/runtime", self.configuration),
+            web.get("/admin/v2/brokers/backlog-quota-check", self.nothing_to_do),
             web.post("/admin/v2/brokers/shutdown", self.shutdown),
             web.get("/admin/v2/brokers/{cluster}", self.list),
             web.get("/admin/v2/brokers/{cluster}/{broker}/ownedNamespaces", self.owned),
             web.get("/admin/v2/broker-stats/load-report", self.load_report),
             web.get("/admin/v2/clusters", self.clusters),
+            web.get("/admin/v2/clusters/{cluster}", self.cluster),
             web.get("/admin/v2/loadmanager/decisions", self.decisions),
             web.get("/admin/v2/loadmanager/dry-run", self.dry_run),
             web.get("/metrics", self.metrics),
-            web.get("/metrics/", self.metrics),
             web.get("/status.html", self.status),
         ]
 
     async def list(self, request: web.Request) -> web.Response:
         """GET /brokers[/{cluster}]."""
-        cluster = request.match_info.get("cluster", self._cluster)
-        if cluster != self._cluster:
-            raise NotFoundError(f"cluster {cluster} does not exist here; this one is {self._cluster}")
+        self._check_cluster(request.match_info.get("cluster", self._cluster))
         return web.json_response(await self._brokers.brokers())
+
+    def _check_cluster(self, name: str) -> None:
+        if name != self._cluster:
+            raise NotFoundError(f"Cluster {name} does not exist here; this one is {self._cluster}")
 
     async def leader(self, _request: web.Request) -> web.Response:
         """GET /brokers/leaderBroker."""
@@ -62,14 +74,26 @@ class BrokerRoutes:
             raise NotFoundError("there is no leader now")
         return web.json_response({"serviceUrl": leader.web_url, "brokerId": leader.broker_id})
 
-    async def health(self, _request: web.Request) -> web.Response:
-        """GET /brokers/health."""
+    async def health(self, request: web.Request) -> web.Response:
+        """GET /brokers/health[?brokerId=]: of this broker, or 307 to the one named."""
+        elsewhere = self._at_broker(request.query.get("brokerId", ""), request)
+        if elsewhere is not None:
+            return elsewhere
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 await self._brokers.health()
         except TimeoutError:
             return failed(500, f"no answer of the metadata store within {HEALTH_TIMEOUT_S:g} s")
         return web.Response(text="ok")
+
+    def _at_broker(self, broker_id: str, request: web.Request) -> web.Response | None:
+        """307 to a broker, unless it is this one or none is named."""
+        if broker_id in ("", self._brokers.self_address.broker_id):
+            return None
+        address = self._peers.address_of(broker_id)
+        if address is None:
+            raise NotFoundError(f"Broker {broker_id} is not active")
+        return redirect_to(address.web_url, request)
 
     async def ready(self, _request: web.Request) -> web.Response:
         """GET /brokers/ready."""
@@ -83,22 +107,22 @@ class BrokerRoutes:
         """GET /brokers/configuration/runtime."""
         return web.json_response(dict(self._brokers.settings()))
 
+    async def nothing_to_do(self, _request: web.Request) -> web.Response:
+        """GET /brokers/backlog-quota-check: backlogs are bounded as they grow, so there is nothing to check."""
+        return web.Response(status=204)
+
     async def shutdown(self, request: web.Request) -> web.Response:
-        """POST /brokers/shutdown: begin a graceful stop."""
-        text = request.query.get("maxConcurrentUnloadPerSec", "0")
-        if not text.isdigit():
-            raise BadInputError(f"maxConcurrentUnloadPerSec={text}: a whole number of at least 0 is allowed")
-        await self._brokers.shutdown(max_concurrent_unload_per_s=int(text))
+        """POST /brokers/shutdown?maxConcurrentUnloadPerSec=: begin a graceful stop; 0 unloads as fast as it can."""
+        per_s = whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX)
+        await self._brokers.shutdown(max_concurrent_unload_per_s=per_s)
         return web.Response(status=204)
 
     async def owned(self, request: web.Request) -> web.Response:
         """GET /brokers/{cluster}/{broker}/ownedNamespaces."""
-        broker = request.match_info["broker"]
-        if broker not in await self._brokers.brokers():
-            raise NotFoundError(f"broker {broker} is not active")
-        if broker != self._brokers.self_address.broker_id:
-            return web.Response(status=307, headers={"Location": f"http://{broker}{request.rel_url}"})
-        return web.json_response({bundle: dict(status) for bundle, status in self._brokers.owned().items()})
+        self._check_cluster(request.match_info["cluster"])
+        return self._at_broker(request.match_info["broker"], request) or web.json_response(
+            {bundle: dict(status) for bundle, status in self._brokers.owned().items()}
+        )
 
     async def load_report(self, _request: web.Request) -> web.Response:
         """GET /broker-stats/load-report."""
@@ -108,12 +132,18 @@ class BrokerRoutes:
         """GET /clusters."""
         return web.json_response(await self._namespaces.clusters())
 
+    async def cluster(self, request: web.Request) -> web.Response:
+        """GET /clusters/{cluster}: how this cluster is reached, by the broker that was asked."""
+        name = request.match_info["cluster"]
+        if name not in await self._namespaces.clusters():
+            raise NotFoundError(f"Cluster {name} does not exist")
+        me = self._brokers.self_address
+        return web.json_response({"serviceUrl": me.web_url, "brokerServiceUrl": me.service_url} if name == self._cluster else {})
+
     async def decisions(self, request: web.Request) -> web.Response:
         """GET /loadmanager/decisions?limit=: the leader's last decisions with their reasons."""
-        text = request.query.get("limit", "100")
-        if not text.isdigit() or not 1 <= int(text) <= DECISIONS_MAX:
-            raise BadInputError(f"limit={text}: 1 to {DECISIONS_MAX} is allowed")
-        return self._at_leader(request) or web.json_response(await self._brokers.decisions(int(text)))
+        limit = whole(request, "limit", 100, minimum=1, maximum=DECISIONS_MAX)
+        return self._at_leader(request) or web.json_response(await self._brokers.decisions(limit))
 
     async def dry_run(self, request: web.Request) -> web.Response:
         """GET /loadmanager/dry-run: what a shedding cycle would do right now."""
@@ -126,7 +156,7 @@ class BrokerRoutes:
             raise OperationalError("there is no leader now; try again")
         if leader.broker_id == self._brokers.self_address.broker_id:
             return None
-        return web.Response(status=307, headers={"Location": f"{leader.web_url}{request.rel_url}"})
+        return redirect_to(leader.web_url, request)
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """GET /metrics."""

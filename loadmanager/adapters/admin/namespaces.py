@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import body, flag, namespace_of, no_content
-from loadmanager.core.bundles.ranges import format_boundaries
+from loadmanager.adapters.admin.answers import RefusedError, body, body_object, flag, namespace_of, no_content, whole_numbers
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.bundles.ranges import format_boundaries, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError
 from loadmanager.ports.control import BrokerControl, NamespaceControl, TopicControl
 
@@ -34,6 +35,7 @@ class NamespaceRoutes:
             web.get(one + "/bundles", self.bundles),
             web.get(one + "/topics", self.list_topics),
             web.put(one + "/unload", self.unload),
+            web.get(one + "/{bundle}/topicHashPositions", self.hash_positions),
             web.put(one + "/{bundle}/unload", self.unload_bundle),
             web.put(one + "/{bundle}/split", self.split_bundle),
         ]
@@ -59,7 +61,7 @@ class NamespaceRoutes:
         return await self._write_tenant(request)
 
     async def _write_tenant(self, request: web.Request) -> web.Response:
-        await self._namespaces.create_tenant(request.match_info["tenant"], _object(await body(request)))
+        await self._namespaces.create_tenant(request.match_info["tenant"], await body_object(request))
         return web.Response(status=204)
 
     async def delete_tenant(self, request: web.Request) -> web.Response:
@@ -77,23 +79,24 @@ class NamespaceRoutes:
 
     async def create(self, request: web.Request) -> web.Response:
         """PUT /namespaces/{tenant}/{namespace}."""
-        namespace, policies = namespace_of(request), _object(await body(request))
+        namespace, policies = namespace_of(request), await body_object(request)
         try:
             await self._namespaces.create_namespace(namespace, policies)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
-            raise web.HTTPBadRequest(reason=str(error)) from None  # bundles, where Pulsar answers 400
+            raise RefusedError(400, str(error)) from None  # bundles, where Pulsar answers 400
         return web.Response(status=204)
 
     async def delete(self, request: web.Request) -> web.Response:
         """DELETE /namespaces/{tenant}/{namespace}."""
+        namespace, force = namespace_of(request), flag(request, "force")
         try:
-            await self._namespaces.delete_namespace(namespace_of(request), force=flag(request, "force"))
+            await self._namespaces.delete_namespace(namespace, force=force)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
-            raise web.HTTPMethodNotAllowed(request.method, ["GET", "PUT"], reason=str(error)) from None
+            raise RefusedError(405, str(error)) from None  # forced deletion is switched off
         return web.Response(status=204)
 
     async def bundles(self, request: web.Request) -> web.Response:
@@ -110,6 +113,16 @@ class NamespaceRoutes:
         await self._brokers.unload_namespace(namespace_of(request))
         return web.Response(status=204)
 
+    async def hash_positions(self, request: web.Request) -> web.Response:
+        """GET …/{bundle}/topicHashPositions?topics=: where in a bundle its topics lie (all of them, or the full names given)."""
+        namespace = namespace_of(request)
+        cut = await self._namespaces.bundles(namespace)
+        span = cut.require(request.match_info["bundle"])
+        names = [str(TopicName.parse(text)) for part in request.query.getall("topics", []) for text in part.split(",") if text]
+        topics = names or await self._topics.topics_of_namespace(namespace, "ALL")
+        positions = {name: topic_hash(name) for name in topics if topic_hash(name) in span}
+        return web.json_response({"namespace": str(namespace), "bundle": str(span), "topicHashPositions": positions})
+
     async def unload_bundle(self, request: web.Request) -> web.Response:
         """PUT …/{bundle}/unload?destinationBroker=."""
         redirect = await self._brokers.unload_bundle(
@@ -122,9 +135,7 @@ class NamespaceRoutes:
 
     async def split_bundle(self, request: web.Request) -> web.Response:
         """PUT …/{bundle}/split?unload=&splitAlgorithmName=, with the positions as a JSON list."""
-        positions = await body(request) or []
-        if not isinstance(positions, list) or not all(isinstance(item, int) and not isinstance(item, bool) for item in positions):
-            raise BadInputError("the body must be a JSON list of whole numbers: the positions to split at")
+        positions = whole_numbers(await body(request))
         redirect = await self._brokers.split_bundle(
             namespace_of(request),
             request.match_info["bundle"],
@@ -133,11 +144,3 @@ class NamespaceRoutes:
             unload=flag(request, "unload"),
         )
         return no_content(redirect, request)
-
-
-def _object(document: object) -> dict[str, object]:
-    if document is None:
-        return {}
-    if not isinstance(document, dict):
-        raise web.HTTPBadRequest(reason="the body must be a JSON object")
-    return document

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import body, failed, flag, namespace_of, topic_of
+from loadmanager.adapters.admin.answers import RefusedError, body, failed, flag, namespace_of, redirect_to, topic_of
+from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.errors import BadInputError
-from loadmanager.ports.control import NamespaceControl, TopicControl
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.ports.control import BrokerControl, NamespaceControl, TopicControl
 
 DOMAIN = "{domain:persistent|non-persistent}"
 
@@ -15,20 +16,24 @@ DOMAIN = "{domain:persistent|non-persistent}"
 class TopicRoutes:
     """Lookups and topics."""
 
-    def __init__(self, topics: TopicControl, namespaces: NamespaceControl) -> None:
+    def __init__(self, topics: TopicControl, namespaces: NamespaceControl, brokers: BrokerControl) -> None:
         self._topics = topics
         self._namespaces = namespaces
+        self._brokers = brokers
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes; a topic's name may hold slashes."""
-        one = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic:.+}}"
+        """All routes; fixed paths come before those with a variable. A slash in a topic's name is written %2F."""
+        one = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
         return [
-            web.get(f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic:.+}}/bundle", self.bundle),
-            web.get(f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic:.+}}", self.lookup),
+            web.get(f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}/bundle", self.bundle),
+            web.get(f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}", self.lookup),
             web.get(f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}", self.list),
+            web.get(f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/partitioned", self.list_partitioned),
             web.get(one + "/partitions", self.partitions),
             web.put(one + "/partitions", self.create_partitioned),
             web.delete(one + "/partitions", self.delete),
+            web.get(one + "/stats", self.stats),
+            web.put(one, self.create),
             web.delete(one, self.delete),
             web.get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema", self.schema),
             web.get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema/{version}", self.schema),
@@ -39,8 +44,7 @@ class TopicRoutes:
         found = await self._topics.lookup(topic_of(request), authoritative=flag(request, "authoritative"))
         broker = found.broker
         if found.redirect:
-            target = request.rel_url.with_query({**request.query, "authoritative": "true" if found.authoritative else "false"})
-            return web.Response(status=307, headers={"Location": f"{broker.web_url}{target}"})
+            return redirect_to(broker.web_url, request, authoritative=found.authoritative)
         return web.json_response(
             {
                 "brokerUrl": broker.service_url,
@@ -59,9 +63,14 @@ class TopicRoutes:
         return web.Response(text=split_bundle_name(cut.bundle_of_topic(str(topic)))[1])
 
     async def list(self, request: web.Request) -> web.Response:
-        """GET /{domain}/{tenant}/{namespace}."""
-        mode = "PERSISTENT" if request.match_info["domain"] == "persistent" else "NON_PERSISTENT"
-        return web.json_response(await self._topics.topics_of_namespace(namespace_of(request), mode))
+        """GET /{domain}/{tenant}/{namespace}: partitions are named one by one."""
+        return web.json_response(await self._topics.topics_of_namespace(namespace_of(request), _mode(request)))
+
+    async def list_partitioned(self, request: web.Request) -> web.Response:
+        """GET /{domain}/{tenant}/{namespace}/partitioned: topics that have partitions."""
+        names = await self._topics.topics_of_namespace(namespace_of(request), _mode(request))
+        parents = {topic.partitioned_topic for topic in map(TopicName.parse, names) if topic.partition >= 0}
+        return web.json_response([str(parent) for parent in sorted(parents) if await self._topics.partitions(parent, create=True)])
 
     async def partitions(self, request: web.Request) -> web.Response:
         """GET …/partitions."""
@@ -70,10 +79,24 @@ class TopicRoutes:
 
     async def create_partitioned(self, request: web.Request) -> web.Response:
         """PUT …/partitions with the number as the body."""
-        count = await body(request)
+        topic, count = topic_of(request), await body(request)
         if not isinstance(count, int) or isinstance(count, bool):
-            raise BadInputError("the body must be the number of partitions")
-        await self._namespaces.create_partitioned_topic(topic_of(request), count)
+            raise RefusedError(400, "the body must be the number of partitions")
+        try:
+            await self._namespaces.create_partitioned_topic(topic, count)
+        except BadInputError as error:
+            if type(error) is not BadInputError:
+                raise
+            raise RefusedError(406, str(error)) from None  # where Pulsar answers "not acceptable"
+        return web.Response(status=204)
+
+    async def create(self, request: web.Request) -> web.Response:
+        """PUT a topic without partitions."""
+        topic = topic_of(request)
+        known = await self._topics.topics_of_namespace(topic.namespace, _mode(request))
+        if str(topic) in known or str(topic.partition_name(0)) in known:
+            raise ConflictError("This topic already exists")
+        await self._topics.open_topic(topic)
         return web.Response(status=204)
 
     async def delete(self, request: web.Request) -> web.Response:
@@ -81,6 +104,31 @@ class TopicRoutes:
         await self._namespaces.delete_topic(topic_of(request), force=flag(request, "force"))
         return web.Response(status=204)
 
+    async def stats(self, request: web.Request) -> web.Response:
+        """GET …/stats: rates of the last period (messages/s, bytes/s) and counts, under Pulsar's names where it has them; 307 to the owner."""
+        topic = topic_of(request)
+        traffic = await self._brokers.topic_traffic(topic)
+        if traffic is None:
+            owner = await self._topics.lookup(topic, authoritative=flag(request, "authoritative"))
+            if owner.broker.broker_id == self._brokers.self_address.broker_id:
+                raise NotFoundError(f"Topic {topic} is not open")
+            return redirect_to(owner.broker.web_url, request, authoritative=owner.authoritative)
+        return web.json_response(
+            {
+                "msgRateIn": traffic.msg_rate_in,
+                "msgRateOut": traffic.msg_rate_out,
+                "msgThroughputIn": traffic.msg_throughput_in,
+                "msgThroughputOut": traffic.msg_throughput_out,
+                "producersCount": traffic.producers,
+                "consumersCount": traffic.consumers,
+                "msgBacklog": traffic.backlog_messages,
+            }
+        )
+
     async def schema(self, request: web.Request) -> web.Response:
         """GET /schemas/…: schemas are kept by the topic's owner and served over the binary protocol only."""
         return failed(404, f"no schema of {request.match_info['topic']} over HTTP")
+
+
+def _mode(request: web.Request) -> str:
+    return "PERSISTENT" if request.match_info["domain"] == "persistent" else "NON_PERSISTENT"

@@ -13,7 +13,7 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import NamespaceBundles, bundle_name
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.ports.control import Lookup, Redirect
-from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.hosting import BrokerAddress, Hosting, TopicTraffic
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import Store
@@ -197,6 +197,11 @@ class BrokerService:
     def owned(self) -> Mapping[str, Mapping[str, object]]:
         """Bundles owned here with their status."""
         return {bundle: {"broker_assignment": "shared", "is_controlled": False, "is_active": True} for bundle in self.ownership.owned()}
+
+    async def topic_traffic(self, topic: TopicName) -> TopicTraffic | None:
+        """Traffic of a topic that is open here."""
+        bundle = (await self.cut.bundles(topic.namespace)).bundle_of_topic(str(topic))
+        return self.hosting.topics(bundle).get(str(topic)) if self.ownership.served(bundle) else None
 
     async def unload_namespace(self, namespace: NamespaceName) -> None:
         """Unload all bundles of a namespace, wherever they are, a bounded number at once."""

@@ -1,0 +1,115 @@
+"""What clients send that nobody should, and how much of it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import pytest
+from adapters.admin.serving import serving
+
+from loadmanager.adapters.admin.server import BODY_BYTES_MAX
+from loadmanager.adapters.admin.settings import AdminSettings
+
+NAMESPACE = "/admin/v2/namespaces/acme/new"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"{", b"{'a':1}", b'{"a":NaN}', b"\xff\xfe", b"[" * 100_000, b'{"a":1}x', b"nul", b'{"a":"\xc3"}'],
+    ids=["cut", "quotes", "nan", "utf8", "deep", "tail", "word", "half"],
+)
+async def test_malformed_json(raw: bytes) -> None:
+    """400 with a reason, and nothing is created."""
+    async with serving(1) as served:
+        answer = await served.ask("PUT", NAMESPACE, raw=raw)
+        assert (answer.status, "malformed JSON" in answer.reason) == (400, True)
+        assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
+
+
+async def test_unknown_paths_and_methods() -> None:
+    """404 and 405 are JSON, too; 405 says what is allowed."""
+    async with serving(1) as served:
+        for path in ("/", "/admin", "/admin/v3/brokers", "/admin/v2/persistent/acme", "/lookup/v2/topic/persistent/acme/orders/"):
+            answer = await served.ask("GET", path)
+            assert (answer.status, path in answer.reason) == (404, True)
+        answer = await served.ask("DELETE", "/admin/v2/brokers")
+        assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
+        assert "GET" in answer.reason
+
+
+async def test_trailing_slashes() -> None:
+    """A slash at the end changes nothing, and is no redirect."""
+    async with serving(1) as served:
+        for path in ("/admin/v2/brokers", "/admin/v2/namespaces/acme", "/admin/v2/namespaces/acme/orders/bundles", "/admin/v2/tenants"):
+            assert await served.get(path + "/") == await served.get(path)
+
+
+async def test_a_body_that_is_too_large() -> None:
+    """413, whether its size is announced or not."""
+    async with serving(1) as served:
+        async with served.session.put(served.url() + NAMESPACE, data=io.BytesIO(b" " * (BODY_BYTES_MAX + 1))) as answer:
+            assert answer.status == 413
+
+        async def chunks():  # type: ignore[no-untyped-def]
+            for _ in range(BODY_BYTES_MAX // 65536 + 2):
+                yield b" " * 65536
+
+        async with served.session.put(served.url() + NAMESPACE, data=chunks()) as answer:
+            assert answer.status == 413
+        assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
+
+
+async def test_a_header_that_is_too_large() -> None:
+    """400, and the next connection is served."""
+    async with serving(1) as served:
+        async with served.session.get(served.url() + "/admin/v2/brokers", headers={"X-Long": "x" * 20_000}) as answer:
+            assert answer.status == 400
+        assert await served.get("/admin/v2/brokers")
+
+
+async def test_requests_at_once_are_bounded() -> None:
+    """One too many is told to come again, while health still answers; a finished one makes room."""
+    async with serving(1, AdminSettings(requests_max=1)) as served:
+        host, _, port = served.broker_id(0).partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+        await writer.drain()
+        try:
+            async with asyncio.timeout(5):
+                while (answer := await served.ask("GET", "/admin/v2/tenants")).status != 503:
+                    assert answer.status == 200
+            assert answer.headers["Retry-After"] == "1"
+            assert await served.get("/admin/v2/brokers/health") == "ok"
+            writer.write(b"{}")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 204")
+        finally:
+            writer.close()
+        assert "slow" in await served.get("/admin/v2/tenants")
+
+
+async def test_connections_are_bounded() -> None:
+    """The connection that is one too many is closed at once; the others go on."""
+    async with serving(1, AdminSettings(connections_max=2)) as served:
+        host, _, port = served.broker_id(0).partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        extra_reader, extra_writer = await asyncio.open_connection(host, int(port))
+        async with asyncio.timeout(5):
+            assert await extra_reader.read() == b""
+        writer.write(b"GET /admin/v2/brokers/version HTTP/1.0\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.0 200")
+        writer.close()
+        extra_writer.close()
+
+
+async def test_garbage_on_the_wire() -> None:
+    """Bytes that are no HTTP get an answer and a closed connection; the server goes on."""
+    async with serving(1) as served:
+        host, _, port = served.broker_id(0).partition(":")
+        for garbage in (b"\x00\x01\x02\xff\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(garbage)
+            async with asyncio.timeout(5):
+                assert (await reader.read()).startswith(b"HTTP/1.")
+            writer.close()
+        assert await served.get("/admin/v2/brokers/health") == "ok"

@@ -1,0 +1,156 @@
+"""`/admin/v2/tenants` and `/admin/v2/namespaces`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from adapters.admin.serving import serving
+
+NAMESPACE = "/admin/v2/namespaces/acme/orders"
+FIRST = "0x00000000_0x40000000"
+
+
+async def test_tenants_live() -> None:
+    """Create, read, update, list, delete, with Pulsar's statuses for what exists already, is missing, or is in use."""
+    async with serving(1) as served:
+        one = "/admin/v2/tenants/shop"
+        info = {"adminRoles": ["root"], "allowedClusters": ["standalone"]}
+        assert (await served.ask("PUT", one, info)).status == 204
+        assert (await served.ask("PUT", one, info)).status == 409
+        assert await served.get(one) == info
+        assert (await served.ask("POST", one, {**info, "adminRoles": []})).status == 204
+        assert (await served.get(one))["adminRoles"] == []
+        assert await served.get("/admin/v2/tenants") == ["acme", "public", "shop"]
+        assert (await served.ask("DELETE", one)).status == 204
+        for method in ("GET", "DELETE", "POST"):
+            assert (await served.ask(method, one, {} if method == "POST" else None)).status == 404
+        assert (await served.ask("DELETE", "/admin/v2/tenants/acme")).status == 409
+        assert (await served.ask("PUT", "/admin/v2/tenants/a%20b")).status == 412
+
+
+@pytest.mark.parametrize(
+    ("body", "boundaries"),
+    [
+        (None, ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]),
+        ({"bundles": {"numBundles": 2}}, ["0x00000000", "0x80000000", "0xffffffff"]),
+        ({"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}}, ["0x00000000", "0x10000000", "0xffffffff"]),
+    ],
+)
+async def test_create_namespace(body: Any, boundaries: list[str]) -> None:
+    """An empty body, a number of bundles, explicit boundaries: the bundles are as asked."""
+    async with serving(1) as served:
+        one = "/admin/v2/namespaces/acme/new"
+        assert (await served.ask("PUT", one, body)).status == 204
+        assert await served.get(f"{one}/bundles") == {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
+        assert (await served.get(one))["bundles"]["boundaries"] == boundaries
+        assert await served.get("/admin/v2/namespaces/acme") == ["acme/new", "acme/orders"]
+
+
+async def test_create_namespace_refused() -> None:
+    """409 exists, 404 no such tenant, 412 a bad name, 400 bad bundles: each with a reason."""
+    async with serving(1) as served:
+        new = "/admin/v2/namespaces/acme/new"
+        for path, body, status in (
+            (NAMESPACE, None, 409),
+            ("/admin/v2/namespaces/nobody/new", None, 404),
+            ("/admin/v2/namespaces/acme/a%20b", None, 412),
+            (new, {"bundles": {"numBundles": 0}}, 400),
+            (new, {"bundles": {"numBundles": "many"}}, 400),
+            (new, {"bundles": {"boundaries": ["0x0", "0x10"]}}, 400),
+            (new, {"bundles": 4}, 400),
+            (new, [4], 400),
+        ):
+            answer = await served.ask("PUT", path, body)
+            assert (answer.status, bool(answer.reason)) == (status, True), (path, body, answer)
+        assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
+
+
+async def test_delete_namespace() -> None:
+    """409 while it has topics, 204 forced, then 404 for everything below it."""
+    async with serving(1) as served:
+        assert (await served.ask("PUT", "/admin/v2/persistent/acme/orders/t")).status == 204
+        assert (await served.ask("DELETE", NAMESPACE)).status == 409
+        assert (await served.ask("DELETE", f"{NAMESPACE}?force=maybe")).status == 412
+        assert (await served.ask("DELETE", f"{NAMESPACE}?force=true")).status == 204
+        for path in (NAMESPACE, f"{NAMESPACE}/bundles", f"{NAMESPACE}/topics", "/lookup/v2/topic/persistent/acme/orders/t"):
+            assert (await served.ask("GET", path)).status == 404
+        for path in (f"{NAMESPACE}/unload", f"{NAMESPACE}/{FIRST}/unload", f"{NAMESPACE}/{FIRST}/split"):
+            assert (await served.ask("PUT", path)).status == 404
+
+
+async def test_unload_bundle_redirects_to_the_owner() -> None:
+    """307 with the method's path and `authoritative`; 204 there, and also when nobody owns it; 409 for a bundle that does not exist."""
+    async with serving() as served:
+        bundle = f"acme/orders/{FIRST}"
+        served.cluster.owners[bundle] = served.broker_id(1)
+        answer = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload")
+        assert (answer.status, answer.headers["Location"]) == (307, f"{served.url(1)}{NAMESPACE}/{FIRST}/unload?authoritative=false")
+        assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload", at=1)).status == 204
+        assert bundle not in served.cluster.owners
+        assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload")).status == 204
+        assert (await served.ask("PUT", f"{NAMESPACE}/0x00000000_0x41000000/unload")).status == 409
+        assert (await served.ask("PUT", f"{NAMESPACE}/first/unload")).status == 412
+
+
+async def test_unload_to_a_destination() -> None:
+    """The leader takes it, with or without a scheme before the broker; others redirect to the leader; an unknown destination is 409."""
+    async with serving() as served:
+        path = f"{NAMESPACE}/{FIRST}/unload?destinationBroker=http://{served.broker_id(1)}"
+        at_follower = await served.ask("PUT", path, at=1)
+        assert at_follower.status == 307
+        assert at_follower.headers["Location"].startswith(served.url(0) + NAMESPACE)
+        assert "destinationBroker" in at_follower.headers["Location"]
+        assert (await served.ask("PUT", path)).status == 204
+        assert served.cluster.preferred[f"acme/orders/{FIRST}"] == served.broker_id(1)
+        gone = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload?destinationBroker=nobody:1")
+        assert (gone.status, "nobody:1" in gone.reason) == (409, True)
+
+
+async def test_unload_namespace() -> None:
+    """Every bundle is given up, whoever owns it."""
+    async with serving() as served:
+        served.cluster.owners[f"acme/orders/{FIRST}"] = served.broker_id(1)
+        assert (await served.ask("PUT", f"{NAMESPACE}/unload")).status == 204
+        assert not served.cluster.owners
+
+
+async def test_split() -> None:
+    """By range, at given positions, the largest; refused for an unknown algorithm, positions outside, a body that is no list of numbers."""
+    async with serving(1) as served:
+        assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")).status == 204
+        assert (await served.get(f"{NAMESPACE}/bundles"))["boundaries"][1] == "0x20000000"
+        at = await served.ask("PUT", f"{NAMESPACE}/0x40000000_0x80000000/split?splitAlgorithmName=specified_positions_divide", [0x50000000])
+        assert at.status == 204
+        assert "0x50000000" in (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
+        last = f"{NAMESPACE}/0xc0000000_0xffffffff/split"
+        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 404
+        assert (await served.ask("PUT", f"{last}?splitAlgorithmName=magic")).status == 412
+        assert (await served.ask("PUT", last, [1])).status == 412
+        for body in ({"a": 1}, [1.5], [True], ["1"]):
+            assert (await served.ask("PUT", last, body)).status == 400
+        assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split")).status == 409
+
+
+async def test_split_at_the_owner() -> None:
+    """Another broker owns the bundle: 307 to it, with the query kept."""
+    async with serving() as served:
+        served.cluster.owners[f"acme/orders/{FIRST}"] = served.broker_id(1)
+        answer = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")
+        assert (answer.status, answer.headers["Location"]) == (307, f"{served.url(1)}{NAMESPACE}/{FIRST}/split?unload=true")
+
+
+async def test_hash_positions() -> None:
+    """Topics of a bundle with their hashes: those recorded, or those asked for."""
+    async with serving(1) as served:
+        names = [f"persistent://acme/orders/t{index}" for index in range(8)]
+        for index in range(8):
+            await served.ask("PUT", f"/admin/v2/persistent/acme/orders/t{index}")
+        found: dict[str, int] = {}
+        for bundle in (FIRST, "0x40000000_0x80000000", "0x80000000_0xc0000000", "0xc0000000_0xffffffff"):
+            document = await served.get(f"{NAMESPACE}/{bundle}/topicHashPositions")
+            assert (document["namespace"], document["bundle"]) == ("acme/orders", bundle)
+            found |= document["topicHashPositions"]
+        assert sorted(found) == names
+        asked = await served.get(f"{NAMESPACE}/{FIRST}/topicHashPositions?topics=" + ",".join(names))
+        assert all(position < 0x40000000 for position in asked["topicHashPositions"].values())

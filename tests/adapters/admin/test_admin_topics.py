@@ -1,0 +1,124 @@
+"""Lookups, partitions, lists of topics, schemas."""
+
+from __future__ import annotations
+
+from adapters.admin.serving import serving
+
+from loadmanager.core.bundles.ranges import topic_hash
+
+LOOKUP = "/lookup/v2/topic/persistent/acme/orders"
+TOPICS = "/admin/v2/persistent/acme/orders"
+
+
+async def test_lookup_is_redirected_until_the_owner_answers() -> None:
+    """A follower sends to the leader, the leader authoritatively to the placed broker, which answers with every URL that clients read."""
+    async with serving(3) as served:
+        follower = max((1, 2), key=served.broker_id)  # the leader and the other one come first by name or load
+        served.cluster.owners["acme/orders/0x00000000_0x00000001"] = served.broker_id(0)
+        first = await served.ask("GET", f"{LOOKUP}/t", at=follower)
+        assert (first.status, first.headers["Location"]) == (307, f"{served.url(0)}{LOOKUP}/t?authoritative=false")
+        second = await served.ask("GET", f"{LOOKUP}/t?authoritative=false")
+        assert second.status == 307
+        assert second.headers["Location"].endswith(f"{LOOKUP}/t?authoritative=true")
+        owner = next(broker.self_address for broker in served.brokers if second.headers["Location"].startswith(broker.self_address.web_url))
+        index = next(index for index in range(3) if served.broker_id(index) == owner.broker_id)
+        assert await served.get(f"{LOOKUP}/t?authoritative=true", at=index) == {
+            "brokerUrl": owner.service_url,
+            "brokerUrlTls": "",
+            "brokerUrlSsl": "",
+            "httpUrl": owner.web_url,
+            "httpUrlTls": "",
+            "nativeUrl": owner.service_url,
+        }
+        assert (await served.get(f"{LOOKUP}/t", at=follower))["brokerUrl"] == owner.service_url
+
+
+async def test_lookup_refused() -> None:
+    """404 no such namespace or domain, 412 a bad flag, 503 without leader or store."""
+    async with serving() as served:
+        assert (await served.ask("GET", "/lookup/v2/topic/persistent/acme/none/t")).status == 404
+        assert (await served.ask("GET", "/lookup/v2/topic/volatile/acme/orders/t")).status == 404
+        assert (await served.ask("GET", f"{LOOKUP}/t?authoritative=perhaps")).status == 412
+        assert (await served.ask("PUT", f"{LOOKUP}/t")).status == 405
+        served.cluster.leader = None
+        assert (await served.ask("GET", f"{LOOKUP}/t", at=1)).status == 503
+        served.cluster.reachable = False
+        assert (await served.ask("GET", f"{LOOKUP}/t")).status == 503
+
+
+async def test_bundle_of_a_topic() -> None:
+    """The range as plain text, of the decoded name: slashes, blanks and non-ASCII count as the characters that they stand for."""
+    async with serving(1) as served:
+        for encoded, name in (("t", "t"), ("a%2Fb", "a/b"), ("100%25", "100%"), ("%C3%BC%20x", "ü x"), ("a%2Fbundle", "a/bundle")):
+            lower = topic_hash(f"persistent://acme/orders/{name}") // 0x40000000 * 0x40000000
+            upper = min(lower + 0x40000000, 0xFFFFFFFF)
+            answer = await served.ask("GET", f"{LOOKUP}/{encoded}/bundle")
+            assert (answer.status, answer.body) == (200, f"0x{lower:08x}_0x{upper:08x}"), name
+
+
+async def test_partitions() -> None:
+    """0 for what does not exist yet, N after PUT N; once only; 406 and 400 for numbers that are none."""
+    async with serving(1) as served:
+        path = f"{TOPICS}/many/partitions"
+        assert await served.get(f"{path}?checkAllowAutoCreation=true") == {"partitions": 0}
+        assert (await served.ask("PUT", path, 0)).status == 406
+        for body in ("three", 1.5, True, None, [3]):
+            assert (await served.ask("PUT", path, body)).status == 400
+        assert (await served.ask("PUT", path, 3)).status == 204
+        assert (await served.ask("PUT", path, 3)).status == 409
+        assert await served.get(path) == {"partitions": 3}
+        names = [f"persistent://acme/orders/many-partition-{index}" for index in range(3)]
+        assert await served.get(TOPICS) == names
+        assert await served.get("/admin/v2/namespaces/acme/orders/topics?mode=ALL") == names
+        assert await served.get(f"{TOPICS}/partitioned") == ["persistent://acme/orders/many"]
+        assert (await served.ask("GET", "/admin/v2/persistent/acme/none/t/partitions")).status == 404
+        assert (await served.ask("DELETE", path)).status == 204
+        assert (await served.ask("DELETE", path)).status == 404
+
+
+async def test_topics_by_mode() -> None:
+    """Each domain lists its own; the namespace's list has a mode, PERSISTENT unless said otherwise."""
+    async with serving(1) as served:
+        assert (await served.ask("PUT", f"{TOPICS}/a%2Fb")).status == 204
+        assert (await served.ask("PUT", f"{TOPICS}/a%2Fb")).status == 409
+        assert (await served.ask("PUT", "/admin/v2/non-persistent/acme/orders/n")).status == 204
+        durable, volatile = ["persistent://acme/orders/a/b"], ["non-persistent://acme/orders/n"]
+        assert await served.get(TOPICS) == durable
+        assert await served.get("/admin/v2/non-persistent/acme/orders") == volatile
+        by_mode = "/admin/v2/namespaces/acme/orders/topics"
+        assert await served.get(by_mode) == durable
+        assert await served.get(f"{by_mode}?mode=NON_PERSISTENT") == volatile
+        assert await served.get(f"{by_mode}?mode=ALL") == sorted(durable + volatile)
+        assert (await served.ask("GET", f"{by_mode}?mode=SOME")).status == 412
+
+
+async def test_delete_topic() -> None:
+    """409 while it has subscriptions, 204 forced, 404 when it is gone."""
+    async with serving(1) as served:
+        await served.ask("PUT", f"{TOPICS}/t")
+        (topic,) = served.cluster.topics
+        await served.brokers[0].record_subscription(topic, "s")
+        assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 409
+        assert (await served.ask("DELETE", f"{TOPICS}/t?force=true")).status == 204
+        assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 404
+
+
+async def test_stats_are_the_owners() -> None:
+    """The owner answers with rates; others send there; 404 for a topic that is not open."""
+    async with serving() as served:
+        await served.ask("PUT", f"{TOPICS}/t")
+        bundle = served.cluster.cut(next(iter(served.cluster.cuts))).bundle_of_topic("persistent://acme/orders/t")
+        served.cluster.owners[bundle] = served.broker_id(1)
+        answer = await served.ask("GET", f"{TOPICS}/t/stats")
+        assert answer.status == 307
+        assert answer.headers["Location"].startswith(f"{served.url(1)}{TOPICS}/t/stats")
+        assert (await served.get(f"{TOPICS}/t/stats", at=1))["msgRateIn"] == 0.0
+        served.cluster.topics.clear()
+        assert (await served.ask("GET", f"{TOPICS}/t/stats", at=1)).status == 404
+
+
+async def test_no_schemas() -> None:
+    """404 means that there is none: what clients expect of a topic without schema."""
+    async with serving(1) as served:
+        for path in ("schema", "schema/3"):
+            assert (await served.ask("GET", f"/admin/v2/schemas/acme/orders/t/{path}")).status == 404
