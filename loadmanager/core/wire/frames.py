@@ -49,7 +49,9 @@ def request_id_of(command: pb.BaseCommand) -> int | None:
     if len(known) > 1:
         found: int | None = getattr(known[1][1], "request_id", None)
         return found
-    for field in UnknownFieldSet(command):
+    unknown = UnknownFieldSet(command)
+    for index in range(len(unknown)):
+        field = unknown[index]
         if field.field_number == command.type and isinstance(field.data, bytes):
             inner = pb.CommandSuccess()
             with contextlib.suppress(DecodeError):
@@ -103,7 +105,7 @@ class FrameReader:
         except DecodeError as error:
             raise FrameError(f"unreadable command: {error}") from None
         if not command.IsInitialized():
-            raise FrameError(f"command {command.type} lacks {', '.join(command.FindInitializationErrors())}")
+            raise FrameError(f"command {command.type} lacks fields that it must have")
         self._at = end
         return Frame(command, buffer[start + size : end])
 
@@ -127,9 +129,9 @@ def check_tail(tail: bytes) -> bool:
         return False
     magic, checksum = _tail_head(tail)
     if magic == MAGIC_CRC32C:
-        return len(tail) >= 10 and int(crc32c(memoryview(tail)[6:])) == checksum
+        return len(tail) >= 10 and crc32c(memoryview(tail)[6:]) == checksum
     (size,) = _SIZE.unpack_from(tail)
-    return 4 + size <= len(tail)
+    return bool(4 + size <= len(tail))
 
 
 def metadata_of(tail: bytes) -> pb.MessageMetadata:
