@@ -16,6 +16,8 @@ class Lease:
     """Until when this process may act as owner, in seconds of the monotonic clock (`time.monotonic`)."""
 
     valid_until_s: float = 0.0
+    proven_until_s: float = 0.0
+    """How far the last proof reached, revoked or not: nothing was served after it."""
 
     def held(self, now_s: float) -> bool:
         """Whether the session is proven at `now_s`."""
@@ -24,6 +26,7 @@ class Lease:
     def prove(self, sent_at_s: float, session_timeout_s: float) -> None:
         """The server answered a request that was sent at `sent_at_s`: the session lives at least that much longer."""
         self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)
+        self.proven_until_s = max(self.proven_until_s, self.valid_until_s)
 
     def revoke(self) -> None:
         """The session is lost or unknown: nothing may be served from now on."""

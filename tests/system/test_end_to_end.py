@@ -6,8 +6,10 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from system.cluster import Cluster, wait_for
+from system.raw import Raw, a_send
 from system.workload import TopicWork, client
 
 from loadmanager.core.bundles.names import NamespaceName
@@ -83,6 +85,66 @@ def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
         epochs = [event["epoch"] for event in cluster.events() if event["event"] == "leading"]
         assert epochs == sorted(set(epochs))
         assert len(epochs) == 2
+
+
+def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
+    """A broker that was stopped for longer than its session timeout serves nothing when it goes on: others own its bundles by then."""
+    topic = "persistent://public/default/paused"
+    with Cluster(tmp_path) as cluster:
+        owner = cluster.owner_of(topic)
+        other = (owner + 1) % 3
+        with Raw("127.0.0.1", cluster.pulsar_port + owner) as raw:
+            raw.greet()
+            raw.produce(topic)
+            raw.send(a_send(0))
+            assert raw.take().command.type == 7
+            process = psutil.Process(cluster.pid(owner))
+            process.suspend()
+            raw.send(a_send(1))  # waits in the broker's socket until it goes on
+
+            def taken_over() -> bool:
+                status, found = cluster.request(other, "GET", "/lookup/v2/topic/persistent/public/default/paused")
+                return status == 200 and not found["httpUrl"].endswith(str(cluster.http_port + owner))
+
+            wait_for(taken_over, "another broker owns the bundle", 20)
+            process.resume()
+            assert raw.ended(), "a message was acknowledged without proof of the session"
+        wait_for(lambda: len(cluster.get(other, "/admin/v2/brokers")) == 3, "it registers again in a new session", 20)
+        assert [event for event in cluster.events() if event["event"] == "stopped serving"]
+        cluster.check_single_ownership()
+
+
+def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
+    """SIGTERM: bundles are given back, clients carry on elsewhere at once, the process exits with 0."""
+    with Cluster(tmp_path) as cluster:
+        item = TopicWork("persistent://public/default/graceful")
+        owner = cluster.owner_of(item.topic)
+        user = client(cluster.service_url((owner + 1) % 3, (owner + 2) % 3))
+        stop = threading.Event()
+        consumer, producer = user.subscribe(item.topic, "all"), user.create_producer(item.topic)
+        threads = [
+            threading.Thread(target=item.produce, args=(producer, stop, 0.005)),
+            threading.Thread(target=item.consume, args=(consumer, stop)),
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            wait_for(lambda: len(item.got) > 20, "traffic flows")
+            process = psutil.Process(cluster.pid(owner))
+            process.terminate()
+            assert process.wait(10) in (0, None)
+            count = len(item.sent)
+            wait_for(lambda: len(item.sent) > count + 50, "the producer carries on", 10)
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
+            user.close()
+        gaps = [after.ended_s - before.ended_s for before, after in zip(item.sent, item.sent[1:], strict=False)]
+        assert max(gaps) < 2.0, "clients waited for the session timeout"
+        assert not item.errors
+        assert f"broker {owner} ended with status 0" in cluster.log.read_text()
+        cluster.check_single_ownership()
 
 
 def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:

@@ -1,0 +1,71 @@
+"""A socket that speaks frames: for bytes that no client would send."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+from crc32c import crc32c
+
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import Frame, FrameReader, encode
+
+TOPIC = "persistent://public/default/raw"
+CONNECT = encode(2, connect=pb.CommandConnect(client_version="raw", protocol_version=20))
+
+
+class Raw:
+    """A socket that speaks frames."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._socket = socket.create_connection((host, port), timeout=5)
+        self._reader = FrameReader(1 << 24)
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def send(self, *frames: bytes) -> None:
+        """Write at once."""
+        self._socket.sendall(b"".join(frames))
+
+    def take(self) -> Frame:
+        """The next frame; fails when the broker hung up instead."""
+        while (frame := self._reader.take()) is None:
+            data = self._socket.recv(65536)
+            assert data, "the broker hung up"
+            self._reader.feed(data)
+        return frame
+
+    def ended(self) -> bool:
+        """Whether the broker hangs up without sending another frame."""
+        try:
+            data = self._socket.recv(65536)
+        except ConnectionError:
+            return True
+        return not data
+
+    def greet(self) -> None:
+        """CONNECT and CONNECTED."""
+        self.send(CONNECT)
+        frame = self.take()
+        assert frame.command.type == 3
+
+    def produce(self, topic: str = TOPIC) -> None:
+        """Place the topic and attach producer 1."""
+        self.send(encode(23, lookup=pb.CommandLookupTopic(topic=topic, request_id=1, authoritative=True)))
+        self.take()
+        self.send(encode(5, producer=pb.CommandProducer(topic=topic, producer_id=1, request_id=2)))
+        frame = self.take()
+        assert frame.command.type == 17, frame
+
+
+def a_send(sequence_id: int, payload: bytes = b"x", *, spoil: bool = False, producer_id: int = 1) -> bytes:
+    """A SEND frame, with a wrong checksum if asked."""
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1).SerializeToString()
+    body = struct.pack(">I", len(metadata)) + metadata + payload
+    tail = struct.pack(">HI", 0x0E01, crc32c(body) ^ spoil) + body
+    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)).SerializeToString()
+    return struct.pack(">II", 4 + len(command) + len(tail), len(command)) + command + tail
