@@ -6,7 +6,7 @@ import asyncio
 import random
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -26,12 +26,16 @@ from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.sampler import OwnTraffic
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.guard import SessionGuard
+from loadmanager.runtime.broker.limit_telemetry import samples as limit_samples
+from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership, Transition
@@ -51,7 +55,7 @@ from loadmanager.runtime.shared.leading import Desk, Leading
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
-from loadmanager.settings import Settings
+from loadmanager.settings import Settings, known_keys
 
 log = structlog.get_logger("ownership")
 
@@ -72,6 +76,7 @@ class Parts:
     ) -> None:
         self._store, self._me, self._peers, self._scope = store, me, peers, scope
         self._broker = settings.leaf(BrokerSettings)
+        self._in_force = settings
         self._strategies = settings.leaf(StrategySettings)
         self._sampling = settings.leaf(SamplerSettings)
         self._clock = SystemClock()
@@ -81,7 +86,9 @@ class Parts:
         self._brokers = Brokers(store)
         self._namespaces = Namespaces(store, self._broker)
         self._topics = Topics(store, self._namespaces, self._broker)
-        self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn)
+        self._throttling = BrokerThrottling(settings.leaf(ThrottlingSettings), cluster=self._broker.cluster_name, clock=time.monotonic_ns)
+        self._limits = self._build_limits(settings)
+        self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn, throttling=self._throttling)
         self._ownership = Ownership(
             store=store,
             namespaces=self._namespaces,
@@ -123,6 +130,22 @@ class Parts:
             version=version,
         )
 
+    def _build_limits(self, settings: Settings) -> Limits:
+        names = sorted(name for name, known in known_keys().items() if known.key.dynamic and name == known.key.name)
+
+        def apply(values: Mapping[str, str]) -> None:
+            changed = settings.with_overrides({name: value for name, value in values.items() if name in names})
+            self._in_force = changed
+            self._broker = changed.leaf(BrokerSettings)
+            self._strategies = changed.leaf(StrategySettings)
+            self._sampling = changed.leaf(SamplerSettings)
+            self._throttling.update_settings(changed.leaf(ThrottlingSettings))
+
+        return Limits(self._store, self._namespaces, self._throttling, dynamic=lambda: names, check=settings.with_overrides, apply=apply)
+
+    def _settings_in_force(self) -> Mapping[str, str]:
+        return self._in_force.runtime()
+
     def _build_service(self, settings: Settings, stop: Callable[[int], None]) -> BrokerService:
         splits = settings.leaf(SplitSettings)
         splitting = Splitting(
@@ -141,13 +164,14 @@ class Parts:
             catalogue=self._topics,
             ownership=self._ownership,
             splitting=splitting,
+            limits=self._limits,
             lookups=self._lookups,
             live=self._brokers,
             leading=self._leading,
             hosting=self._hosting,
             peers=self._peers,
             last_report=lambda: self._reporter.bytes,
-            settings_in_force=settings.runtime,
+            settings_in_force=self._settings_in_force,
             stop=stop,
         )
 
@@ -164,13 +188,18 @@ class Parts:
             monotonic_s=self._clock.monotonic_s,
             version=version,
         )
-        page = MetricsPage(Telemetry([samples.samples]), cluster=self._broker.cluster_name, broker=self._me.broker_id)
+        page = MetricsPage(
+            Telemetry([samples.samples, lambda: limit_samples(self._throttling)]),
+            cluster=self._broker.cluster_name,
+            broker=self._me.broker_id,
+        )
         return AdminServer(
             self._service,
             cluster=self._broker.cluster_name,
             version=version,
             metrics=lambda: (page.render(), page.content_type),
             settings=settings.leaf(AdminSettings),
+            limits=self._limits,
         )
 
     @property
@@ -183,7 +212,7 @@ class Parts:
         """Caches first, then the listening ports, then the registration, which brings work."""
         scope = self._scope
         watchers = [
-            Watcher(self._store, paths.ADMIN, self._namespaces.on_change, self._topics.on_change),
+            Watcher(self._store, paths.ADMIN, self._namespaces.on_change, self._topics.on_change, self._limits.on_change),
             Watcher(self._store, paths.LOCKS, self._ownership.on_change),
             Watcher(self._store, paths.BROKERS, self._brokers.apply),
             Watcher(self._store, paths.LEADER, self._election.on_change),

@@ -33,8 +33,8 @@ class BrokerThrottling:
         self.pauses = PauseTotals()
         self.topics: dict[str, TopicThrottling] = {}
         self.tuning = Tuning(settings.burst_ms * 1_000_000, settings.debt_max_ms * 1_000_000, settings.resolution_ms * 1_000_000)
-        self.publish = PublishLimiter(Level.BROKER, "broker", wakeups=self.wakeups, tuning=self.tuning)
-        self.dispatch = DispatchLimiter(Level.BROKER, "broker", wakeups=self.wakeups, tuning=self.tuning)
+        self.publish = PublishLimiter(Level.BROKER, "broker publish", wakeups=self.wakeups, tuning=self.tuning)
+        self.dispatch = DispatchLimiter(Level.BROKER, "broker dispatch", wakeups=self.wakeups, tuning=self.tuning)
         self.groups: dict[str, GroupLimits] = {}
         self.publish_buffer = PublishBuffer(publish_buffer_bytes)
         self._namespaces: dict[str, Mapping[str, Any]] = {}
@@ -145,8 +145,7 @@ class GroupLimits:
 class TopicThrottling:
     """The limits of one open topic.
 
-    `publish` is what `Sender.charge` takes: only limits that have a rate, so an empty tuple means that nothing need be done for a SEND. `pauses` counts
-    how often this topic's producers were held (Pulsar's publishRateLimitedTimes).
+    `publish` is what `Sender.charge` takes: only limits that have a rate, so an empty tuple means that nothing need be done for a SEND.
     """
 
     def __init__(self, broker: BrokerThrottling, name: TopicName, published: Callable[[], PublishRates]) -> None:
@@ -155,6 +154,7 @@ class TopicThrottling:
         self.subscribe = SubscribeLimiter(broker.clock)
         self.group_name: str | None = None
         self.closed = False
+        self._held_times = 0
         self.senders: dict[Sender, None] = {}
         self.gates: dict[str, DispatchGate] = {}
         self._broker = broker
@@ -172,7 +172,9 @@ class TopicThrottling:
 
     def leave(self, sender: Sender) -> None:
         """A producer is gone; may resume its connection before this returns."""
-        self.senders.pop(sender, None)
+        if sender in self.senders:
+            del self.senders[sender]
+            self._held_times += sender.times_held
         sender.close()
 
     def gate(self, subscription: str, resume: Callable[[], None]) -> DispatchGate:
@@ -218,6 +220,19 @@ class TopicThrottling:
             sender.keep(self.publish)
         for subscription in list(self.gates):
             self._update_gate(subscription)
+
+    @property
+    def held_times(self) -> int:
+        """How often producers of this topic were held (Pulsar's publishRateLimitedTimes)."""
+        return self._held_times + sum(sender.times_held for sender in self.senders)
+
+    def all_limits(self) -> list[Limit]:
+        """Every limit with a rate that this topic is under, those of the broker and the group included."""
+        shared: list[Limit] = [self._broker.publish, self._broker.dispatch]
+        group = self._broker.groups.get(self.group_name) if self.group_name is not None else None
+        if group is not None:
+            shared += [group.publish, group.dispatch]
+        return [limit for limit in (*self.own_limits(), *shared) if limit.active]
 
     def own_limits(self) -> list[Limit]:
         """The topic's and its subscriptions' limits, with or without rates."""

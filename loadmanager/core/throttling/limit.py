@@ -154,7 +154,7 @@ class Limit:
             window_s=window_s,
             error=max(nearness) - 1 if binding and nearness else None,
             queue_length=self.length,
-            recovers_in_ms=self.debt_ns() / 1e6,
+            next_ms=self.debt_ns() / 1e6,
             messages=stats.messages,
             size_bytes=stats.size_bytes,
             held=stats.held,
@@ -212,6 +212,7 @@ class Limit:
         self._sequence += 1
         ticket.queued = self._sequence
         ticket.since_ns = self._clock()
+        self.stats.mark(ticket.since_ns)
         heapq.heappush(self._heap, (max(ticket.used_ns, self._virtual_ns - CREDIT_NS), self._sequence, ticket))
         self.length += 1
         self.stats.held += 1

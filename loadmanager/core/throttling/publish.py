@@ -59,14 +59,16 @@ class PublishLimiter(Limit):
 class Sender:
     """One producer on its connection: what it is charged, and what holds it."""
 
-    __slots__ = ("_throttle", "_tickets", "messages", "name", "size_bytes")
+    __slots__ = ("_tickets", "messages", "name", "size_bytes", "throttle", "times_held")
 
     def __init__(self, name: str, throttle: ConnectionThrottle) -> None:
         self.name = name
         self.messages = 0
         """Messages charged to any limit so far."""
         self.size_bytes = 0
-        self._throttle = throttle
+        self.throttle = throttle
+        self.times_held = 0
+        """How often a limit held it."""
         self._tickets: dict[Limit, Ticket] = {}
 
     def charge(self, limits: tuple[PublishLimiter, ...], messages: int, size_bytes: int) -> None:
@@ -97,11 +99,17 @@ class Sender:
 
     def held(self, limit: Limit) -> None:
         """A limit holds this producer from now on."""
-        self._throttle.hold(_CAUSES[limit.level])
+        self.times_held += 1
+        self.throttle.hold(_CAUSES[limit.level])
 
     def released(self, limit: Limit) -> None:
         """A limit lets go of this producer; its connection may go on at once."""
-        self._throttle.release(_CAUSES[limit.level])
+        self.throttle.release(_CAUSES[limit.level])
+
+    @staticmethod
+    def cause_of(limit: Limit) -> Cause:
+        """Under which cause a limit holds connections."""
+        return _CAUSES[limit.level]
 
     def waiting(self) -> list[Ticket]:
         """Its places in the queues of the limits that hold it now."""

@@ -26,7 +26,7 @@ class LimitSnapshot:
     error: float | None
     """Delivered over configured − 1 of the nearer one of the two limits; None when nobody was held in the window."""
     queue_length: int
-    recovers_in_ms: float
+    next_ms: float
     """When tokens are there again; 0 when there are some."""
     messages: int
     size_bytes: int
@@ -60,16 +60,17 @@ class LimitStats:
         self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
 
     def mark(self, now_ns: int) -> None:
-        """Remember the counters, at most once a second; the oldest mark is at least `WINDOW_NS` old once the limit is."""
+        """Remember the counters, at most once a second, for `WINDOW_NS`."""
         if now_ns - self._marks[-1][0] < _MARK_NS:
             return
         self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
-        while now_ns - self._marks[1][0] >= WINDOW_NS:
+        while now_ns - self._marks[0][0] > WINDOW_NS:
             self._marks.popleft()
 
     def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
         """Messages/s, bytes/s, the seconds they are averaged over, and whether anybody was held in that time."""
-        then_ns, messages, size_bytes, held = self._marks[0]
+        recent = (mark for mark in self._marks if now_ns - mark[0] <= WINDOW_NS)
+        then_ns, messages, size_bytes, held = next(recent, self._marks[-1])
         window_s = (now_ns - then_ns) / SECOND_NS
         if window_s <= 0:
             return 0.0, 0.0, 0.0, False

@@ -17,6 +17,7 @@ from loadmanager.ports.hosting import BrokerAddress, Hosting, TopicTraffic
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import Store
+from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
@@ -44,6 +45,7 @@ class BrokerService:
     catalogue: Topics
     ownership: Ownership
     splitting: Splitting
+    limits: Limits
     lookups: Lookups
     live: Brokers
     leading: Leading
@@ -92,7 +94,8 @@ class BrokerService:
         return [name for bundle in self.ownership.owned() if bundle.startswith(prefix) for name in self.hosting.topics(bundle)]
 
     async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
-        """Record a topic; returns its durable subscriptions."""
+        """Record a topic; returns its durable subscriptions. Its limits are known before."""
+        await self.limits.opening(topic.namespace)
         return await self.catalogue.opened(topic)
 
     async def record_subscription(self, topic: TopicName, subscription: str) -> None:

@@ -17,6 +17,8 @@ CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
 LOCAL_POLICIES = "/admin/local-policies"
 PARTITIONED_TOPICS = "/admin/partitioned-topics"
+TOPIC_POLICIES = "/admin/topic-policies"
+RESOURCE_GROUPS = "/admin/resourcegroups"
 DYNAMIC_CONFIGURATION = "/admin/configuration"
 MANAGED_LEDGERS = "/managed-ledgers"
 LEDGER_COUNTER = "/loadmanager/ledger-counter"
@@ -62,6 +64,24 @@ def local_policies(namespace: NamespaceName) -> str:
 def partitioned_topic(topic: TopicName) -> str:
     """The record of a partitioned topic."""
     return f"{PARTITIONED_TOPICS}/{topic.namespace}/{topic.domain}/{encode(topic.local)}"
+
+
+def topic_policies(topic: TopicName) -> str:
+    """A topic's policies, which Pulsar keeps in a system topic instead."""
+    return f"{TOPIC_POLICIES}/{topic.namespace}/{topic.domain}/{encode(topic.local)}"
+
+
+def topic_of_policies(path: str) -> TopicName | None:
+    """The topic that a path of `topic_policies` is of; None for the nodes above."""
+    parts = path[len(TOPIC_POLICIES) + 1 :].split("/")
+    if not path.startswith(f"{TOPIC_POLICIES}/") or len(parts) != 4:
+        return None
+    return TopicName(parts[2], NamespaceName(parts[0], parts[1]), decode(parts[3]))
+
+
+def resource_group(name: str) -> str:
+    """A resource group."""
+    return f"{RESOURCE_GROUPS}/{name}"
 
 
 def managed_ledger(topic: TopicName) -> str:

@@ -1,0 +1,182 @@
+"""Rate limits: policies of namespaces and topics, resource groups, dynamic configuration, and "why is this producer slow?"."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import namespace_of, redirect_to, topic_of
+from loadmanager.core.errors import NotFoundError
+from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup, SubscribeRate, decode, plain
+from loadmanager.ports.control import TopicControl
+from loadmanager.ports.limits import LimitControl
+
+NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+GROUPS = "/admin/v2/resourcegroups"
+CONFIGURATION = "/admin/v2/brokers/configuration"
+
+NAMESPACE_RATES: dict[str, tuple[str, Any]] = {
+    "publishRate": ("publishMaxMessageRate", PublishRate),
+    "dispatchRate": ("topicDispatchRate", DispatchRate),
+    "subscriptionDispatchRate": ("subscriptionDispatchRate", DispatchRate),
+    "subscribeRate": ("clusterSubscribeRate", SubscribeRate),
+}
+"""Last element of the path → field of the policies, type of the body."""
+
+TOPIC_RATES: dict[str, Any] = {
+    "publishRate": PublishRate,
+    "dispatchRate": DispatchRate,
+    "subscriptionDispatchRate": DispatchRate,
+    "subscribeRate": SubscribeRate,
+}
+
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ThrottlingRoutes:
+    """Everything about limits."""
+
+    def __init__(self, limits: LimitControl, topics: TopicControl) -> None:
+        self._limits = limits
+        self._topics = topics
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        found = [
+            web.get(NAMESPACE + "/resourcegroup", self.group_of_namespace),
+            web.post(NAMESPACE + "/resourcegroup/{group}", self.attach),
+            web.delete(NAMESPACE + "/resourcegroup", self.detach),
+            web.get(GROUPS, self.groups),
+            web.get(GROUPS + "/{group}", self.group),
+            web.put(GROUPS + "/{group}", self.put_group),
+            web.delete(GROUPS + "/{group}", self.delete_group),
+            web.get(CONFIGURATION, self.dynamic_names),
+            web.get(CONFIGURATION + "/values", self.dynamic_values),
+            web.post(CONFIGURATION + "/{name}/{value}", self.set_dynamic),
+            web.delete(CONFIGURATION + "/{name}", self.unset_dynamic),
+            web.get("/admin/v2/broker-stats/throttling", self.broker),
+            web.get(TOPIC + "/throttling", self.topic),
+        ]
+        for name, (field, kind) in NAMESPACE_RATES.items():
+            found += self._rate_routes(f"{NAMESPACE}/{name}", *self._of_namespace(field, kind))
+        for name, kind in TOPIC_RATES.items():
+            found += self._rate_routes(f"{TOPIC}/{name}", *self._of_topic(name, kind))
+        found += self._rate_routes(TOPIC + "/{subscription}/dispatchRate", *self._of_subscription())
+        return found
+
+    @staticmethod
+    def _rate_routes(path: str, read: Handle, write: Handle, remove: Handle) -> list[web.RouteDef]:
+        return [web.get(path, read), web.post(path, write), web.delete(path, remove)]
+
+    def _of_namespace(self, field: str, kind: Any) -> tuple[Handle, Handle, Handle]:
+        async def read(request: web.Request) -> web.StreamResponse:
+            return _shown(await self._limits.namespace_limit(namespace_of(request), field))
+
+        async def write(request: web.Request) -> web.StreamResponse:
+            await self._limits.set_namespace_limit(namespace_of(request), field, plain(decode(await request.read(), kind)))
+            return web.Response(status=204)
+
+        async def remove(request: web.Request) -> web.StreamResponse:
+            await self._limits.set_namespace_limit(namespace_of(request), field, None)
+            return web.Response(status=204)
+
+        return read, write, remove
+
+    def _of_topic(self, name: str, kind: Any) -> tuple[Handle, Handle, Handle]:
+        return self._topic_policy(lambda request: (name,), kind)
+
+    def _of_subscription(self) -> tuple[Handle, Handle, Handle]:
+        return self._topic_policy(
+            lambda request: ("subscriptionPolicies", request.match_info["subscription"], "dispatchRate"), DispatchRate
+        )
+
+    def _topic_policy(self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any) -> tuple[Handle, Handle, Handle]:
+        async def read(request: web.Request) -> web.StreamResponse:
+            found: Any = await self._limits.topic_policies(topic_of(request))
+            for name in path_of(request):
+                found = found.get(name) if isinstance(found, dict) else None
+            return _shown(found)
+
+        async def write(request: web.Request) -> web.StreamResponse:
+            await self._limits.set_topic_policy(topic_of(request), path_of(request), plain(decode(await request.read(), kind)))
+            return web.Response(status=204)
+
+        async def remove(request: web.Request) -> web.StreamResponse:
+            await self._limits.set_topic_policy(topic_of(request), path_of(request), None)
+            return web.Response(status=204)
+
+        return read, write, remove
+
+    async def group_of_namespace(self, request: web.Request) -> web.Response:
+        """GET …/resourcegroup."""
+        return _shown(await self._limits.namespace_group(namespace_of(request)))
+
+    async def attach(self, request: web.Request) -> web.Response:
+        """POST …/resourcegroup/{group}."""
+        await self._limits.set_namespace_group(namespace_of(request), request.match_info["group"])
+        return web.Response(status=204)
+
+    async def detach(self, request: web.Request) -> web.Response:
+        """DELETE …/resourcegroup."""
+        await self._limits.set_namespace_group(namespace_of(request), None)
+        return web.Response(status=204)
+
+    async def groups(self, _request: web.Request) -> web.Response:
+        """GET /resourcegroups."""
+        return web.json_response(await self._limits.resource_groups())
+
+    async def group(self, request: web.Request) -> web.Response:
+        """GET /resourcegroups/{group}."""
+        return web.json_response(await self._limits.resource_group(request.match_info["group"]))
+
+    async def put_group(self, request: web.Request) -> web.Response:
+        """PUT /resourcegroups/{group}: create or change."""
+        group = decode(await request.read(), ResourceGroup)
+        await self._limits.put_resource_group(request.match_info["group"], plain(group))
+        return web.Response(status=204)
+
+    async def delete_group(self, request: web.Request) -> web.Response:
+        """DELETE /resourcegroups/{group}."""
+        await self._limits.delete_resource_group(request.match_info["group"])
+        return web.Response(status=204)
+
+    async def dynamic_names(self, _request: web.Request) -> web.Response:
+        """GET /brokers/configuration: keys that may be changed on running brokers."""
+        return web.json_response(self._limits.dynamic_names())
+
+    async def dynamic_values(self, _request: web.Request) -> web.Response:
+        """GET /brokers/configuration/values: keys that were."""
+        return web.json_response(await self._limits.dynamic_values())
+
+    async def set_dynamic(self, request: web.Request) -> web.Response:
+        """POST /brokers/configuration/{name}/{value}."""
+        await self._limits.set_dynamic(request.match_info["name"], request.match_info["value"])
+        return web.Response(status=204)
+
+    async def unset_dynamic(self, request: web.Request) -> web.Response:
+        """DELETE /brokers/configuration/{name}."""
+        await self._limits.set_dynamic(request.match_info["name"], None)
+        return web.Response(status=204)
+
+    async def broker(self, _request: web.Request) -> web.Response:
+        """GET /broker-stats/throttling: every limit of this broker, and what pauses its connections."""
+        return web.json_response(self._limits.broker_throttling())
+
+    async def topic(self, request: web.Request) -> web.Response:
+        """GET …/{topic}/throttling: why are this topic's producers slow? Asked of the topic's owner."""
+        topic = topic_of(request)
+        found = self._limits.topic_throttling(topic)
+        if found is not None:
+            return web.json_response(found)
+        owner = (await self._topics.lookup(topic)).broker
+        if owner == self._topics.self_address:
+            raise NotFoundError(f"Topic {topic} is not open: it has neither producers nor consumers")
+        return redirect_to(owner.web_url, request)
+
+
+def _shown(found: Any) -> web.Response:
+    """200 with the value; 204 when nothing is set, as Pulsar answers."""
+    return web.Response(status=204) if found is None else web.json_response(found)

@@ -1,0 +1,255 @@
+"""Limits as they are recorded: read from the metadata store, kept current by its watch, handed to what enforces them.
+
+A change made through any broker reaches every broker by the watch on /admin, and acts there on connected clients at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import structlog
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName, check_part
+from loadmanager.core.errors import BadInputError, ConfigError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.policies import ResourceGroup, stored
+from loadmanager.core.throttling.report import broker_report, topic_report
+from loadmanager.ports.limits import Document
+from loadmanager.ports.store import Change, ChangeKind, Node, Store, VersionConflictError
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import read_object, write_object
+
+GROUP_FIELD = "resource_group_name"
+ATTEMPTS_MAX = 7
+
+log = structlog.get_logger("limits")
+
+
+class Limits:
+    """Implements `ports.limits.LimitControl`.
+
+    `dynamic` are the keys that may change live with their present values; `apply` puts changed ones into force and raises `ConfigError` for
+    values that are not allowed, `check` does the latter only.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        namespaces: Namespaces,
+        throttling: BrokerThrottling,
+        *,
+        dynamic: Callable[[], list[str]],
+        check: Callable[[Mapping[str, str]], object],
+        apply: Callable[[Mapping[str, str]], None],
+    ) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._throttling = throttling
+        self._dynamic = dynamic
+        self._check = check
+        self._apply = apply
+        self._known: set[NamespaceName] = set()
+
+    # Reading
+
+    async def on_change(self, change: Change) -> None:
+        """A watch on /admin reports."""
+        path = change.path
+        if change.kind is ChangeKind.RESYNC:
+            await self._read_all()
+        elif path.startswith(paths.TOPIC_POLICIES):
+            await self._read_topics([path])
+        elif path.startswith(f"{paths.RESOURCE_GROUPS}/"):
+            await self._read_groups([path.rpartition("/")[2]])
+        elif path == paths.DYNAMIC_CONFIGURATION:
+            await self._read_dynamic()
+        elif path.startswith(f"{paths.POLICIES}/"):
+            await self._read_namespaces([known for known in self._known if paths.policies(known) == path])
+
+    async def opening(self, namespace: NamespaceName) -> None:
+        """A topic of a namespace is about to open: read its limits first, unless they are known."""
+        if namespace not in self._known:
+            self._known.add(namespace)
+            try:
+                await self._read_namespaces([namespace])
+            except OperationalError:
+                self._known.discard(namespace)
+                raise
+
+    async def _read_all(self) -> None:
+        await self._read_dynamic()
+        names = await self._store.children(paths.RESOURCE_GROUPS)
+        await self._read_groups(sorted({*names, *self._throttling.groups}))
+        await self._read_namespaces(sorted(self._known))
+        await self._read_topics(await self._policy_paths())
+
+    async def _policy_paths(self) -> list[str]:
+        """Paths of all topic policies: four levels below their root."""
+        level = [paths.TOPIC_POLICIES]
+        for _ in range(4):
+            level = [f"{path}/{name}" for path in level for name in await self._store.children(path)]
+        return level
+
+    async def _read_namespaces(self, namespaces: list[NamespaceName]) -> None:
+        for namespace, node in zip(namespaces, await self._store.get_many([paths.policies(name) for name in namespaces]), strict=True):
+            self._throttling.set_namespace_policies(str(namespace), _read(node, paths.policies(namespace)))
+
+    async def _read_topics(self, policy_paths: list[str]) -> None:
+        for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
+            topic = paths.topic_of_policies(path)
+            if topic is not None:
+                self._throttling.set_topic_policies(topic, _read(node, path))
+
+    async def _read_groups(self, names: list[str]) -> None:
+        for name, node in zip(names, await self._store.get_many([paths.resource_group(name) for name in names]), strict=True):
+            group = None if node is None else stored(_read(node, paths.resource_group(name)), ResourceGroup)
+            self._throttling.set_resource_group(name, group)
+
+    async def _read_dynamic(self) -> None:
+        values = await self.dynamic_values()
+        try:
+            self._apply(values)
+        except ConfigError as error:
+            log.warning("dynamic configuration cannot be used; what was in force stays", error=str(error))
+
+    # LimitControl
+
+    async def namespace_limit(self, namespace: NamespaceName, field: str) -> Document | None:
+        """One rate of a namespace for this cluster."""
+        by_cluster = (await self._namespaces.policies(namespace)).get(field)
+        return by_cluster.get(self._throttling.cluster) if isinstance(by_cluster, dict) else None
+
+    async def set_namespace_limit(self, namespace: NamespaceName, field: str, rate: Document | None) -> None:
+        """Set or remove one rate of a namespace for this cluster."""
+        before = (await self._namespaces.policies(namespace)).get(field)
+        by_cluster = dict(before) if isinstance(before, dict) else {}
+        by_cluster.pop(self._throttling.cluster, None)
+        if rate is not None:
+            by_cluster[self._throttling.cluster] = rate
+        await self._namespaces.update_policies(namespace, {field: by_cluster or None})
+        log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
+
+    async def namespace_group(self, namespace: NamespaceName) -> str | None:
+        """The resource group that a namespace is attached to."""
+        found = (await self._namespaces.policies(namespace)).get(GROUP_FIELD)
+        return found if isinstance(found, str) else None
+
+    async def set_namespace_group(self, namespace: NamespaceName, group: str | None) -> None:
+        """Attach a namespace to a resource group, or to none."""
+        if group is not None:
+            await self.resource_group(group)
+        await self._namespaces.update_policies(namespace, {GROUP_FIELD: group})
+        log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
+
+    async def topic_policies(self, topic: TopicName) -> Document:
+        """A topic's own policies."""
+        await self._namespaces.bundles(topic.namespace)
+        path = paths.topic_policies(topic)
+        node = await self._store.get(path)
+        return {} if node is None else read_object(node.value, path)
+
+    async def set_topic_policy(self, topic: TopicName, path: tuple[str, ...], rate: Document | None) -> None:
+        """Set or remove one policy of a topic."""
+        await self._namespaces.bundles(topic.namespace)
+        await self._update(paths.topic_policies(topic), lambda document: _with(document, path, rate))
+        log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
+
+    async def resource_groups(self) -> list[str]:
+        """Names of the resource groups."""
+        return await self._store.children(paths.RESOURCE_GROUPS)
+
+    async def resource_group(self, name: str) -> Document:
+        """A resource group."""
+        path = paths.resource_group(check_part(name, "resource group"))
+        node = await self._store.get(path)
+        if node is None:
+            raise NotFoundError(f"Resource group {name} does not exist")
+        return read_object(node.value, path)
+
+    async def put_resource_group(self, name: str, group: Document) -> None:
+        """Create or change a resource group."""
+        path = paths.resource_group(check_part(name, "resource group"))
+        await self._update(path, lambda document: {**document, **{field: value for field, value in group.items() if value is not None}})
+        log.info("resource group changed", group=name, rates=group)
+
+    async def delete_resource_group(self, name: str) -> None:
+        """Delete a resource group that no namespace is attached to."""
+        await self.resource_group(name)
+        attached = [namespace for namespace in await self._all_namespaces() if await self.namespace_group(namespace) == name]
+        if attached:
+            raise ConflictError(f"Resource group {name} is in use by {', '.join(map(str, attached))}")
+        await self._store.delete(paths.resource_group(name))
+        log.info("resource group deleted", group=name)
+
+    def dynamic_names(self) -> list[str]:
+        """Keys that may be changed on running brokers."""
+        return self._dynamic()
+
+    async def dynamic_values(self) -> dict[str, str]:
+        """Keys that were changed, with their values."""
+        node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
+        return {name: str(value) for name, value in _read(node, paths.DYNAMIC_CONFIGURATION).items()}
+
+    async def set_dynamic(self, name: str, value: str | None) -> None:
+        """Change one key on every broker."""
+        if name not in self._dynamic():
+            raise BadInputError(f"{name} cannot be changed on a running broker; these can: {', '.join(self._dynamic())}")
+        if value is not None:
+            try:
+                self._check({name: value})
+            except ConfigError as error:
+                raise BadInputError(str(error)) from None
+        await self._update(paths.DYNAMIC_CONFIGURATION, lambda document: _with(document, (name,), value))
+        log.info("dynamic configuration changed", key=name, value=value)
+
+    def broker_throttling(self) -> Document:
+        """Every limit of this broker."""
+        return broker_report(self._throttling)
+
+    def topic_throttling(self, topic: TopicName) -> Document | None:
+        """Why a topic's clients are slow."""
+        found = self._throttling.topics.get(str(topic))
+        return None if found is None else topic_report(found)
+
+    async def _all_namespaces(self) -> list[NamespaceName]:
+        return [
+            NamespaceName.parse(name) for tenant in await self._namespaces.tenants() for name in await self._namespaces.namespaces(tenant)
+        ]
+
+    async def _update(self, path: str, change: Callable[[Document], Document]) -> None:
+        """Read, change and write a document by compare-and-set."""
+        for _ in range(ATTEMPTS_MAX):
+            node = await self._store.get(path)
+            if node is None:
+                if await self._store.create(path, write_object(change({}))):
+                    return
+                continue
+            try:
+                await self._store.put(path, write_object(change(read_object(node.value, path))), version=node.version)
+            except VersionConflictError:
+                continue
+            return
+        raise ConflictError(f"Concurrent modification of {path}")
+
+
+def _read(node: Node | None, path: str) -> Document:
+    """The document in a node; what cannot be read limits nothing, and is logged."""
+    if node is None:
+        return {}
+    try:
+        return read_object(node.value, path)
+    except OperationalError as error:
+        log.warning("limits cannot be read and count as not set", error=str(error))
+        return {}
+
+
+def _with(document: Document, path: tuple[str, ...], value: Any) -> Document:
+    """A copy of a document with one nested field set, or removed for None together with what became empty."""
+    name, *rest = path
+    nested = document.get(name)
+    if rest:
+        value = _with(nested if isinstance(nested, dict) else {}, tuple(rest), value) or None
+    changed = {key: other for key, other in document.items() if key != name}
+    return changed if value is None else {**changed, name: value}
