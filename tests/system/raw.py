@@ -18,23 +18,23 @@ class Raw:
     """A socket that speaks frames."""
 
     def __init__(self, host: str, port: int) -> None:
-        self._socket = socket.create_connection((host, port), timeout=5)
+        self.socket = socket.create_connection((host, port), timeout=5)
         self._reader = FrameReader(1 << 24)
 
     def __enter__(self) -> Raw:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._socket.close()
+        self.socket.close()
 
     def send(self, *frames: bytes) -> None:
         """Write at once."""
-        self._socket.sendall(b"".join(frames))
+        self.socket.sendall(b"".join(frames))
 
     def take(self) -> Frame:
         """The next frame; fails when the broker hung up instead."""
         while (frame := self._reader.take()) is None:
-            data = self._socket.recv(65536)
+            data = self.socket.recv(65536)
             assert data, "the broker hung up"
             self._reader.feed(data)
         return frame
@@ -42,7 +42,7 @@ class Raw:
     def ended(self) -> bool:
         """Whether the broker hangs up without sending another frame."""
         try:
-            data = self._socket.recv(65536)
+            data = self.socket.recv(65536)
         except ConnectionError:
             return True
         return not data
