@@ -1,0 +1,164 @@
+"""`loadmanager admin`, as an operator calls it, against real HTTP over a cluster in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+from adapters.admin.serving import Served, serving
+
+from loadmanager.cli import main
+
+FIRST = "acme/orders/0x00000000_0x40000000"
+
+
+class Shell:
+    """Calls the command and keeps what it printed."""
+
+    def __init__(self, served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+        self.served = served
+        self._capsys = capsys
+
+    async def run(self, *words: str, at: int = 0) -> tuple[int, str, str]:
+        """Exit status, standard output, standard error."""
+        status = await asyncio.to_thread(main, ["admin", *words, "--url", self.served.url(at), "--timeout", "5"])
+        out, err = self._capsys.readouterr()
+        lines = [line for line in out.splitlines() if "[debug" not in line]  # the servers in this process may log, too
+        return status, "\n".join(lines), err
+
+    async def json(self, *words: str, at: int = 0) -> Any:
+        """What a shell script would read."""
+        status, out, err = await self.run(*words, "--json", at=at)
+        assert status == 0, (out, err)
+        return json.loads(out)
+
+
+async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
+    """List with the leader marked, health of everybody, reports; as tables and as JSON."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        status, out, _ = await shell.run("brokers", "list", at=1)
+        header, *rows = out.splitlines()
+        assert (status, header.split()) == (0, ["BROKER", "ROLE"])
+        assert sorted(row.split()[0] for row in rows) == sorted(await shell.json("brokers", "health"))
+        assert [row.split()[0] for row in rows if row.endswith("leader")] == [served.broker_id(0)]
+        assert (await shell.json("brokers", "leader"))["brokerId"] == served.broker_id(0)
+        assert (await shell.json("brokers", "report"))[served.broker_id(1)]["numBundles"] == 0
+        assert (await shell.run("brokers", "report", served.broker_id(1)))[0] == 0
+        served.brokers[1].stopping = True
+        status, out, _ = await shell.run("brokers", "health")
+        assert (status, "this broker is stopping" in out) == (1, True)
+
+
+async def test_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
+    """Create with its tenant, look, list, unload, delete; a wrong request is refused with status 2 and the broker's reason."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        status, out, _ = await shell.run("namespaces", "create", "shop/cart", "--bundles", "2", "--create-tenant")
+        assert (status, out) == (0, "shop/cart created with 2 bundles")
+        assert await shell.json("namespaces", "list") == ["acme/orders", "shop/cart"]
+        assert await shell.json("namespaces", "list", "shop") == ["shop/cart"]
+        assert (await shell.run("namespaces", "bundles", "shop/cart"))[1].split() == ["0x00000000_0x80000000", "0x80000000_0xffffffff"]
+        assert (await shell.json("namespaces", "policies", "shop/cart"))["bundles"]["numBundles"] == 2
+        assert (await shell.run("namespaces", "create", "acme/b", "--boundaries", "0x00000000,0x10000000,0xffffffff"))[0] == 0
+        assert (await shell.json("namespaces", "bundles", "acme/b"))["boundaries"][1] == "0x10000000"
+        assert (await shell.run("namespaces", "unload", "shop/cart"))[0] == 0
+        assert (await shell.run("namespaces", "delete", "shop/cart", "--force"))[0] == 0
+        for words, expected, said in (
+            (("create", "acme/orders"), 1, "exists already"),
+            (("create", "acme/c", "--bundles", "0"), 2, "invalid number of bundles"),
+            (("delete", "acme/none"), 1, "does not exist"),
+            (("policies", "no-slash"), 2, "tenant/namespace"),
+        ):
+            status, _, err = await shell.run("namespaces", *words)
+            assert (status, said in err) == (expected, True), (words, err)
+
+
+async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
+    """The list spans all brokers; unload and split follow the redirect to the owner with method and body."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        served.cluster.owners = {FIRST: served.broker_id(1), "acme/orders/0x40000000_0x80000000": served.broker_id(0)}
+        listed = await shell.json("bundles", "list")
+        assert [row["owner"] for row in listed] == [served.broker_id(1), served.broker_id(0), None, None]
+        assert (await shell.run("bundles", "list", "acme/orders"))[1].splitlines()[1].split()[:2] == [FIRST, served.broker_id(1)]
+        split = await shell.json("bundles", "split", FIRST, "--at", "0x10000000", "--algorithm", "specified_positions_divide")
+        assert split["boundaries"] == ["0x10000000"]
+        low = "acme/orders/0x00000000_0x10000000"
+        assert served.cluster.owners[low] == served.broker_id(1)
+        assert (await shell.run("bundles", "unload", low))[0] == 0
+        assert low not in served.cluster.owners
+        assert (await shell.run("bundles", "unload", low, "--to", served.broker_id(1), at=1))[0] == 0
+        assert served.cluster.preferred == {low: served.broker_id(1)}
+        assert (await shell.run("bundles", "unload", low, "--to", "nobody:1"))[0] == 1
+        assert (await shell.run("bundles", "split", FIRST, "--at", "middle"))[0] == 2
+
+
+async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lookups through a stranger end at the owner; short and full names, and names that must be encoded, mean what they say."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        found = await shell.json("topics", "lookup", "acme/orders/a b/c", at=1)
+        assert found["topic"] == "persistent://acme/orders/a b/c"
+        assert found["httpUrl"] in (served.url(0), served.url(1))
+        assert f"acme/orders/{found['bundle']}" in served.cluster.owners
+        assert await shell.json("topics", "partitions", "acme/orders/t") == {"partitions": 0}
+        assert (await shell.run("topics", "partitions", "acme/orders/t", "--create", "3"))[:2] == (0, "3")
+        assert len(await shell.json("topics", "list", "acme/orders")) == 3
+        assert (await shell.run("topics", "stats", "acme/orders/none"))[0] == 1
+
+
+async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Asked anywhere, answered by the leader."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        assert (await shell.run("decisions", at=1))[1] == "no decision in this term yet"
+        await shell.run("topics", "lookup", "acme/orders/t")
+        (decision,) = await shell.json("decisions", "--limit", "1", at=1)
+        assert decision["reason"] == "owns fewest bundles"
+        assert "0 bundles would move" in (await shell.run("dry-run", at=1))[1]
+
+
+async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every bundle of the broker is preferred elsewhere, evenly; with --stop it is told to stop; a stranger or the last broker is refused."""
+    async with serving(3) as served:
+        shell = Shell(served, capsys)
+        names = [f"acme/orders/{span}" for span in served.cluster.cut(next(iter(served.cluster.cuts))).ranges]
+        served.cluster.owners = dict.fromkeys(names, served.broker_id(1))
+        done = await shell.json("drain", served.broker_id(1), "--stop")
+        assert sorted(move["bundle"] for move in done["moves"]) == names
+        assert sorted(served.cluster.preferred.values()) == sorted([served.broker_id(0), served.broker_id(2)] * 2)
+        assert served.brokers[1].stopping
+        assert (await shell.run("drain", "nobody:1"))[0] == 2
+    async with serving(1) as served:
+        assert (await Shell(served, capsys).run("drain", served.broker_id(0)))[0] == 1
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """One clear message with what to do, status 1; a URL that is none is status 2."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    assert main(["admin", "brokers", "list", "--url", f"http://127.0.0.1:{port}"]) == 1
+    said = capsys.readouterr().err
+    assert f"cannot ask http://127.0.0.1:{port}" in said
+    assert "--url" in said
+    assert main(["admin", "brokers", "list", "--url", "ftp://x"]) == 2
+
+
+def test_a_silent_server(capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker that accepts and never answers: the wait ends, and the message says how to wait longer."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        assert main(["admin", "brokers", "list", "--url", f"127.0.0.1:{sock.getsockname()[1]}", "--timeout", "0.1"]) == 1
+    assert "--timeout" in capsys.readouterr().err
+
+
+def test_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """Examples are shown, and usage errors are status 2."""
+    for words, status in ((["--help"], 0), (["bundles"], 2), (["bundles", "unload"], 2)):
+        with pytest.raises(SystemExit) as caught:
+            main(["admin", *words])
+        assert caught.value.code == status
+    assert "examples:" in capsys.readouterr().out
