@@ -27,8 +27,8 @@ class Election(Protocol):
         """Return when the term that `campaign` returned is over: the session is lost, or the node is no longer ours."""
         ...
 
-    async def resign(self) -> None:
-        """Give up the leadership, if it is ours, so that another broker can take it at once."""
+    async def resign(self, *, stand_again: bool = False) -> None:
+        """Give up the leadership, if it is ours, so that another broker can take it at once; by default this process campaigns no more."""
         ...
 
     @property

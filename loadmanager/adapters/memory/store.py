@@ -58,7 +58,7 @@ class MemoryTree:
 
     def end_session(self, session_id: int) -> None:
         """Remove the ephemeral nodes of a session."""
-        gone = [path for path, node in self.nodes.items() if node.ephemeral_owner == session_id]
+        gone = [path for path, node in self.nodes.items() if node.ephemeral_owner == session_id != 0]
         self.apply([Delete(path) for path in gone], 0)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:

@@ -5,6 +5,7 @@ Everything that only a leader does lives inside a term's scope and ends with it;
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -49,7 +50,8 @@ class Leadership:
                     self._leading.leader = mine
                 except OperationalError as error:
                     log.warning("the term could not begin", epoch=mine.epoch, error=str(error))
-                    await self._election.resign()
+                    with contextlib.suppress(OperationalError):  # if it stays ours, the term begins again
+                        await self._election.resign(stand_again=True)
                     term.cancel()
             self._leading.desk = None
             log.info("no longer leading", epoch=mine.epoch)

@@ -7,6 +7,7 @@ share an epoch, and a leader whose lease runs out considers itself deposed befor
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncIterator
 
 from loadmanager.ports.clock import Clock
@@ -19,6 +20,7 @@ from loadmanager.runtime.tasks import sleep
 
 LEASE_CHECK_S = 0.1
 RETRY_S = 0.1
+STAND_AGAIN_S = 1.0
 LOOK_AGAIN_S = 5.0
 """How long a candidate trusts the watch alone."""
 
@@ -34,7 +36,7 @@ class StoreElection:
         self._path = path
         self._epoch_path = f"{paths.LEADER_EPOCHS}{path}"
         self._seen: Latest[tuple[Leader | None, int]] = Latest((None, 0))
-        self._candidate = True
+        self._stands_from_s = 0.0
 
     @property
     def leader(self) -> Leader | None:
@@ -61,7 +63,7 @@ class StoreElection:
     async def campaign(self) -> Leader:
         """Wait until this process leads."""
         while True:
-            mine = await self._try() if self._candidate else None
+            mine = await self._try() if self._clock.monotonic_s() >= self._stands_from_s else None
             if mine is not None:
                 return mine
             if self.leader is None:
@@ -73,6 +75,7 @@ class StoreElection:
         """Create the node if there is none; our term if it is ours now."""
         leader, session_id = await self._look()
         if leader is None and self._store.lease.held(self._clock.monotonic_s()):
+            await self._store.create(self._path.rpartition("/")[0], b"")  # a transaction makes no parents
             await self._store.create(self._epoch_path, b"")
             counter = await self._store.get(self._epoch_path)
             epoch = counter.version + 1 if counter else 1
@@ -84,7 +87,8 @@ class StoreElection:
             with contextlib.suppress(VersionConflictError):  # somebody was faster
                 await self._store.commit(operations)
             leader, session_id = await self._look()
-        return leader if leader is not None and session_id and session_id == self._store.session_id else None
+        ours = session_id != 0 and session_id == self._store.session_id
+        return leader if ours and self._store.lease.held(self._clock.monotonic_s()) else None
 
     async def lost(self) -> None:
         """Return when our term is over."""
@@ -95,9 +99,12 @@ class StoreElection:
                 return
             await self._seen.changed(LEASE_CHECK_S)
 
-    async def resign(self) -> None:
-        """Give up the leadership, and campaign no more."""
-        self._candidate = False
+    async def resign(self, *, stand_again: bool = False) -> None:
+        """Give up the leadership, and campaign no more, or only after the others had the time to take it."""
+        if stand_again:
+            self._stands_from_s = self._clock.monotonic_s() + STAND_AGAIN_S
+        else:
+            self._stands_from_s = math.inf
         node = await self._store.get(self._path)
         if node is not None and node.ephemeral_owner == self._store.session_id:
             await self._store.delete(self._path, version=node.version)
@@ -105,4 +112,5 @@ class StoreElection:
 
 def _leader_of(node: Node, path: str) -> Leader:
     value = read_object(node.value, path)
-    return Leader(str(value.get("brokerId", "")), str(value.get("serviceUrl", "")), int(value.get("epoch", 0)))
+    epoch = value.get("epoch", 0)
+    return Leader(str(value.get("brokerId", "")), str(value.get("serviceUrl", "")), epoch if isinstance(epoch, int) else 0)

@@ -1,0 +1,240 @@
+"""Leader election on both stores: one leader a term, epochs that grow, deposed before anybody else can lead."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from adapters.contracts.store_contract import until
+
+from loadmanager.adapters.memory.store import MemoryTree
+from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.election import Leader
+from loadmanager.ports.store import Store
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.election import StoreElection
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.tasks import Scope
+
+DEADLINE_S = 20.0
+Opener = Callable[[], Awaitable[Any]]
+
+
+class Candidates:
+    """Brokers that stand for election, each with a session of its own."""
+
+    def __init__(self, open_store: Opener, stack: AsyncExitStack, scope: Scope) -> None:
+        self._open_store = open_store
+        self._stack = stack
+        self.scope = scope
+        self.stores: list[Any] = []
+        self.elections: list[StoreElection] = []
+        self.terms: list[tuple[int, int]] = []
+
+    async def add(self) -> tuple[Any, StoreElection]:
+        """A further broker, which watches but does not campaign yet."""
+        number = len(self.stores)
+        store = await self._stack.enter_async_context(await self._open_store())
+        election = StoreElection(store, SystemClock(), broker_id=f"b{number}:8080", web_url=f"http://b{number}:8080")
+        watcher = Watcher(store, paths.LEADER, election.on_change)
+        self.scope.spawn(watcher.run(), f"watch-{number}")
+        await watcher.synced.wait()
+        self.stores.append(store)
+        self.elections.append(election)
+        return store, election
+
+    async def run(self, number: int) -> None:
+        """Campaign and lead forever, as the runtime does, noting each term."""
+        while True:
+            mine = await self.elections[number].campaign()
+            self.terms.append((number, mine.epoch))
+            await self.elections[number].lost()
+
+
+Electorate = Callable[[], AbstractAsyncContextManager[Candidates]]
+
+
+@pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
+def electorate(request: pytest.FixtureRequest) -> Electorate:
+    """Opens an empty electorate on either store (in the test's own task, which its scope needs)."""
+    if request.param == "memory":
+        tree = MemoryTree()
+
+        async def open_store() -> Store:
+            return tree.session(timeout_s=1.0)
+
+    else:
+        settings = request.getfixturevalue("zookeeper_settings")(session_timeout_ms=1000)
+
+        async def open_store() -> Store:
+            return ZooKeeperStore(settings)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Candidates]:
+        async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack, Scope("test") as scope:
+            try:
+                yield Candidates(open_store, stack, scope)
+            finally:
+                scope.cancel()
+
+    return opened
+
+
+async def test_one_leads_and_everybody_knows(electorate: Electorate) -> None:
+    """The first to campaign leads; the node is Pulsar's JSON with an epoch; the second sees the first."""
+    async with electorate() as candidates:
+        store, first = await candidates.add()
+        _, second = await candidates.add()
+        mine = await first.campaign()
+        assert mine == Leader("b0:8080", "http://b0:8080", 1)
+        await until(lambda: second.leader == mine, "the second sees the first")
+        node = await store.get("/loadbalance/leader")
+        assert node is not None
+        assert node.ephemeral_owner == store.session_id
+        assert json.loads(node.value) == {"serviceUrl": "http://b0:8080", "brokerId": "b0:8080", "epoch": 1}
+
+
+async def test_resigning_hands_over(electorate: Electorate) -> None:
+    """Whoever resigns is deposed at once and stands no more; the other leads with the next epoch."""
+    async with electorate() as candidates:
+        _, first = await candidates.add()
+        await candidates.add()
+        candidates.scope.spawn(candidates.run(0), "run-0")
+        await until(lambda: candidates.terms, "somebody leads")
+        candidates.scope.spawn(candidates.run(1), "run-1")
+        await first.resign()
+        await until(lambda: len(candidates.terms) == 2, "the other leads")
+        assert candidates.terms == [(0, 1), (1, 2)]
+        await candidates.elections[1].resign()
+        await until(lambda: first.leader is None, "nobody leads")
+
+
+async def test_who_could_not_begin_stands_again(electorate: Electorate) -> None:
+    """Resigning with the wish to stand again leads to a term of its own when nobody else wants to lead."""
+    async with electorate() as candidates:
+        _, only = await candidates.add()
+        candidates.scope.spawn(candidates.run(0), "run-0")
+        await until(lambda: candidates.terms, "it leads")
+        await only.resign(stand_again=True)
+        await until(lambda: len(candidates.terms) == 2, "it leads again")
+        assert candidates.terms == [(0, 1), (0, 2)]
+
+
+async def test_many_candidates_lead_one_after_the_other(electorate: Electorate) -> None:
+    """Twelve brokers campaign at once and each leads in turn: never two at a time, epochs without a gap."""
+    async with electorate() as candidates:
+        count = 12
+        for number in range(count):
+            await candidates.add()
+            candidates.scope.spawn(candidates.run(number), f"run-{number}")
+        for turn in range(count):
+            await until(lambda turn=turn: len(candidates.terms) > turn, "the next one leads")
+            assert len(candidates.terms) == turn + 1
+            await candidates.elections[candidates.terms[-1][0]].resign()
+        assert [epoch for _, epoch in candidates.terms] == list(range(1, count + 1))
+        assert sorted(number for number, _ in candidates.terms) == list(range(count))
+
+
+async def test_nonsense_in_the_node_is_an_operational_error(electorate: Electorate) -> None:
+    """A leader node that holds no JSON stops no broker: campaigning fails until it is repaired."""
+    async with electorate() as candidates:
+        store, election = await candidates.add()
+        other, _ = await candidates.add()
+        await other.create("/loadbalance/leader", b'{"brokerId": 7, "epoch": "x"}')
+        await until(lambda: election.leader == Leader("7", "", 0), "odd fields are tolerated")
+        await other.put("/loadbalance/leader", b'{"brokerId": "b7:1"}')
+        await until(lambda: election.leader == Leader("b7:1", "", 0), "a node without an epoch, as Pulsar writes it, is understood")
+        await other.put("/loadbalance/leader", b"{nonsense")
+        with pytest.raises(OperationalError, match="/loadbalance/leader"):
+            await election.campaign()
+        await store.delete("/loadbalance/leader")
+        assert (await election.campaign()).epoch == 1
+
+
+async def test_leader_is_deposed_before_another_can_lead() -> None:
+    """A leader without a connection is deposed when its lease runs out, while its node still keeps everybody else from leading."""
+    tree, clock = MemoryTree(), SystemClock()
+    async with asyncio.timeout(DEADLINE_S), tree.session(timeout_s=0.5) as store, tree.session() as other, Scope("test") as scope:
+        election = StoreElection(store, clock, broker_id="a", web_url="")
+        rival = StoreElection(other, clock, broker_id="b", web_url="")
+        for number, (each, candidate) in enumerate(((store, election), (other, rival))):
+            scope.spawn(Watcher(each, paths.LEADER, candidate.on_change).run(), f"watch-{number}")
+        await election.campaign()
+        campaign = scope.spawn(rival.campaign(), "rival")
+        store.suspend()
+        await election.lost()
+        assert not store.lease.held(clock.monotonic_s())
+        assert not campaign.done()
+        store.expire()
+        assert (await campaign).epoch == 2
+        scope.cancel()
+
+
+async def test_surviving_term_goes_on_only_with_a_lease() -> None:
+    """A session that survives an outage keeps its term and its epoch, but leads again only when the session is proven."""
+    tree, clock = MemoryTree(), SystemClock()
+    async with asyncio.timeout(DEADLINE_S), tree.session(timeout_s=0.5) as store, Scope("test") as scope:
+        election = StoreElection(store, clock, broker_id="a", web_url="")
+        scope.spawn(Watcher(store, paths.LEADER, election.on_change).run(), "watch")
+        mine = await election.campaign()
+        store.suspend()
+        await election.lost()
+        store.resume()
+        assert await election.campaign() == mine
+        assert store.lease.held(clock.monotonic_s())
+        scope.cancel()
+
+
+LEADER_PROGRAM = """
+import asyncio, sys
+from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.runtime.shared.election import StoreElection
+
+async def main():
+    async with ZooKeeperStore(ZooKeeperSettings(url=sys.argv[1], session_timeout_ms=int(sys.argv[2]))) as store:
+        await StoreElection(store, SystemClock(), broker_id="doomed", web_url="").campaign()
+        print("leading", flush=True)
+        await asyncio.sleep(600)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.zookeeper
+async def test_new_leader_within_the_session_timeout_and_a_second(
+    zookeeper_server: EmbeddedZooKeeper, zookeeper_settings: Callable[..., ZooKeeperSettings]
+) -> None:
+    """After kill -9 of the leading process another one leads within the session timeout plus a second, with a higher epoch."""
+    settings = zookeeper_settings(session_timeout_ms=2000)
+    async with asyncio.timeout(DEADLINE_S), ZooKeeperStore(settings) as store, Scope("test") as scope:
+        election = StoreElection(store, SystemClock(), broker_id="heir", web_url="")
+        scope.spawn(Watcher(store, paths.LEADER, election.on_change).run(), "watch")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", LEADER_PROGRAM, settings.url, str(settings.session_timeout_ms), stdout=subprocess.PIPE
+        )
+        try:
+            assert process.stdout is not None
+            assert await process.stdout.readline() == b"leading\n"
+            await until(lambda: election.leader is not None and election.leader.broker_id == "doomed", "the heir sees the leader")
+            campaign = scope.spawn(election.campaign(), "campaign")
+        finally:
+            process.kill()
+            killed_s = time.monotonic()
+            await process.wait()
+        mine = await campaign
+        assert time.monotonic() - killed_s < store.session_timeout_s + 1.0
+        assert mine.epoch == 2
+        scope.cancel()
