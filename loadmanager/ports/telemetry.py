@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one metric. A counter's name is without `_total`."""
+    """One number of one metric. `kind` is gauge, counter (its name is without `_total`) or summary."""
 
     name: str
     doc: str
     value: float
     labels: tuple[tuple[str, str], ...] = ()
     kind: str = "gauge"
+    suffix: str = ""
+    """Of a summary: `_count`, `_sum`, or empty for a quantile."""
 
 
 Source = Callable[[], Iterable[Sample]]

@@ -25,7 +25,7 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
     renderer: Any = (
         structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(pad_event_to=32, colors=sys.stderr.isatty())
     )
-    last = [structlog.processors.format_exc_info, renderer] if as_json else [renderer]
+    last = [structlog.processors.format_exc_info, renderer] if as_json else [_printable, renderer]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -50,3 +50,12 @@ def _bind(values: dict[str, Any]) -> Any:
         return {**values, **event}
 
     return add
+
+
+def _printable(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Show control characters instead of obeying them: names come from clients, and must neither forge lines nor drive the terminal."""
+    return {key: _shown(value) if isinstance(value, str) else value for key, value in event.items()}
+
+
+def _shown(text: str) -> str:
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

@@ -5,29 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from loadmanager.ports.telemetry import Telemetry
 
 
 class _Samples(Collector):
-    """Turns the broker's samples into metric families, with the same labels on each."""
+    """Turns the broker's samples into metric families; the common labels are on each."""
 
     def __init__(self, telemetry: Telemetry, labels: dict[str, str]) -> None:
         self._telemetry = telemetry
         self._labels = labels
 
-    def collect(self) -> Iterable[GaugeMetricFamily | CounterMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """All families now."""
-        families: dict[str, GaugeMetricFamily | CounterMetricFamily] = {}
+        families: dict[str, Metric] = {}
         for sample in self._telemetry.collect():
-            labels = {**self._labels, **dict(sample.labels)}
             family = families.get(sample.name)
             if family is None:
-                kind = CounterMetricFamily if sample.kind == "counter" else GaugeMetricFamily
-                family = families[sample.name] = kind(sample.name, sample.doc, labels=list(labels))
-            family.add_metric(list(labels.values()), sample.value)
+                family = families[sample.name] = Metric(sample.name, sample.doc, sample.kind)
+            suffix = "_total" if sample.kind == "counter" else sample.suffix
+            family.add_sample(sample.name + suffix, {**self._labels, **dict(sample.labels)}, sample.value)
         return families.values()
 
 
@@ -37,7 +36,7 @@ class MetricsPage:
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self, telemetry: Telemetry, *, cluster: str, broker: str) -> None:
-        self._registry = CollectorRegistry()
+        self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(_Samples(telemetry, {"cluster": cluster, "broker": broker}))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
