@@ -1,0 +1,181 @@
+"""Brokers without sockets: the runtime's own parts over one tree in memory, with tenants that only write down what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.reports import NamespaceBundleStats
+from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
+from loadmanager.runtime.broker.lookup import Lookups
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Ownership, Transition
+from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.tasks import Scope
+
+NS = NamespaceName("public", "default")
+
+
+class LoopClock:
+    """The loop's time, so that virtual time is everybody's."""
+
+    def now_ms(self) -> int:
+        """Milliseconds."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return asyncio.get_running_loop().time()
+
+
+class Tenant:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.open: set[str] = set()
+        self.told: list[tuple[str, str, str | None]] = []
+        self.stats: dict[str, NamespaceBundleStats] = {}
+
+    async def open_bundle(self, bundle: str) -> None:
+        """Serve."""
+        self.open.add(bundle)
+        self.told.append(("open", bundle, None))
+
+    def fence_bundle(self, bundle: str) -> None:
+        """Serve no more."""
+        self.open.discard(bundle)
+        self.told.append(("fence", bundle, None))
+
+    async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+        """Tell clients."""
+        self.told.append(("close", bundle, destination.broker_id if destination else None))
+        return 0
+
+    def split_bundle(self, parent: str, children: list[str]) -> None:
+        """Go on as children."""
+        self.open = self.open - {parent} | set(children)
+
+    def fence_all(self) -> None:
+        """Stop."""
+        self.open.clear()
+        self.told.append(("fence all", "", None))
+
+    def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
+        """Traffic."""
+        return {bundle: self.stats.get(bundle, NamespaceBundleStats()) for bundle in self.open}
+
+    def topics(self, bundle: str) -> dict[str, TopicTraffic]:
+        """None."""
+        return {}
+
+    def usage(self) -> HostUsage:
+        """Nothing."""
+        return HostUsage(0, 1 << 20, 0, 0)
+
+
+class Broker:
+    """One broker's parts."""
+
+    def __init__(self, fleet: Fleet, index: int) -> None:
+        self.store: MemoryStore = fleet.tree.session()
+        self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
+        self.tenant = Tenant()
+        self.steps: list[Transition] = []
+        settings, clock = BrokerSettings(), LoopClock()
+        self.leading = Leading()
+        self.brokers = Brokers(self.store)
+        self.namespaces = Namespaces(self.store, settings)
+        self.topics = Topics(self.store, self.namespaces, settings)
+        self.ownership = Ownership(
+            store=self.store,
+            namespaces=self.namespaces,
+            hosting=self.tenant,
+            peers=fleet,
+            clock=clock,
+            self_address=self.address,
+            observe=self.steps.append,
+        )
+        self.lookups = Lookups(
+            ownership=self.ownership,
+            namespaces=self.namespaces,
+            brokers=self.brokers,
+            leading=self.leading,
+            self_address=self.address,
+            clock=clock,
+            lookups_max=100,
+        )
+
+    async def start(self, scope: Scope) -> None:
+        """Connect, watch, register."""
+        await self.store.__aenter__()
+        watchers = [
+            Watcher(self.store, paths.ADMIN, self.namespaces.on_change, self.topics.on_change),
+            Watcher(self.store, paths.LOCKS, self.ownership.on_change),
+            Watcher(self.store, paths.BROKERS, self.brokers.apply),
+        ]
+        for watcher in watchers:
+            scope.spawn(watcher.run(), "watch")
+        for watcher in watchers:
+            await watcher.synced.wait()
+        value = b'{"webServiceUrl":"%b","pulsarServiceUrl":"%b"}' % (self.address.web_url.encode(), self.address.service_url.encode())
+        await self.store.create(paths.broker(self.address.broker_id), value, ephemeral=True)
+
+
+class Fleet:
+    """Several brokers over one tree; asks brokers directly, as `Peers`."""
+
+    def __init__(self, count: int) -> None:
+        self.tree = MemoryTree()
+        self.brokers = [Broker(self, index) for index in range(count)]
+        self.unreachable: set[str] = set()
+
+    def at(self, address: BrokerAddress) -> Broker:
+        """The broker of an address."""
+        if address.broker_id in self.unreachable:
+            raise OperationalError(f"{address.broker_id} cannot be reached")
+        return next(broker for broker in self.brokers if broker.address == address)
+
+    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None) -> None:
+        """Peers."""
+        await self.at(owner).ownership.release(bundle, reason="peer", destination=destination, timeout_s=1)
+
+    async def acquire_bundle(self, broker: BrokerAddress, bundle: str) -> None:
+        """Peers."""
+        await self.at(broker).ownership.acquire(bundle, "transferred")
+
+    def owners(self, bundle: str) -> list[str]:
+        """Every broker that would say "mine"."""
+        return [broker.address.broker_id for broker in self.brokers if broker.ownership.served(bundle)]
+
+    async def settle(self) -> None:
+        """Until all brokers see each other."""
+        while any(len(broker.brokers.reports) < len(self.brokers) for broker in self.brokers):
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def a_fleet(count: int = 2, bundles: int = 4) -> AsyncIterator[Fleet]:
+    """A running fleet with the namespace public/default."""
+    fleet = Fleet(count)
+    async with Scope("fleet") as scope:
+        for broker in fleet.brokers:
+            await broker.start(scope)
+        first = fleet.brokers[0].namespaces
+        await first.create_tenant(NS.tenant, {})
+        await first.create_namespace(NS, {"bundles": {"numBundles": bundles}})
+        await fleet.settle()
+        try:
+            yield fleet
+        finally:
+            scope.cancel()
+            for broker in fleet.brokers:
+                await broker.store.__aexit__()

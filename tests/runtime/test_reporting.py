@@ -1,0 +1,105 @@
+"""When the load report is published, and how it fits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+from runtime.fleet import Broker, LoopClock, a_fleet
+
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, decode_local_broker_data
+from loadmanager.core.load.usage import Weights
+from loadmanager.ports.sampler import Reading, SensorFault, SystemUsage
+from loadmanager.runtime.broker.reporter import Reporter, shorten
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+BUNDLE = "public/default/0x00000000_0x40000000"
+
+
+class FixedSampler:
+    """Gives what it is told."""
+
+    scope = "process"
+
+    def __init__(self) -> None:
+        self.usage = SystemUsage(Reading(10, 100), Reading(1, 100), Reading(0, 0), Reading(0, 0), (SensorFault("nicSpeed", "none"),))
+
+    def sample(self) -> SystemUsage:
+        """The present one."""
+        return self.usage
+
+
+def a_reporter(broker: Broker, sampler: FixedSampler) -> Reporter:
+    """A reporter over a broker's parts."""
+    return Reporter(
+        store=broker.store,
+        hosting=broker.tenant,
+        ownership=broker.ownership,
+        sampler=sampler,
+        clock=LoopClock(),
+        settings=lambda: BrokerSettings(report_interval_max_minutes=0.02),
+        weights=Weights,
+        self_address=broker.address,
+        version="1",
+    )
+
+
+async def test_published_by_change_and_by_age() -> None:
+    """A report is written when a figure changes by more than 10 %, or when the last one is old; otherwise not."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        sampler = FixedSampler()
+        reporter = a_reporter(broker, sampler)
+
+        async def version() -> int:
+            node = await broker.store.get(paths.broker(broker.address.broker_id))
+            assert node is not None
+            return node.version
+
+        await reporter.sample()
+        await reporter.register()
+        first = await version()
+        await reporter.tick()
+        assert await version() == first
+        sampler.usage = SystemUsage(Reading(20, 100), Reading(1, 100), Reading(0, 0), Reading(0, 0))
+        await reporter.sample()
+        await reporter.tick()
+        assert await version() == first, "exactly 10 points are not more than 10"
+        sampler.usage = SystemUsage(Reading(21, 100), Reading(1, 100), Reading(0, 0), Reading(0, 0))
+        await reporter.sample()
+        await reporter.tick()
+        assert await version() == first + 1
+        await broker.ownership.acquire(BUNDLE, "test")
+        await reporter.tick()
+        assert await version() == first + 2, "from no bundle to one is an infinite change"
+        await asyncio.sleep(1.3)
+        await reporter.tick()
+        assert await version() == first + 3, "older than the maximum interval"
+        report = decode_local_broker_data(reporter.bytes)
+        assert (report.bundles, report.num_bundles, report.cpu.percent) == ([BUNDLE], 1, 21.0)
+
+
+async def test_faults_come_and_go() -> None:
+    """What a sensor cannot tell is known as a fault until it can."""
+    async with a_fleet(1) as fleet:
+        sampler = FixedSampler()
+        reporter = a_reporter(fleet.brokers[0], sampler)
+        await reporter.sample()
+        assert [fault.sensor for fault in reporter.faults] == ["nicSpeed"]
+        sampler.usage = SystemUsage(Reading(1, 100), Reading(1, 100), Reading(0, 1), Reading(0, 1))
+        await reporter.sample()
+        assert reporter.faults == ()
+
+
+def test_a_report_fits_at_any_number_of_bundles() -> None:
+    """Beyond a node's size the busiest bundles are named; sums and counts stay those of all."""
+    stats = {f"public/default/0x{n:08x}_0x{n + 1:08x}": NamespaceBundleStats(msg_throughput_in=float(n)) for n in range(20_000)}
+    report = LocalBrokerData(last_stats=stats, bundles=sorted(stats), num_bundles=len(stats), msg_throughput_in=5.0)
+    encoded, left_out = shorten(report, 950_000)
+    assert len(encoded) <= 950_000
+    read = decode_local_broker_data(encoded)
+    assert (read.num_bundles, read.msg_throughput_in) == (20_000, 5.0)
+    assert set(read.bundles) == set(read.last_stats) == set(sorted(stats)[left_out:])
+    small = LocalBrokerData(bundles=["a"], num_bundles=1)
+    assert shorten(small, 950_000) == (msgspec.json.encode(small), 0)
