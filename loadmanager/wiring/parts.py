@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-import time
 from collections.abc import Callable, Mapping
 
 import structlog
@@ -303,7 +302,8 @@ class Parts:
             reason=step.reason,
             destination=step.destination,
             pause_ms=None if step.pause_ms is None else round(step.pause_ms, 1),
-            monotonic_s=time.monotonic(),
+            # A paused process wakes up long after it ceased to own anything: the proof of its session ended then.
+            monotonic_s=min(self._clock.monotonic_s(), self._store.lease.proven_until_s),
         )
 
 
