@@ -1,8 +1,13 @@
-"""CPU and memory of the control group that this process runs in: cgroup v2, or v1."""
+"""CPU and memory of the control group that this process runs in: cgroup v2, or v1.
+
+A limit may stand at the process's own group or at any one above it (a service's slice, a pod). The tightest one counts, and usage is read where that
+limit stands, so that the two belong together.
+"""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +17,10 @@ _UNLIMITED_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """Where the group's files are."""
+    """Where the group's files are: CPU quota, CPU time, memory."""
 
     cpu: Path
+    cpu_time: Path
     memory: Path
     version: int
 
@@ -22,60 +28,88 @@ class Cgroup:
     def find(sys_fs: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Cgroup | None:
         """This process's group, or None where there are no control groups."""
         paths = dict[str, str]()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             for line in membership.read_text().splitlines():
                 _, controllers, path = line.split(":", 2)
                 paths.update(dict.fromkeys(controllers.split(","), path.strip("/")))
         if (sys_fs / "cgroup.controllers").exists():
-            group = _nearest(sys_fs, paths.get("", ""), "cpu.max")
-            return Cgroup(group, group, 2)
-        if (sys_fs / "cpu").is_dir() or (sys_fs / "cpuacct").is_dir():
-            cpu = _nearest(sys_fs / "cpu", paths.get("cpu", ""), "cpu.cfs_quota_us")
-            memory = _nearest(sys_fs / "memory", paths.get("memory", ""), "memory.limit_in_bytes")
-            return Cgroup(cpu, memory, 1)
-        return None
+            chain = _chain(sys_fs, paths.get("", ""))
+            cpu = _tightest(chain, _quota_v2)
+            return Cgroup(cpu, cpu, _tightest(chain, lambda group: _bytes_limit(group / "memory.max")), 2)
+        cpu_root, time_root = _controller(sys_fs, "cpu"), _controller(sys_fs, "cpuacct")
+        if cpu_root is None or time_root is None:
+            return None
+        cpu = _tightest(_chain(cpu_root, paths.get("cpu", "")), _quota_v1)
+        memory = _tightest(_chain(sys_fs / "memory", paths.get("memory", "")), lambda group: _bytes_limit(group / "memory.limit_in_bytes"))
+        return Cgroup(cpu, time_root / cpu.relative_to(cpu_root), memory, 1)
 
     def cpu_limit_cores(self) -> float | None:
         """The quota in cores, None without one."""
-        if self.version == 2:
-            quota, _, period = (_text(self.cpu / "cpu.max") or "max 100000").partition(" ")
-            return None if quota == "max" else int(quota) / int(period)
-        quota_us, period_us = _number(self.cpu / "cpu.cfs_quota_us"), _number(self.cpu / "cpu.cfs_period_us")
-        return quota_us / period_us if quota_us and quota_us > 0 and period_us else None
+        return _quota_v2(self.cpu) if self.version == 2 else _quota_v1(self.cpu)
 
     def cpu_used_s(self) -> float | None:
         """CPU seconds that the group has used."""
         if self.version == 2:
-            for line in (_text(self.cpu / "cpu.stat") or "").splitlines():
-                if line.startswith("usage_usec "):
-                    return int(line.split()[1]) / 1e6
-            return None
-        used_ns = _number(self.cpu / "cpuacct.usage")
-        if used_ns is None:
-            used_ns = _number(self.cpu.parent / "cpuacct" / "cpuacct.usage")
+            used_us = _stat(self.cpu_time / "cpu.stat", "usage_usec")
+            return None if used_us is None else used_us / 1e6
+        used_ns = _number(self.cpu_time / "cpuacct.usage")
         return None if used_ns is None else used_ns / 1e9
 
     def memory_limit_bytes(self) -> int | None:
         """The memory limit, None without one."""
-        limit = _number(self.memory / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"))
-        return limit if limit is not None and 0 < limit < _UNLIMITED_BYTES else None
+        return _bytes_limit(self.memory / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"))
 
     def memory_used_bytes(self) -> int | None:
         """Memory in use, without what the kernel would give back at once (inactive page cache)."""
         used = _number(self.memory / ("memory.current" if self.version == 2 else "memory.usage_in_bytes"))
         if used is None:
             return None
-        name = "inactive_file " if self.version == 2 else "total_inactive_file "
-        for line in (_text(self.memory / "memory.stat") or "").splitlines():
-            if line.startswith(name):
-                return max(0, used - int(line.split()[1]))
-        return used
+        cache = _stat(self.memory / "memory.stat", "inactive_file" if self.version == 2 else "total_inactive_file")
+        return max(0, used - (cache or 0))
 
 
-def _nearest(root: Path, path: str, name: str) -> Path:
-    """The group's folder; within a container the path of the host is not visible, and the root is the group."""
+def _controller(sys_fs: Path, name: str) -> Path | None:
+    """Where cgroup v1 mounts a controller: alone, or CPU and its accounting together."""
+    places = (sys_fs / name, sys_fs / "cpu,cpuacct", sys_fs / "cpuacct,cpu")
+    return next((place for place in places if place.is_dir()), None)
+
+
+def _chain(root: Path, path: str) -> list[Path]:
+    """The group's folder and those above it; within a container the host's path is not visible, and the root is the group."""
     own = root / path
-    return own if (own / name).exists() else root
+    if not own.is_dir():
+        return [root]
+    return [own, *(above for above in own.parents if above == root or root in above.parents)]
+
+
+def _tightest(chain: list[Path], limit: Callable[[Path], float | None]) -> Path:
+    """The group with the lowest limit, the innermost of equals; the process's own one when there is none."""
+    limited = [(found, at) for at, group in enumerate(chain) if (found := limit(group)) is not None]
+    return chain[min(limited)[1]] if limited else chain[0]
+
+
+def _quota_v2(group: Path) -> float | None:
+    quota, _, period = (_text(group / "cpu.max") or "max").partition(" ")
+    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+
+
+def _quota_v1(group: Path) -> float | None:
+    quota_us, period_us = _number(group / "cpu.cfs_quota_us"), _number(group / "cpu.cfs_period_us")
+    return quota_us / period_us if quota_us and quota_us > 0 and period_us else None
+
+
+def _bytes_limit(path: Path) -> int | None:
+    limit = _number(path)
+    return limit if limit is not None and 0 < limit < _UNLIMITED_BYTES else None
+
+
+def _stat(path: Path, name: str) -> int | None:
+    """One figure of a file with a name and a number on each line."""
+    for line in (_text(path) or "").splitlines():
+        key, _, value = line.partition(" ")
+        if key == name and value.isdigit():
+            return int(value)
+    return None
 
 
 def _text(path: Path) -> str | None:

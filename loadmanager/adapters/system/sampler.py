@@ -21,6 +21,8 @@ KBIT_PER_GBIT = 1_000_000
 PERCENT_TOLERANCE = 5.0
 """Clocks of CPU time and wall time are not read at the same instant: so much over 100 % is still 100 %."""
 ETHERNET = "1"
+UNKNOWN_SPEEDS = (0, 0xFFFF, 0xFFFFFFFF)
+"""Beside −1: older drivers report −1 as an unsigned number of 16 or 32 bits."""
 USABLE_STATES = ("up", "unknown", "dormant")
 ELAPSED_MIN_S = 0.5
 """Rates over less than this say nothing (a process that just started would look overloaded): usage counts as 0 until then."""
@@ -111,6 +113,8 @@ class SystemSampler:
         if self._scope == "process":
             return 1.0
         cores = float(psutil.cpu_count() or 1)
+        if self._scope == "cgroup" and hasattr(self._process, "cpu_affinity"):  # Linux: a cpuset leaves fewer
+            cores = float(len(self._process.cpu_affinity()) or 1)
         quota = self._cgroup.cpu_limit_cores() if self._scope == "cgroup" and self._cgroup is not None else None
         return min(quota, cores) if quota else cores
 
@@ -151,7 +155,7 @@ class SystemSampler:
         total_mbit = 0
         for nic in nics:
             speed = _text(nic / "speed")
-            if speed is None or not speed.isdigit() or int(speed) == 0:
+            if speed is None or not speed.isdigit() or int(speed) in UNKNOWN_SPEEDS:
                 hint = "set loadBalancerOverrideBrokerNicSpeedGbps"
                 faults.append(SensorFault("nicSpeed", f"{nic.name} reports a speed of {speed or 'nothing'}; {hint}"))
                 return 0.0
@@ -185,6 +189,8 @@ class SystemSampler:
             return self._own.bytes_in_total(), self._own.bytes_out_total()
         counted = psutil.net_io_counters(pernic=True)
         nics = [counted[nic.name] for nic in self._nics() if nic.name in counted]
+        if not nics:  # a container sees virtual devices only: what is known is the traffic of this process
+            return self._own.bytes_in_total(), self._own.bytes_out_total()
         return sum(nic.bytes_recv for nic in nics), sum(nic.bytes_sent for nic in nics)
 
 

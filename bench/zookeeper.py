@@ -1,0 +1,79 @@
+"""The metadata store on the embedded ZooKeeper: time to ready, cost and rate of operations, how fast a change is seen."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+
+from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.ports.store import ChangeKind, Create
+
+VALUE = bytes(400)
+
+
+async def _rate(name: str, count: int, per_call: int, step: Callable[[int], Awaitable[object]], concurrency: int) -> None:
+    started_s, cpu_s = time.perf_counter(), time.process_time()
+    numbers = iter(range(count))
+
+    async def worker() -> None:
+        for number in numbers:
+            await step(number)
+
+    await asyncio.gather(*(worker() for _ in range(concurrency)))
+    took_s, used_s = time.perf_counter() - started_s, time.process_time() - cpu_s
+    done = count * per_call
+    print(f"{name:44} {done / took_s:9,.0f}/s {1e6 * used_s / done:8,.0f} µs CPU each")
+
+
+async def _notice(store: ZooKeeperStore, other: ZooKeeperStore, count: int) -> None:
+    changes = other.watch("/seen")
+    await anext(changes)
+    delays_ms = []
+    for number in range(count):
+        started_s = time.perf_counter()
+        await store.put("/seen", str(number).encode())
+        async for change in changes:
+            if change.kind is not ChangeKind.RESYNC:
+                break
+        delays_ms.append(1000 * (time.perf_counter() - started_s))
+    print(
+        f"{'put until another session sees it':44} p50 {statistics.median(delays_ms):.2f} ms, p99 {sorted(delays_ms)[-count // 100 - 1]:.2f} ms"
+    )
+
+
+async def _run(count: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    started_s = time.perf_counter()
+    async with EmbeddedZooKeeper(port=port) as server:
+        print(f"{'embedded server ready':44} {time.perf_counter() - started_s:9.2f} s")
+        settings = ZooKeeperSettings(url=server.url)
+        async with ZooKeeperStore(settings) as store, ZooKeeperStore(settings) as other:
+            await store.create("/b", VALUE)
+            await _rate("get, one after the other", count, 1, lambda _: store.get("/b"), 1)
+            await _rate("get, 128 at once", count, 1, lambda _: store.get("/b"), 128)
+            await _rate("create, one after the other", count, 1, lambda number: store.create(f"/b/s{number}", VALUE), 1)
+            await _rate("create, 128 at once", count, 1, lambda number: store.create(f"/b/c{number}", VALUE), 128)
+            bulk = 200
+            await _rate(
+                f"create, in transactions of {bulk}",
+                max(1, count // bulk),
+                bulk,
+                lambda number: store.commit([Create(f"/b/t{number}-{part}", VALUE) for part in range(bulk)]),
+                1,
+            )
+            await _notice(store, other, max(100, count // 10))
+
+
+def main(argv: list[str]) -> int:
+    """Run all measurements."""
+    parser = argparse.ArgumentParser(prog="python -m bench zookeeper", description=__doc__)
+    parser.add_argument("--count", type=int, default=4000, help="operations a measurement (default 4000)")
+    asyncio.run(_run(parser.parse_args(argv).count))
+    return 0
