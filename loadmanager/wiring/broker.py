@@ -130,6 +130,7 @@ class _Broker:
                 log.info("ready", service_url=me.service_url, web_url=me.web_url, session=f"0x{store.session_id:x}")
                 await self._stop.asked.wait()
                 notify("STOPPING=1")
+                log.info("stopping", within_s=self._broker.shutdown_timeout_ms / 1000)
                 await parts.stop(self._stop.unloads_per_s_max)
                 scope.cancel()
         finally:

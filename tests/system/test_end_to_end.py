@@ -147,6 +147,25 @@ def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
         cluster.check_single_ownership()
 
 
+def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
+    """A broker that is told twice does not wait for anything."""
+    with Cluster(tmp_path, brokers=1, settings={"metadataStoreOperationTimeoutSeconds": "30"}) as cluster:
+        zookeeper = next(
+            child
+            for child in psutil.Process(cluster.process.pid).children(recursive=True)
+            if "ZooKeeperServerMain" in " ".join(child.cmdline()) and "java" in child.name()
+        )
+        broker = psutil.Process(cluster.pid(0))
+        zookeeper.suspend()  # so that a graceful stop would wait
+        try:
+            broker.terminate()
+            wait_for(lambda: '"stopping"' in cluster.log.read_text(), "it began to stop", 5)
+            broker.terminate()
+            assert broker.wait(2) in (1, None)
+        finally:
+            zookeeper.resume()
+
+
 def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
     """One broker gets almost all the traffic: the shedding loop moves a bundle away from it, and its clients lose nothing and keep order."""
     settings = {
