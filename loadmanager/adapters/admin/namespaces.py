@@ -61,7 +61,10 @@ class NamespaceRoutes:
         return await self._write_tenant(request)
 
     async def _write_tenant(self, request: web.Request) -> web.Response:
-        await self._namespaces.create_tenant(request.match_info["tenant"], await body_object(request))
+        info = await body_object(request)
+        for field in ("adminRoles", "allowedClusters"):
+            _check_texts(info, field)
+        await self._namespaces.create_tenant(request.match_info["tenant"], info)
         return web.Response(status=204)
 
     async def delete_tenant(self, request: web.Request) -> web.Response:
@@ -80,6 +83,7 @@ class NamespaceRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """PUT /namespaces/{tenant}/{namespace}."""
         namespace, policies = namespace_of(request), await body_object(request)
+        _check_texts(policies, "replication_clusters")
         try:
             await self._namespaces.create_namespace(namespace, policies)
         except BadInputError as error:
@@ -144,3 +148,9 @@ class NamespaceRoutes:
             unload=flag(request, "unload"),
         )
         return no_content(redirect, request)
+
+
+def _check_texts(document: dict[str, object], field: str) -> None:
+    value = document.get(field)
+    if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        raise RefusedError(400, f"{field} must be a list of texts")

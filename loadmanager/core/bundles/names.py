@@ -15,9 +15,14 @@ _NAME_LENGTH_MAX = 1024
 
 
 def check_part(text: str, what: str) -> str:
-    """Return `text` if it may be a tenant, namespace or cluster name (Pulsar's `NamedEntity`), else raise `BadInputError`."""
-    if not _PART.fullmatch(text) or len(text) > _NAME_LENGTH_MAX:
-        raise BadInputError(f"invalid {what} {text!r}: letters, digits and -=:._ are allowed, at most {_NAME_LENGTH_MAX} characters")
+    """Return `text` if it may be a tenant, namespace or cluster name (Pulsar's `NamedEntity`), else raise `BadInputError`.
+
+    Unlike Pulsar's rule, `.` and `..` are refused: no path of the metadata store may hold them.
+    """
+    if not _PART.fullmatch(text) or len(text) > _NAME_LENGTH_MAX or text in (".", ".."):
+        raise BadInputError(
+            f"invalid {what} {text[:80]!r}: letters, digits and -=:._ are allowed, at most {_NAME_LENGTH_MAX} characters, not . and .."
+        )
     return text
 
 

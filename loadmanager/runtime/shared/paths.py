@@ -26,8 +26,8 @@ HEALTH = "/loadmanager/health"
 
 
 def encode(name: str) -> str:
-    """A topic's or subscription's name as one path element (Pulsar `Codec.encode`)."""
-    return quote_plus(name, safe="*-._")
+    """A topic's or subscription's name as one path element (Pulsar `Codec.encode`; the two names that no element may have are encoded, too)."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote_plus(name, safe="*-._")
 
 
 def decode(element: str) -> str:

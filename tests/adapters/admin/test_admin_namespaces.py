@@ -26,7 +26,10 @@ async def test_tenants_live() -> None:
         for method in ("GET", "DELETE", "POST"):
             assert (await served.ask(method, one, {} if method == "POST" else None)).status == 404
         assert (await served.ask("DELETE", "/admin/v2/tenants/acme")).status == 409
-        assert (await served.ask("PUT", "/admin/v2/tenants/a%20b")).status == 412
+        for name in ("a%20b", "%2e%2e", "..", ".", "a%2Fb", "a%00", "x" * 2000):
+            assert (await served.ask("PUT", f"/admin/v2/tenants/{name}")).status == 412, name
+        for body in ({"adminRoles": 5}, {"allowedClusters": [5]}, {"adminRoles": "root"}):
+            assert (await served.ask("PUT", one, body)).status == 400
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,8 @@ async def test_create_namespace_refused() -> None:
             (new, {"bundles": {"boundaries": ["0x0", "0x10"]}}, 400),
             (new, {"bundles": 4}, 400),
             (new, [4], 400),
+            (new, {"replication_clusters": 7}, 400),
+            ("/admin/v2/namespaces/acme/..", None, 412),
         ):
             answer = await served.ask("PUT", path, body)
             assert (answer.status, bool(answer.reason)) == (status, True), (path, body, answer)
