@@ -4,14 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install run test lint bench broker-conf clean
+.PHONY: help install run test lint bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run      ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
 	@echo "make test     everything: lint, types, import contracts, all tests"
 	@echo "make lint     the fast gate: ruff, mypy, import contracts"
-	@echo "make bench    measure (see bench/README.md)"
+	@echo "make bench    measure the cluster and the protocol"
 	@echo "make install  prepare $(VENV), which the others do by themselves"
 
 install: $(STAMP)
@@ -35,7 +35,12 @@ test: lint
 	$(BIN)/pytest
 
 bench: install
-	$(BIN)/python -m bench
+	$(BIN)/python -m bench cluster
+	$(BIN)/python -m bench protocol
+
+proto: install
+	$(BIN)/pip install --quiet --disable-pip-version-check grpcio-tools mypy-protobuf
+	cd loadmanager/core/wire && PATH="$(CURDIR)/$(BIN):$$PATH" $(CURDIR)/$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --mypy_out=. pulsar.proto
 
 broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
