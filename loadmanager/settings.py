@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import Key
@@ -32,6 +33,7 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 LEAVES: tuple[type, ...] = (
     BrokerSettings,
     AdminSettings,
+    MetricsSettings,
     ZooKeeperSettings,
     SamplerSettings,
     StrategySettings,

@@ -14,6 +14,7 @@ from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
@@ -185,6 +186,8 @@ class Parts:
             store=self._store,
             busy=self._busy,
             counts=self._counts,
+            guard=self._guard,
+            expose_bundles=settings.leaf(MetricsSettings).bundles,
             monotonic_s=self._clock.monotonic_s,
             version=version,
         )

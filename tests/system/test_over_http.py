@@ -27,7 +27,7 @@ def _admin(cluster: Cluster, *words: str) -> Any:
 
 def test_http_lookups_the_shell_and_metrics(tmp_path: Path) -> None:
     """A client with an http:// URL produces and consumes, partitions and encoded names included; the shell sees, splits and moves; metrics count."""
-    with Cluster(tmp_path, brokers=2, settings={"statsUpdateFrequencyInSecs": "1"}) as cluster:
+    with Cluster(tmp_path, brokers=2, settings={"statsUpdateFrequencyInSecs": "1", "exposeBundlesMetricsInPrometheus": "true"}) as cluster:
         assert _admin(cluster, "namespaces", "create", NAMESPACE, "--bundles", "4", "--create-tenant")["bundles"] == 4
         assert _admin(cluster, "topics", "partitions", f"{NAMESPACE}/many", "--create", "3") == {"partitions": 3}
         client = pulsar.Client(f"http://127.0.0.1:{cluster.http_port + 1}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -76,9 +76,16 @@ def _check_moves(cluster: Cluster) -> None:
 
 
 def _check_metrics(cluster: Cluster) -> None:
+    splits, bundle_labels = 0.0, set[str]()
     for index in range(2):
         page = cluster.get(index, "/metrics/")
         samples = {sample.name: sample for family in text_string_to_metric_families(page) for sample in family.samples}
         assert samples["pulsar_lb_cpu_usage"].labels["broker"] == cluster.broker_id(index)
         assert samples["process_resident_memory_bytes"].value > 1e6
         assert samples["pulsar_broker_lookup_answers_total"].value > 0
+        assert samples["pulsar_broker_lookup_count"].value >= samples["pulsar_broker_lookup_answers_total"].value
+        if "pulsar_bundle_topics_count" in samples:
+            bundle_labels |= set(samples["pulsar_bundle_topics_count"].labels)
+        splits += samples["pulsar_lb_bundles_split_total"].value
+    assert splits == 1
+    assert bundle_labels == {"bundle", "metric", "broker", "cluster"}

@@ -29,6 +29,7 @@ class SessionGuard:
         self._clock = clock
         self._register = register
         self._fenced = False
+        self.fenced_times = 0
 
     async def watch_lease(self) -> None:
         """Look at the lease until the end of time; fence when it has run out."""
@@ -58,6 +59,7 @@ class SessionGuard:
 
     def _fence(self, reason: str) -> None:
         self._fenced = True
+        self.fenced_times += 1
         self._hosting.fence_all()
         lost = self._ownership.lose_all(reason)
         log.error("stopped serving", reason=reason, bundles=len(lost))

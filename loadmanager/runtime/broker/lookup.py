@@ -8,6 +8,7 @@ ever decides by itself, because two that do so send clients back and forth.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 from loadmanager.core.bundles.names import TopicName
@@ -23,6 +24,7 @@ from loadmanager.runtime.tasks import sleep
 
 LEADER_WAIT_S = 5.0
 LEADER_POLL_S = 0.05
+DURATIONS_KEPT = 1024
 
 PlaceCall = Callable[[str], Awaitable[str]]
 
@@ -53,6 +55,9 @@ class Lookups:
         self.answers = 0
         self.redirects = 0
         self.failures = 0
+        self.took_s_total = 0.0
+        self.took_s: deque[float] = deque(maxlen=DURATIONS_KEPT)
+        """How long the last lookups took, the failed ones included."""
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `ports.control.TopicControl.lookup`."""
@@ -60,6 +65,7 @@ class Lookups:
             self.failures += 1
             raise OperationalError(f"too many lookups in progress ({self._lookups_max})")
         self.pending += 1
+        began_s = self._clock.monotonic_s()
         try:
             found = await self._lookup(topic, authoritative)
         except BaseException:
@@ -67,6 +73,9 @@ class Lookups:
             raise
         finally:
             self.pending -= 1
+            took_s = self._clock.monotonic_s() - began_s
+            self.took_s_total += took_s
+            self.took_s.append(took_s)
         if found.redirect:
             self.redirects += 1
         else:

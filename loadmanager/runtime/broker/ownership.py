@@ -78,6 +78,7 @@ class Ownership:
         self._clock = clock
         self._self = self_address
         self._observe = observe
+        self.splits = 0
         self._lives: dict[str, BundleLife] = {}
         self._owners: dict[str, Owner] = {}
         self._generation = 0
@@ -284,6 +285,7 @@ class Ownership:
             self._become(child, BundleState.OWNED, f"split of {bundle_range}")
         self._become(bundle, BundleState.FREE, f"split into {len(children)}")
         self._namespaces.forget(name)
+        self.splits += 1
         return children
 
     async def _commit_split(self, name: NamespaceName, parent: BundleRange, cuts: list[int]) -> list[str]:

@@ -9,6 +9,7 @@ from loadmanager.core.load.reports import ResourceUsage
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Sample
+from loadmanager.runtime.broker.guard import SessionGuard
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.reporter import Reporter
@@ -18,6 +19,7 @@ from loadmanager.runtime.tasks import LoopBusy
 SENSORS = ("cpu", "memory", "bandwidthIn", "bandwidthOut", "nicSpeed")
 LOAD = (("metric", "loadBalancing"),)
 UNLOADING = (("metric", "bundleUnloading"),)
+QUANTILES = (0.5, 0.99, 0.999, 1.0)
 
 
 @dataclass(slots=True)
@@ -26,9 +28,6 @@ class Counts:
 
     unloaded_bundles: int = 0
     unload_cycles: int = 0
-    split_bundles: int = 0
-    acquired_bundles: int = 0
-    fenced_times: int = 0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +42,8 @@ class BrokerTelemetry:
     store: Store
     busy: LoopBusy
     counts: Counts
+    guard: SessionGuard
+    expose_bundles: bool
     monotonic_s: Callable[[], float]
     version: str
 
@@ -51,6 +52,8 @@ class BrokerTelemetry:
         yield from self._load()
         yield from self._lookups()
         yield from self._session()
+        if self.expose_bundles:
+            yield from self._bundles()
 
     def _load(self) -> Iterator[Sample]:
         report = self.reporter.report
@@ -67,7 +70,7 @@ class BrokerTelemetry:
         yield Sample("pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", counts.unload_cycles, UNLOADING, "counter")
         yield Sample("pulsar_lb_unload_bundle", "Bundles that this broker, as leader, moved", counts.unloaded_bundles, UNLOADING, "counter")
         yield Sample(
-            "pulsar_lb_bundles_split", "Bundles that this broker split", counts.split_bundles, (("metric", "bundlesSplit"),), "counter"
+            "pulsar_lb_bundles_split", "Bundles that this broker split", self.ownership.splits, (("metric", "bundlesSplit"),), "counter"
         )
         failing = {fault.sensor for fault in self.reporter.faults}
         for sensor in SENSORS:
@@ -92,11 +95,34 @@ class BrokerTelemetry:
         yield Sample("pulsar_broker_lookup_failures", "Lookups that failed", lookups.failures, (), "counter")
         yield Sample("pulsar_broker_lookup_pending_requests", "Lookups in progress", lookups.pending)
 
+        taken = sorted(lookups.took_s)
+        summary = ("pulsar_broker_lookup", "How long lookups took, in ms; quantiles of the last ones")
+        for quantile in QUANTILES:
+            if taken:
+                value_ms = 1000 * taken[min(len(taken) - 1, int(quantile * len(taken)))]
+                yield Sample(*summary, value_ms, (("quantile", f"{quantile:g}"),), "summary")
+        yield Sample(*summary, lookups.answers + lookups.redirects + lookups.failures, (), "summary", "_count")
+        yield Sample(*summary, 1000 * lookups.took_s_total, (), "summary", "_sum")
+
+    def _bundles(self) -> Iterator[Sample]:
+        for bundle, stats in self.hosting.bundle_stats().items():
+            labels = (("bundle", bundle), ("metric", "bundle"))
+            for name, doc, value in (
+                ("msg_rate_in", "Messages/s published to the bundle", stats.msg_rate_in),
+                ("msg_rate_out", "Messages/s delivered from the bundle", stats.msg_rate_out),
+                ("msg_throughput_in", "Bytes/s published to the bundle", stats.msg_throughput_in),
+                ("msg_throughput_out", "Bytes/s delivered from the bundle", stats.msg_throughput_out),
+                ("topics_count", "Open topics of the bundle", stats.topics),
+                ("consumer_count", "Consumers of the bundle", stats.consumer_count),
+                ("producer_count", "Producers of the bundle", stats.producer_count),
+            ):
+                yield Sample(f"pulsar_bundle_{name}", doc, value, labels)
+
     def _session(self) -> Iterator[Sample]:
         left_s = max(0.0, self.store.lease.valid_until_s - self.monotonic_s())
         yield Sample("loadmanager_session_lease_seconds", "How long the session is proven from now", left_s)
         yield Sample(
-            "loadmanager_fenced", "Times that serving stopped for want of a proven session", self.counts.fenced_times, (), "counter"
+            "loadmanager_fenced", "Times that serving stopped for want of a proven session", self.guard.fenced_times, (), "counter"
         )
         yield Sample("loadmanager_leader", "1 if this broker leads", self.leading.desk is not None)
         yield Sample("loadmanager_event_loop_busy_ratio", "How much of its time the event loop works", self.busy.fraction)
