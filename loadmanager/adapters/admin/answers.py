@@ -64,12 +64,14 @@ def whole(request: web.Request, name: str, default: int, *, minimum: int, maximu
 
 
 async def body(request: web.Request) -> Any:
-    """The JSON body, None when there is none. Raises `RefusedError`: 400 when it is not JSON, 408 when it does not come."""
+    """The JSON body, None when there is none. Raises `RefusedError`: 400 when it is not JSON or broken off, 408 when it does not come."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
             raw = await request.read()
     except TimeoutError:
         raise RefusedError(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
+    except (web.RequestPayloadError, ConnectionError) as error:
+        raise RefusedError(400, f"the body cannot be read: {' '.join(str(error).split())}") from None
     if not raw.strip():
         return None
     try:

@@ -85,4 +85,6 @@ def _of_aiohttp(error: web.HTTPException, request: web.Request) -> web.StreamRes
         return failed(405, f"{error.method} is not allowed here, but {allowed}", {"Allow": allowed})
     if isinstance(error, web.HTTPNotFound):
         return failed(404, f"there is nothing at {request.rel_url.raw_path}")
-    return failed(error.status, error.reason) if error.status >= 400 else error
+    if error.status < 400:
+        raise error
+    return failed(error.status, error.reason)

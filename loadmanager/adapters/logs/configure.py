@@ -8,7 +8,13 @@ from typing import Any
 
 import structlog
 
-LIBRARIES = {"kazoo": logging.WARNING, "aiohttp.access": logging.WARNING, "asyncio": logging.WARNING, "py4j": logging.WARNING}
+LIBRARIES = {
+    "kazoo": logging.WARNING,
+    "aiohttp.access": logging.WARNING,
+    "aiohttp.server": logging.CRITICAL,  # a traceback for each broken request of a client; our own failures are logged by adapters.admin
+    "asyncio": logging.WARNING,
+    "py4j": logging.WARNING,
+}
 """Libraries that say too much at our own level."""
 
 

@@ -6,6 +6,7 @@ import asyncio
 import io
 
 import pytest
+import structlog
 from adapters.admin.serving import serving
 
 from loadmanager.adapters.admin.server import BODY_BYTES_MAX
@@ -100,6 +101,31 @@ async def test_connections_are_bounded() -> None:
         assert (await reader.readline()).startswith(b"HTTP/1.0 200")
         writer.close()
         extra_writer.close()
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"Content-Length: 20\r\n\r\n{}",
+        b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}",
+        b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+    ids=["cut", "chunk", "gzip"],
+)
+async def test_bodies_that_break_off(rest: bytes) -> None:
+    """The client's fault: nothing is created, nothing is logged as ours, the server goes on."""
+    async with serving(1) as served:
+        host, _, port = served.broker_id(0).partition(":")
+        with structlog.testing.capture_logs() as lines:
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"PUT /admin/v2/tenants/half HTTP/1.1\r\nHost: x\r\n" + rest)
+            writer.write_eof()
+            async with asyncio.timeout(5):
+                answer = await reader.read()
+            writer.close()
+            assert b" 500 " not in answer
+            assert "half" not in await served.get("/admin/v2/tenants")
+        assert not [line for line in lines if line["log_level"] != "debug"]
 
 
 async def test_garbage_on_the_wire() -> None:
