@@ -20,6 +20,7 @@ from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.ownership.states import BundleState
@@ -110,7 +111,12 @@ class Parts:
         )
         self._reporter = self._build_reporter(version)
         self._guard = SessionGuard(
-            store=store, hosting=self._hosting, ownership=self._ownership, clock=self._clock, register=self._reporter.register
+            store=store,
+            hosting=self._hosting,
+            ownership=self._ownership,
+            clock=self._clock,
+            register=self._reporter.register,
+            end_when_lost=settings.leaf(ZooKeeperSettings).session_expired_policy == "shutdown",
         )
         self._election = StoreElection(store, self._clock, broker_id=me.broker_id, web_url=me.web_url)
         self._leadership = Leadership(self._election, self._leading, self._start_term)

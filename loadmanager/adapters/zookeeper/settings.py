@@ -38,6 +38,13 @@ class ZooKeeperSettings:
         aliases=("zooKeeperOperationTimeoutSeconds",),
     )
 
+    session_expired_policy: str = conf(
+        "zookeeperSessionExpiredPolicy",
+        "reconnect",
+        "When the session expires: begin a new one, or end the process",
+        choices=("reconnect", "shutdown"),
+    )
+
     def __post_init__(self) -> None:
         """Raises `ConfigError` when the URL is not one of a ZooKeeper ensemble."""
         for host in self.hosts.split(","):

@@ -24,7 +24,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import EventType, KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
 
 from loadmanager.adapters.zookeeper.client import TreeWatchingClient
@@ -58,6 +58,7 @@ for sure is the heartbeat before this one; hence one interval less. The rest is 
 OPERATIONS_MAX = 500
 
 _KINDS = {EventType.CREATED: ChangeKind.CREATED, EventType.CHANGED: ChangeKind.CHANGED, EventType.DELETED: ChangeKind.DELETED}
+_DEAD = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 _STATES = {KazooState.CONNECTED: SessionState.CONNECTED, KazooState.SUSPENDED: SessionState.SUSPENDED, KazooState.LOST: SessionState.LOST}
 
 
@@ -108,6 +109,9 @@ class ZooKeeperStore:
         self._lease.revoke()
         self._client.remove_listener(self._on_state_in_thread)
         await asyncio.to_thread(self._stop)
+        self._end_readers()
+
+    def _end_readers(self) -> None:
         for states in self._states:
             states.close()
         for changes in self._watches.values():
@@ -170,6 +174,8 @@ class ZooKeeperStore:
             self._lease.revoke()
         for queue in self._states:
             queue.put(state)
+        if state is SessionState.LOST and self._client.client_state in _DEAD:
+            self._end_readers()  # kazoo gave up: no session will follow
         if state is SessionState.CONNECTED:
             self._heartbeat()
             for root in list(self._watches):

@@ -67,6 +67,19 @@ class TestZooKeeperStore(StoreContract):
         assert None not in await store.get_many([f"/bulk/{number}" for number in range(1000)])
 
 
+async def test_client_that_gave_up_ends_its_readers(zookeeper_settings: Callable[..., ZooKeeperSettings]) -> None:
+    """When kazoo ends for good, nobody waits forever: states and watches end, the lease is revoked."""
+    async with ZooKeeperStore(zookeeper_settings()) as store:
+        states, changes = store.session_states(), store.watch("/g")
+        await next_of(states)
+        await next_of(changes)
+        await asyncio.to_thread(store._client.stop)
+        async with asyncio.timeout(10):
+            assert [state async for state in states] == [SessionState.LOST]
+            assert [change async for change in changes] == []
+        assert store.lease.valid_until_s == 0.0
+
+
 @pytest.fixture
 async def own_server() -> AsyncIterator[EmbeddedZooKeeper]:
     """A server that the test may stop."""

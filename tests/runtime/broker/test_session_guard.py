@@ -1,0 +1,91 @@
+"""The watch over the session: fence first, then register again, or end."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.core.errors import OperationalError
+from loadmanager.runtime.broker.guard import SessionGuard
+from loadmanager.runtime.tasks import Scope
+
+
+class Broker:
+    """Notes in which order the guard does what."""
+
+    def __init__(self, store: MemoryStore, **options: bool) -> None:
+        self.events: list[str] = []
+        hosting: Any = SimpleNamespace(fence_all=lambda: self.events.append("fenced"))
+        ownership: Any = SimpleNamespace(lose_all=lambda _reason: self.events.append("lost") or [])
+        self.guard = SessionGuard(
+            store=store, hosting=hosting, ownership=ownership, clock=SystemClock(), register=self._register, **options
+        )
+
+    async def _register(self) -> None:
+        self.events.append("registered")
+
+    async def until(self, *events: str) -> None:
+        """Wait until exactly these events have happened."""
+        async with asyncio.timeout(5):
+            while self.events != list(events):
+                await asyncio.sleep(0.01)
+
+
+async def test_lost_session_fences_and_a_new_one_registers() -> None:
+    """A lost connection alone changes nothing; a lost session fences first, then gives up all; the new session registers the broker once."""
+    async with MemoryTree().session() as store, Scope("test") as scope:
+        broker = Broker(store)
+        scope.spawn(broker.guard.watch_session(), "session")
+        await asyncio.sleep(0)
+        store.suspend()
+        store.resume()
+        await asyncio.sleep(0.05)
+        assert broker.events == []
+        store.expire()
+        await broker.until("fenced", "lost")
+        store.resume()
+        await broker.until("fenced", "lost", "registered")
+        scope.cancel()
+
+
+async def test_lease_that_runs_out_fences_once() -> None:
+    """A session that cannot be proven fences once, and again only after it was proven in between."""
+    async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
+        broker = Broker(store)
+        scope.spawn(broker.guard.watch_lease(), "lease")
+        store.suspend()
+        await broker.until("fenced", "lost")
+        await asyncio.sleep(0.3)
+        assert broker.events == ["fenced", "lost"]
+        store.resume()
+        await asyncio.sleep(0.15)
+        store.suspend()
+        await broker.until("fenced", "lost", "fenced", "lost")
+        scope.cancel()
+
+
+async def test_shutdown_policy_ends_the_broker() -> None:
+    """With `zookeeperSessionExpiredPolicy=shutdown` an expired session fences, then ends the broker."""
+    async with MemoryTree().session() as store:
+        broker = Broker(store, end_when_lost=True)
+        watching = broker.guard.watch_session()
+        asyncio.get_running_loop().call_later(0.05, store.expire)
+        with pytest.raises(OperationalError, match="zookeeperSessionExpiredPolicy"):
+            await asyncio.wait_for(watching, 5)
+        assert broker.events == ["fenced", "lost"]
+
+
+async def test_store_that_ends_for_good_ends_the_broker() -> None:
+    """No session will follow: a broker that went on would only look alive."""
+    store = MemoryTree().session()
+    await store.__aenter__()
+    watching = asyncio.wait_for(Broker(store).guard.watch_session(), 5)
+    asyncio.get_running_loop().call_later(0.05, store._loop.call_soon, lambda: [queue.close() for queue in store._states])
+    with pytest.raises(OperationalError, match="ended for good"):
+        await watching
+    await store.__aexit__()
