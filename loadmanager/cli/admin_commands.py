@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -279,7 +280,14 @@ def topics_stats(ask: Asking, args: argparse.Namespace) -> Shown:
 def decisions(ask: Asking, args: argparse.Namespace) -> Shown:
     """The leader's last decisions with their reasons, newest first."""
     found = ask.get(f"{V2}/loadmanager/decisions" + _query(limit=args.limit))
-    return Shown(found, "\n".join(_one_line(item) for item in found) or "no decision in this term yet")
+    return Shown(found, "\n".join(_dated_line(item) for item in found) or "no decision in this term yet")
+
+
+def _dated_line(item: dict[str, Any]) -> str:
+    rest = {name: value for name, value in item.items() if name != "ts"}
+    if "ts" not in item:
+        return _one_line(rest)
+    return f"{datetime.fromtimestamp(item['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  {_one_line(rest)}"
 
 
 def dry_run(ask: Asking, _args: argparse.Namespace) -> Shown:

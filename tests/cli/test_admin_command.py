@@ -85,7 +85,10 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         listed = await shell.json("bundles", "list")
         assert [row["owner"] for row in listed] == [served.broker_id(1), served.broker_id(0), None, None]
         assert (await shell.run("bundles", "list", "acme/orders"))[1].splitlines()[1].split()[:2] == [FIRST, served.broker_id(1)]
-        split = await shell.json("bundles", "split", FIRST, "--at", "0x10000000", "--algorithm", "specified_positions_divide")
+        how = ("--at", "0x10000000", "--algorithm", "specified_positions_divide")
+        assert (await shell.json("bundles", "split", FIRST, *how))["boundaries"] == []
+        served.open_two_topics("0x00000000_0x40000000")
+        split = await shell.json("bundles", "split", FIRST, *how)
         assert split["boundaries"] == ["0x10000000"]
         low = "acme/orders/0x00000000_0x10000000"
         assert served.cluster.owners[low] == served.broker_id(1)
@@ -119,6 +122,8 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         await shell.run("topics", "lookup", "acme/orders/t")
         (decision,) = await shell.json("decisions", "--limit", "1", at=1)
         assert decision["reason"] == "owns fewest bundles"
+        served.cluster.decisions[0]["ts"] = 1_700_000_000_000
+        assert (await shell.run("decisions"))[1].startswith("2023-11-14 22:13:20Z  kind=place")
         assert "0 bundles would move" in (await shell.run("dry-run", at=1))[1]
 
 

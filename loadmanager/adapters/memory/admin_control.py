@@ -1,7 +1,7 @@
 """A cluster in memory, as the admin API asks it: implements `ports.control` for each of its brokers, without a store and without traffic.
 
 Placement is simple and predictable: the leader gives an unowned bundle to the broker that owns fewest, the first by name among equals. A split is
-in the middle, or at the given positions.
+in the middle, whatever algorithm is named, except at given positions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName, check_part
-from loadmanager.core.bundles.ranges import BundleRange, NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries
+from loadmanager.core.bundles.ranges import BundleRange, NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.ports.control import Lookup, Redirect
 from loadmanager.ports.hosting import BrokerAddress, TopicTraffic
@@ -20,7 +20,8 @@ from loadmanager.ports.session import Lease
 
 CLUSTER = "standalone"
 BUNDLES_DEFAULT = 4
-ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", "specified_positions_divide", "flow_or_qps_equally_divide")
+POSITIONS = "specified_positions_divide"
+ALGORITHMS = ("range_equally_divide", "topic_count_equally_divide", POSITIONS, "flow_or_qps_equally_divide")
 _DOMAINS_OF_MODE = {"PERSISTENT": ("persistent",), "NON_PERSISTENT": ("non-persistent",), "ALL": ("persistent", "non-persistent")}
 
 
@@ -327,8 +328,18 @@ class MemoryControl(_Topics, _Namespaces):
         owner = self.cluster.owners.get(f"{namespace}/{span}")
         if owner not in (None, me):
             return Redirect(self.cluster.brokers[str(owner)].web_url)
-        self._split(cut, span, list(positions) or [(span.lower + span.upper) // 2], unload=unload)
+        if algorithm != POSITIONS:
+            self._split(cut, span, [(span.lower + span.upper) // 2], unload=unload)
+            return None
+        if not positions:
+            raise BadInputError(f"{POSITIONS} needs positions")
+        inside = [position for position in positions if span.lower < position < span.upper]
+        if inside and self._topics_between(namespace, span) > 1:  # Pulsar's rule: a bundle of one topic is not cut
+            self._split(cut, span, inside, unload=unload)
         return None
+
+    def _topics_between(self, namespace: NamespaceName, span: BundleRange) -> int:
+        return sum(topic.namespace == namespace and topic_hash(str(topic)) in span for topic in self.cluster.topics)
 
     def _split(self, cut: NamespaceBundles, span: BundleRange, cuts: list[int], *, unload: bool) -> None:
         after = cut.split(span, cuts)

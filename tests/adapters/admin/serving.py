@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -15,6 +16,8 @@ from yarl import URL
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.memory.admin_control import CLUSTER, MemoryCluster, MemoryControl
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 from loadmanager.ports.hosting import BrokerAddress
 
 
@@ -39,6 +42,17 @@ class Served:
     cluster: MemoryCluster
     brokers: list[MemoryControl]
     session: aiohttp.ClientSession
+
+    def open_two_topics(self, bundle_range: str) -> None:
+        """Topics of acme/orders in a bundle: one with fewer than two is not cut at given positions."""
+        span, found = BundleRange.parse(bundle_range), 0
+        for index in itertools.count():
+            topic = TopicName.parse(f"acme/orders/in-{index}")
+            if topic_hash(str(topic)) in span:
+                self.cluster.topics[topic] = set()
+                found += 1
+            if found == 2:
+                return
 
     def url(self, index: int = 0) -> str:
         """Base address of a broker's API."""

@@ -121,17 +121,18 @@ async def test_unload_namespace() -> None:
 
 
 async def test_split() -> None:
-    """By range, at given positions, the largest; refused for an unknown algorithm, positions outside, a body that is no list of numbers."""
+    """By range, at given positions, the largest; refused for an unknown algorithm, no positions, a body that is no list of numbers."""
     async with serving(1) as served:
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")).status == 204
         assert (await served.get(f"{NAMESPACE}/bundles"))["boundaries"][1] == "0x20000000"
+        served.open_two_topics("0x40000000_0x80000000")
         at = await served.ask("PUT", f"{NAMESPACE}/0x40000000_0x80000000/split?splitAlgorithmName=specified_positions_divide", [0x50000000])
         assert at.status == 204
         assert "0x50000000" in (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
         last = f"{NAMESPACE}/0xc0000000_0xffffffff/split"
         assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 404
         assert (await served.ask("PUT", f"{last}?splitAlgorithmName=magic")).status == 412
-        assert (await served.ask("PUT", last, [1])).status == 412
+        assert (await served.ask("PUT", f"{last}?splitAlgorithmName=specified_positions_divide")).status == 412
         for body in ({"a": 1}, [1.5], [True], ["1"]):
             assert (await served.ask("PUT", last, body)).status == 400
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split")).status == 409
