@@ -27,7 +27,7 @@ REQUESTS_MAX = 5_000
 """Requests of one connection in progress at once; more are not read until some are answered."""
 
 PEER_CHECK_NS = 1_000_000_000
-"""After a pause of this long it is looked whether the client hung up meanwhile."""
+"""While nothing is read, it is looked this often whether the client hung up meanwhile."""
 
 Handler = Callable[["Connection", Frame], Coroutine[Any, Any, None] | None]
 
@@ -53,7 +53,8 @@ class Connection(asyncio.Protocol):
         self._reader = FrameReader(server.settings.message_bytes_max + FRAME_PADDING_BYTES)
         self._out: list[bytes] = []
         self.throttle = server.throttling.connection(self._pause, self._go_on)
-        self._paused_ns = 0
+        self._unread_since_ns = 0
+        self._reading = True
         self._transport: asyncio.Transport | None = None
         self._processing = False
 
@@ -120,8 +121,9 @@ class Connection(asyncio.Protocol):
 
     def _pause(self) -> None:
         """Something holds the connection back: `process` stops after the present frame, and nothing more is read."""
-        self._paused_ns = time.monotonic_ns()
-        if self._transport is not None and not self._transport.is_closing():
+        if self._reading and self._transport is not None and not self._transport.is_closing():
+            self._reading = False
+            self._unread_since_ns = time.monotonic_ns()
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
@@ -129,14 +131,16 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if time.monotonic_ns() - self._paused_ns > PEER_CHECK_NS:
+        if not self._reading and time.monotonic_ns() - self._unread_since_ns > PEER_CHECK_NS:
             self.last_heard_s, self.pinged = time.monotonic(), False
+            self._unread_since_ns = time.monotonic_ns()
             if _hung_up(transport):
                 # It has connected again and sends what was not acknowledged once more; storing it here would store it twice.
                 self.abort()
                 return
         self.process()
-        if not self.throttle.paused and self._transport is not None and not transport.is_closing():
+        if not self._reading and not self.throttle.paused and self._transport is not None and not transport.is_closing():
+            self._reading = True
             transport.resume_reading()
 
     def process(self) -> None:

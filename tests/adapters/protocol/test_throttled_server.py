@@ -1,0 +1,317 @@
+"""The protocol server at its limits, with a clock that the test drives and a transport that only writes down what it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import pytest
+from core.throttling.driven import TOPIC, DrivenClock
+from system.raw import CONNECT, a_send
+
+from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.policies import DispatchRate, PublishRate, SubscribeRate, plain
+from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.core.throttling.tracker import Cause
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import Frame, FrameReader, encode
+from loadmanager.ports.control import Lookup
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.session import Lease
+
+BUNDLE = "public/default/0x00000000_0xffffffff"
+RECEIPT, MESSAGE, PONG, ERROR = 7, 9, 19, 14
+
+
+class OwnsAll:
+    """`TopicControl` of a broker that owns everything and records nothing."""
+
+    def __init__(self) -> None:
+        self.lease = Lease(float("inf"))
+        self.self_address = BrokerAddress("b:1", "pulsar://b:2", "http://b:1")
+
+    async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
+        return Lookup(self.self_address)
+
+    async def owned_bundle(self, topic: TopicName) -> str | None:
+        return BUNDLE
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        return 0
+
+    async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
+        return []
+
+    async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
+        return ()
+
+    async def record_subscription(self, topic: TopicName, subscription: str) -> None:
+        return None
+
+    async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
+        return None
+
+    async def next_ledger_id(self) -> int:
+        return 1
+
+
+class Wire(asyncio.Transport):
+    """A transport that writes down what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("10.0.0.1", 4000)})
+        self.reading = True
+        self.closed = False
+        self.frames: list[Frame] = []
+        self._reader = FrameReader(1 << 24)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        return None
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def write(self, data: Any) -> None:
+        self._reader.feed(bytes(data))
+        while (frame := self._reader.take()) is not None:
+            self.frames.append(frame)
+
+    def count(self, kind: int) -> int:
+        return sum(frame.command.type == kind for frame in self.frames)
+
+
+class Broker:
+    """A server on a driven clock."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = DrivenClock()
+        self.throttling = BrokerThrottling(ThrottlingSettings(**settings), cluster="c", clock=self.clock)
+        self.server = BrokerServer(MessagingSettings(), spawn=self.spawn, throttling=self.throttling)
+        self.server.control = OwnsAll()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+
+    async def settle(self) -> None:
+        """Let requests come to their end."""
+        while self._tasks:
+            await self._tasks.pop()
+
+    async def connect(self) -> tuple[Connection, Wire]:
+        """A client that has said CONNECT."""
+        connection, wire = Connection(self.server, HANDLERS), Wire()
+        connection.connection_made(wire)
+        await self.say(connection, CONNECT)
+        return connection, wire
+
+    async def say(self, connection: Connection, *frames: bytes) -> None:
+        """Bytes that arrive in one read."""
+        connection.data_received(b"".join(frames))
+        await self.settle()
+
+    async def producer(self) -> tuple[Connection, Wire]:
+        """A client with producer 1."""
+        connection, wire = await self.connect()
+        await self.say(connection, encode(5, producer=pb.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=1)))
+        return connection, wire
+
+    async def consumer(self, permits: int) -> tuple[Connection, Wire]:
+        """A client with consumer 1 of a subscription from the beginning, which wants that many messages."""
+        connection, wire = await self.connect()
+        asked = pb.CommandSubscribe(topic=str(TOPIC), subscription="s", subType=1, consumer_id=1, request_id=1, initialPosition=1)
+        await self.say(connection, encode(4, subscribe=asked), encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)))
+        await self.say(connection, encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)))
+        return connection, wire
+
+    def limit(self, field: str, rate: PublishRate | DispatchRate | SubscribeRate) -> None:
+        """Set one limit of the topic."""
+        self.throttling.set_topic_policies(TOPIC, {**self.throttling.topic_policies(TOPIC), field: plain(rate)})
+
+    def forward(self, ms: float) -> None:
+        """Time passes; wake-ups happen when they are due."""
+        end_ns = self.clock.now_ns + round(ms * 1e6)
+        while (at_ns := self.throttling.wakeups.next_ns()) is not None and at_ns < end_ns:
+            self.clock.now_ns = max(self.clock.now_ns, at_ns)
+            self.throttling.wakeups.run()
+        self.clock.now_ns = end_ns
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    """A broker that owns every topic."""
+    found = Broker()
+    await found.server.open_bundle(BUNDLE)
+    yield found
+    await found.server.stop()
+
+
+async def test_one_read_with_many_frames_is_taken_frame_by_frame(broker: Broker) -> None:
+    """Of 1000 SENDs in one read, each second takes a hundred, the first second included; reading resumes when the last was taken."""
+    broker.limit("publishRate", PublishRate(messages_per_s=100))
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(1000)))
+    assert not wire.reading
+    seconds = []
+    for _ in range(9):
+        before = wire.count(RECEIPT) if seconds else 0
+        broker.forward(1000)
+        seconds.append(wire.count(RECEIPT) - before)
+    assert all(95 <= got <= 105 for got in seconds), seconds
+    broker.forward(2000)
+    assert wire.count(RECEIPT) == 1000
+    assert wire.reading
+
+
+async def test_without_a_limit_nothing_is_held(broker: Broker) -> None:
+    """A thousand SENDs pass at once, and nobody waits for the timer."""
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(1000)))
+    assert wire.count(RECEIPT) == 1000
+    assert broker.throttling.wakeups.next_ns() is None
+
+
+async def test_what_a_lost_connection_had_sent_is_dropped(broker: Broker) -> None:
+    """Frames of a held connection that is lost are not stored later, and nothing waits for it."""
+    broker.limit("publishRate", PublishRate(messages_per_s=10))
+    connection, _ = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(100)))
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    stored = hosted.core.messages_in
+    connection.connection_lost(None)
+    broker.forward(60_000)
+    assert hosted.core.messages_in == stored < 5
+    assert broker.throttling.wakeups.next_ns() is None
+    assert broker.throttling.pauses.paused_connections == 0
+
+
+async def test_removing_the_limit_lets_everything_pass_at_once(broker: Broker) -> None:
+    """What waits is taken in the moment that the limit is removed."""
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(50)))
+    broker.limit("publishRate", PublishRate())
+    assert wire.count(RECEIPT) == 50
+    assert wire.reading
+
+
+async def test_unloading_the_bundle_in_the_middle_lets_the_connection_go_on(broker: Broker) -> None:
+    """After the fence nothing of the topic is stored, and its connection serves its other requests again."""
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(50)), encode(18, ping=pb.CommandPing()))
+    before = wire.count(RECEIPT)
+    broker.server.fence_bundle(BUNDLE)
+    assert wire.reading
+    assert (wire.count(RECEIPT), wire.count(PONG)) == (before, 1)
+    await broker.server.close_bundle(BUNDLE, destination=None, timeout_s=1)
+    assert broker.throttling.topics == {}
+
+
+async def test_closing_a_held_producer_frees_its_connection(broker: Broker) -> None:
+    """A producer that the broker closes while it waits leaves nothing behind."""
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(5)))
+    broker.server.detach_producer(connection.producers.pop(1), for_good=True)
+    connection.closed_ids.add(1)
+    broker.forward(10)
+    assert connection.throttle.holds() == []
+
+
+async def test_a_held_connection_hears_from_the_broker(broker: Broker) -> None:
+    """While its PINGs are not read, a client gets PONGs, so that it does not hang up."""
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(50)))
+    connection.last_heard_s -= 16
+    broker.server._keep_alive()
+    assert wire.count(PONG) == 1
+    assert not wire.closed
+
+
+async def test_two_limits_and_a_full_outbound_buffer_must_all_let_go(broker: Broker) -> None:
+    """Reading resumes when the last of topic limit, broker limit and outbound buffer lets go."""
+    broker.throttling.update_settings(ThrottlingSettings(broker_publish_messages_per_s=2))
+    broker.limit("publishRate", PublishRate(messages_per_s=1))
+    connection, wire = await broker.producer()
+    await broker.say(connection, a_send(0), a_send(1))
+    connection.pause_writing()
+    assert {hold.cause for hold in connection.throttle.holds()} == {
+        Cause.TOPIC_PUBLISH_RATE,
+        Cause.BROKER_PUBLISH_RATE,
+        Cause.OUTBOUND_BUFFER,
+    }
+    broker.forward(60_000)
+    assert not wire.reading
+    connection.resume_writing()
+    broker.forward(60_000)
+    assert wire.reading
+    assert wire.count(RECEIPT) == 2
+
+
+@pytest.mark.parametrize("entries", [[1] * 200, [2] * 100, [1] * 9 + [30] + [1] * 160])
+async def test_dispatch_delivers_the_limit_every_second(broker: Broker, entries: list[int]) -> None:
+    """At 10/s ten messages a second go out; an entry that exceeds it is paid back by the seconds after it."""
+    connection, _ = await broker.producer()
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    publisher = connection.producers[1].core
+    for number, messages in enumerate(entries):
+        hosted.core.publish(publisher, number, a_send(number), messages)
+    broker.limit("dispatchRate", DispatchRate(messages=10))
+    await broker.consumer(1000)
+    seconds = [hosted.core.messages_out]
+    for _ in range(10):
+        broker.forward(1000)
+        seconds.append(hosted.core.messages_out)
+    each = [after - before for before, after in zip([0, *seconds[1:]], seconds[1:], strict=False)]
+    if 30 in entries:
+        assert each == [39, 0, 0, 1, 10, 10, 10, 10, 10, 10]
+    else:
+        assert each == [10] * 10
+
+
+async def test_caught_up_subscriptions_are_limited_only_if_the_broker_says_so(broker: Broker) -> None:
+    """With dispatchThrottlingOnNonBacklogConsumerEnabled=false a subscription without backlog gets everything at once."""
+    broker.throttling.update_settings(ThrottlingSettings(dispatch_limits_caught_up=False))
+    broker.limit("dispatchRate", DispatchRate(messages=10))
+    _, wire = await broker.consumer(1000)
+    connection, _ = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(100)))
+    assert wire.count(MESSAGE) == 100
+    broker.throttling.update_settings(ThrottlingSettings())
+    await broker.say(connection, *(a_send(number) for number in range(100, 200)))
+    assert wire.count(MESSAGE) < 115
+
+
+async def test_subscribes_beyond_the_limit_are_refused(broker: Broker) -> None:
+    """The third SUBSCRIBE of one consumer within the window is answered with NotAllowedError."""
+    broker.limit("subscribeRate", SubscribeRate(subscribes=2, period_s=30))
+    connection, wire = await broker.connect()
+    for request_id in range(3):
+        asked = pb.CommandSubscribe(topic=str(TOPIC), subscription="s", subType=1, consumer_id=1, request_id=request_id, consumer_name="n")
+        await broker.say(connection, encode(4, subscribe=asked))
+    errors = [frame.command.error for frame in wire.frames if frame.command.type == ERROR]
+    assert [(error.request_id, error.error) for error in errors] == [(2, pb.NotAllowedError)]
