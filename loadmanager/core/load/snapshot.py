@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from loadmanager.core.load.reports import BundleData, LocalBrokerData, TimeAverageBrokerData, default_bundle_data
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    BundleData,
+    LocalBrokerData,
+    TimeAverageBrokerData,
+    TopBundlesLoadData,
+    default_bundle_data,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +30,22 @@ class ClusterSnapshot:
     """brokerId → bundle → its averages."""
     recently_unloaded_ms: Mapping[str, int] = field(default_factory=dict)
     """Bundle → when it was last moved."""
+    load_data: Mapping[str, BrokerLoadData] = field(default_factory=dict)
+    """brokerId → report of the extensible manager."""
+    top_bundles: Mapping[str, TopBundlesLoadData] = field(default_factory=dict)
+    """brokerId → its most loaded bundles, as published: ascending."""
+    recently_unloaded_brokers_ms: Mapping[str, int] = field(default_factory=dict)
+    """brokerId → when bundles were last moved away from it (extensible manager)."""
+    owners: Mapping[str, str] = field(default_factory=dict)
+    """Bundle → brokerId, where it differs from the reports."""
+
+    policy_bundles: frozenset[str] = frozenset()
+    """Bundles under an isolation policy or in an anti-affinity group."""
+
+    @property
+    def available(self) -> set[str]:
+        """brokerIds of the live brokers."""
+        return set(self.reports) | (set(self.load_data) if not self.reports else set())
 
     @property
     def brokers(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""One cycle of the leader, pure: snapshot, settings and memory in, plan and memory out. The live leader and every dry run call these two functions.
+"""One cycle of the leader, pure: snapshot, settings and memory in, plan and memory out. The live leader and every dry run call these functions.
 
-`shed` decides which bundles leave their brokers and where each of them goes; `place` decides where unowned bundles belong.
+`shed` decides which bundles leave their brokers; `destinations` where they go, for strategies that do not say; `place` where unowned bundles belong.
 """
 
 from __future__ import annotations
@@ -26,70 +26,84 @@ class Rng(Protocol):
         ...
 
 
-def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Plan, Memory]:
-    """Which bundles to move, from where to where, and why each other one stays."""
+def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> tuple[Plan, Memory]:
+    """Which bundles to move, and why each other one stays: the strategy, then the guards that all strategies share."""
     name = registry.short_name(settings.shedder)
     if not settings.shedding_enabled:
         return Plan(name, skipped=(Skip("cluster", "SheddingDisabled"),)), memory
-    if len(snapshot.reports) < 2:
-        return Plan(name, skipped=(Skip("cluster", "NoOtherBroker"),)), memory
+    if len(snapshot.available) < 2:
+        return Plan(name, skipped=(Skip("cluster", "NoOtherBroker: there is one broker, or none"),)), memory
     answer = registry.shedder(settings.shedder)(snapshot, settings, memory)
-    moves, refused = _with_destinations(snapshot, settings, answer.unloads, rng)
-    return Plan(name, tuple(moves), skipped=(*answer.skipped, *refused)), answer.memory
+    allowed: list[Unload] = []
+    refused: list[Skip] = []
+    for unload in answer.unloads:
+        veto = _veto(snapshot, settings, unload, allowed)
+        if veto is None:
+            allowed.append(unload)
+        else:
+            refused.append(Skip(unload.bundle, veto))
+    return Plan(name, tuple(allowed), skipped=(*answer.skipped, *refused)), answer.memory
 
 
-def _with_destinations(
-    snapshot: ClusterSnapshot, settings: StrategySettings, unloads: Sequence[Unload], rng: Rng
-) -> tuple[list[Unload], list[Skip]]:
-    """The guards that all shedders share, and a destination for each move; the moves of this cycle count as done when the next is placed."""
+def _veto(snapshot: ClusterSnapshot, settings: StrategySettings, unload: Unload, planned: Sequence[Unload]) -> str | None:
+    """Why a move must not be, whatever the strategy says; None when it may."""
+    if any(other.bundle == unload.bundle for other in planned):
+        return "AlreadyPlanned: twice in one cycle"
+    if split_bundle_name(unload.bundle)[0] in settings.excluded_namespaces:
+        return "ExcludedNamespace: loadBalancerSheddingExcludedNamespaces"
+    if unload.source not in snapshot.available or unload.destination not in snapshot.available | {None}:
+        return f"DeadBroker: {unload.source} or {unload.destination} is not available"
+    if 0 <= settings.moves_per_cycle_max <= len(planned):
+        return f"CycleLimit: {settings.moves_per_cycle_max} moves per cycle"
+    return None
+
+
+def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Plan, Memory]:
+    """The plan with a destination for every move that has none; moves planned before count as done. A move without a possible destination is dropped."""
     moves: list[Unload] = []
     refused: list[Skip] = []
-    seen: set[str] = set()
     pending: dict[str, Mapping[str, BundleData]] = dict(snapshot.pending)
-    for unload in unloads:
-        namespace = split_bundle_name(unload.bundle)[0]
-        if unload.bundle in seen:
-            refused.append(Skip(unload.bundle, "AlreadyPlanned"))
-        elif namespace in settings.excluded_namespaces:
-            refused.append(Skip(unload.bundle, "ExcludedNamespace"))
-        elif len(moves) >= settings.moves_per_cycle_max:
-            refused.append(Skip(unload.bundle, f"CycleLimit: {settings.moves_per_cycle_max} moves per cycle"))
-        else:
+    for unload in plan.unloads:
+        destination = unload.destination
+        if destination is None:
             others = replace(snapshot, reports={b: r for b, r in snapshot.reports.items() if b != unload.source}, pending=pending)
-            choice = _place_one(others, unload.bundle, settings, rng) if unload.destination is None else None
-            destination = unload.destination or (choice.broker if choice else None)
-            if destination is None:
-                refused.append(Skip(unload.bundle, "NoDestination"))
-                continue
-            seen.add(unload.bundle)
-            pending[destination] = {**pending.get(destination, {}), unload.bundle: snapshot.data_of(unload.bundle)}
-            moves.append(replace(unload, destination=destination))
-    return moves, refused
+            choice, memory = _place_one(others, unload.bundle, settings, memory, rng)
+            destination = choice.broker
+        if destination is None:
+            refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
+            continue
+        pending[destination] = {**pending.get(destination, {}), unload.bundle: snapshot.data_of(unload.bundle)}
+        moves.append(replace(unload, destination=destination))
+    return replace(plan, unloads=tuple(moves), skipped=(*plan.skipped, *refused)), memory
 
 
-def place(snapshot: ClusterSnapshot, bundles: Sequence[str], settings: StrategySettings, rng: Rng) -> list[Placement]:
+def place(
+    snapshot: ClusterSnapshot, bundles: Sequence[str], settings: StrategySettings, memory: Memory, rng: Rng
+) -> tuple[list[Placement], Memory]:
     """Where each bundle belongs; each placement counts as pending for the next."""
     placements: list[Placement] = []
     pending: dict[str, Mapping[str, BundleData]] = dict(snapshot.pending)
     for bundle in bundles:
-        choice = _place_one(replace(snapshot, pending=pending), bundle, settings, rng)
+        choice, memory = _place_one(replace(snapshot, pending=pending), bundle, settings, memory, rng)
         if choice.broker is not None:
             pending[choice.broker] = {**pending.get(choice.broker, {}), bundle: snapshot.data_of(bundle)}
         placements.append(choice)
-    return placements
+    return placements, memory
 
 
-def _place_one(snapshot: ClusterSnapshot, bundle: str, settings: StrategySettings, rng: Rng) -> Placement:
+def _place_one(snapshot: ClusterSnapshot, bundle: str, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Placement, Memory]:
     """Pulsar's modular selection pipeline: topic limit, evenness, then the strategy; every broker that drops out has its reason."""
     rejected: dict[str, str] = {}
-    able = _below_topic_limit(snapshot, snapshot.brokers, settings, rejected)
-    if settings.distribute_evenly:
-        able = _fewest_of_namespace(snapshot, able, split_bundle_name(bundle)[0], rejected)
-    candidates = registry.placement(settings.placement)(snapshot, able, settings)
+    able = sorted(snapshot.available)
+    if snapshot.reports:
+        able = _below_topic_limit(snapshot, able, settings, rejected)
+        if settings.distribute_evenly:
+            able = _fewest_of_namespace(snapshot, able, split_bundle_name(bundle)[0], rejected)
+    candidates, memory = registry.placement(settings.placement)(snapshot, able, settings, memory)
     name = registry.short_name(settings.placement)
     rejected.update((broker, f"{name}: another broker scores better") for broker in able if broker not in candidates)
     chosen = candidates[rng.randrange(len(candidates))] if candidates else None
-    return Placement(bundle, chosen, tuple(candidates), rejected)
+    return Placement(bundle, chosen, tuple(candidates), rejected), memory
 
 
 def _below_topic_limit(snapshot: ClusterSnapshot, brokers: list[str], settings: StrategySettings, rejected: dict[str, str]) -> list[str]:

@@ -12,3 +12,11 @@ class Memory:
 
     usage_averages: Mapping[str, float] = field(default_factory=dict)
     """brokerId → exponential average of its usage (ThresholdShedder)."""
+    placement_averages: Mapping[str, float] = field(default_factory=dict)
+    """brokerId → exponential average of its usage (LeastResourceUsageWithWeight)."""
+    hits_high: Mapping[str, int] = field(default_factory=dict)
+    """brokerId → cycles above the high threshold (AvgShedder)."""
+    hits_low: Mapping[str, int] = field(default_factory=dict)
+    """brokerId → cycles above the low threshold (AvgShedder)."""
+    hits: int = 0
+    """Cycles in a row in which the cluster was out of balance (TransferShedder)."""

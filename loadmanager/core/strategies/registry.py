@@ -7,16 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.memory import Memory
-from loadmanager.core.strategies.placement import least_long_term_message_rate
+from loadmanager.core.strategies.placement import any_broker, least_long_term_message_rate, least_resource_usage
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding import threshold
+from loadmanager.core.strategies.shedding import avg, overload, threshold, transfer, uniform
 from loadmanager.core.strategies.shedding.selection import Shed
 
 Shedder = Callable[[ClusterSnapshot, StrategySettings, Memory], Shed]
-PlacementRule = Callable[[ClusterSnapshot, Sequence[str], StrategySettings], list[str]]
+PlacementRule = Callable[[ClusterSnapshot, Sequence[str], StrategySettings, Memory], tuple[list[str], Memory]]
 
-SHEDDERS: Mapping[str, Shedder] = {"ThresholdShedder": threshold.shed}
-PLACEMENTS: Mapping[str, PlacementRule] = {"LeastLongTermMessageRate": least_long_term_message_rate.candidates}
+SHEDDERS: Mapping[str, Shedder] = {
+    "AvgShedder": avg.shed,
+    "OverloadShedder": overload.shed,
+    "ThresholdShedder": threshold.shed,
+    "TransferShedder": transfer.shed,
+    "UniformLoadShedder": uniform.shed,
+}
+PLACEMENTS: Mapping[str, PlacementRule] = {
+    "AvgShedder": any_broker.candidates,
+    "LeastLongTermMessageRate": least_long_term_message_rate.candidates,
+    "LeastResourceUsageWithWeight": least_resource_usage.candidates,
+}
 
 
 def short_name(name: str) -> str:

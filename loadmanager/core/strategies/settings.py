@@ -88,5 +88,85 @@ class StrategySettings:
         "loadBalancerBrokerMaxTopics", 50_000, "A broker with more topics gets no bundle, if another has fewer", minimum=0, dynamic=True
     )
     moves_per_cycle_max: int = conf(
-        "loadManagerMovesPerCycleMax", 100, "How many bundles one shedding cycle moves at most", minimum=1, dynamic=True
+        "loadManagerMovesPerCycleMax", -1, "How many bundles one shedding cycle moves at most (-1: any number)", minimum=-1, dynamic=True
+    )
+    usage_difference_percent: float = conf(
+        "loadBalancerAverageResourceUsageDifferenceThresholdPercentage",
+        10.0,
+        "LeastResourceUsageWithWeight: a broker this many points below the average is a candidate",
+        minimum=0,
+        dynamic=True,
+    )
+    rate_difference_percent: float = conf(
+        "loadBalancerMsgRateDifferenceShedderThreshold",
+        50.0,
+        "UniformLoadShedder: by how many percent message rates may differ (0: any)",
+        minimum=0,
+        dynamic=True,
+    )
+    throughput_difference_ratio: float = conf(
+        "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
+        4.0,
+        "UniformLoadShedder: by which factor throughputs may differ (0: any)",
+        minimum=0,
+        dynamic=True,
+    )
+    unload_rate_min: int = conf(
+        "minUnloadMessage", 1000, "UniformLoadShedder, AvgShedder: fewer messages/s are not worth a move", minimum=0, dynamic=True
+    )
+    unload_throughput_min: int = conf(
+        "minUnloadMessageThroughput",
+        1024 * 1024,
+        "UniformLoadShedder, AvgShedder: fewer bytes/s are not worth a move",
+        minimum=0,
+        dynamic=True,
+    )
+    unload_fraction_max: float = conf(
+        "maxUnloadPercentage",
+        0.2,
+        "UniformLoadShedder, AvgShedder: the part of a difference to move, a fraction",
+        minimum=0,
+        maximum=1,
+        dynamic=True,
+    )
+    uniform_bundles_max: int = conf(
+        "maxUnloadBundleNumPerShedding", -1, "UniformLoadShedder: bundles per cycle at most (-1: any number)", minimum=-1, dynamic=True
+    )
+    avg_low: float = conf(
+        "loadBalancerAvgShedderLowThreshold", 15.0, "AvgShedder: a difference of scores that counts", minimum=0, dynamic=True
+    )
+    avg_high: float = conf(
+        "loadBalancerAvgShedderHighThreshold", 40.0, "AvgShedder: a difference of scores that counts more", minimum=0, dynamic=True
+    )
+    avg_low_hits: int = conf(
+        "loadBalancerAvgShedderHitCountLowThreshold", 8, "AvgShedder: so many cycles above low", minimum=1, dynamic=True
+    )
+    avg_high_hits: int = conf(
+        "loadBalancerAvgShedderHitCountHighThreshold", 2, "AvgShedder: so many cycles above high", minimum=1, dynamic=True
+    )
+    target_std: float = conf(
+        "loadBalancerBrokerLoadTargetStd", 0.25, "TransferShedder: the spread of loads to reach", minimum=0, dynamic=True
+    )
+    report_ttl_s: int = conf(
+        "loadBalancerBrokerLoadDataTTLInSeconds", 1800, "TransferShedder: older reports do not count", minimum=1, dynamic=True
+    )
+    brokers_per_cycle_max: int = conf(
+        "loadBalancerMaxNumberOfBrokerSheddingPerCycle", 3, "TransferShedder: pairs of brokers per cycle at most", minimum=0, dynamic=True
+    )
+    hits_min: int = conf(
+        "loadBalancerSheddingConditionHitCountThreshold",
+        3,
+        "TransferShedder: acts after more than so many cycles in a row",
+        minimum=0,
+        dynamic=True,
+    )
+    transfer_enabled: bool = conf("loadBalancerTransferEnabled", True, "TransferShedder: choose destinations", dynamic=True)
+    delay_s: int = conf(
+        "loadBalanceSheddingDelayInSeconds", 180, "TransferShedder: rest after a broker was unloaded", minimum=0, dynamic=True
+    )
+    shed_policy_bundles: bool = conf(
+        "loadBalancerSheddingBundlesWithPoliciesEnabled",
+        False,
+        "TransferShedder: also move bundles under isolation or anti-affinity policies",
+        dynamic=True,
     )

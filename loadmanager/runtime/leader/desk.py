@@ -67,7 +67,8 @@ class LeaderDesk:
         if under_way is not None:
             return under_way
         settings = self._settings()
-        (choice,) = cycle.place(self._view.snapshot(settings.grace_period_minutes), [bundle], settings, self._rng)
+        snapshot = self._view.snapshot(settings.grace_period_minutes)
+        (choice,), self._memory = cycle.place(snapshot, [bundle], settings, self._memory, self._rng)
         if choice.broker is None:
             raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
         self._remember("place", dataclasses.asdict(choice))
@@ -87,7 +88,7 @@ class LeaderDesk:
     async def shed(self) -> None:
         """One cycle: decide, then move bundle by bundle while the term lasts."""
         settings = self._settings()
-        plan, self._memory = cycle.shed(self._view.snapshot(settings.grace_period_minutes), settings, self._memory, self._rng)
+        plan, self._memory = self._plan(settings)
         self.cycles += 1
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
@@ -125,8 +126,12 @@ class LeaderDesk:
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now; changes nothing, not even the averages."""
         settings = self._settings()
-        plan, _ = cycle.shed(self._view.snapshot(settings.grace_period_minutes), settings, self._memory, self._rng)
-        return _plan_document(plan)
+        return _plan_document(self._plan(settings)[0])
+
+    def _plan(self, settings: StrategySettings) -> tuple[Plan, Memory]:
+        snapshot = self._view.snapshot(settings.grace_period_minutes)
+        plan, memory = cycle.shed(snapshot, settings, self._memory)
+        return cycle.destinations(snapshot, plan, settings, memory, self._rng)
 
     # What was decided
 

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from loadmanager.core.load.reports import TimeAverageBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.threshold import weights_of
 
 
-def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings) -> list[str]:
+def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, memory: Memory) -> tuple[list[str], Memory]:
     """The brokers with the minimum score, in the order given; all of them when all are overloaded."""
     scores = {broker: _score(snapshot, broker, settings) for broker in brokers}
     least = min(scores.values(), default=0.0)
-    return [broker for broker in brokers if scores[broker] == least]
+    return [broker for broker in brokers if scores[broker] == least], memory
 
 
 def _score(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -> float:

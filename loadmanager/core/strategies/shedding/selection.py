@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.reports import TimeAverageMessageData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
 from loadmanager.core.strategies.memory import Memory
@@ -28,13 +30,19 @@ def is_system_namespace(namespace: str) -> bool:
 
 
 def sheddable(snapshot: ClusterSnapshot, broker: str) -> list[tuple[str, float]]:
-    """The broker's bundles with their short-term throughput (bytes/s), without unknown, recently moved and system ones; largest first, then by name."""
+    """The broker's bundles with their short-term throughput (bytes/s); see `sheddable_data`."""
+    return sheddable_data(snapshot, broker, lambda data: data.throughput)
+
+
+def sheddable_data(snapshot: ClusterSnapshot, broker: str, value: Callable[[TimeAverageMessageData], float]) -> list[tuple[str, float]]:
+    """The broker's bundles with a value of their short-term average, without unknown, recently moved and system ones; largest first, then by name."""
     found = []
     for bundle in snapshot.reports[broker].bundles:
         data = snapshot.bundle_data.get(bundle)
         if data is None or bundle in snapshot.recently_unloaded_ms or is_system_namespace(split_bundle_name(bundle)[0]):
             continue
-        found.append((bundle, data.short_term_data.throughput))
+        if snapshot.owners.get(bundle, broker) == broker:
+            found.append((bundle, value(data.short_term_data)))
     return sorted(found, key=lambda item: (-item[1], item[0]))
 
 

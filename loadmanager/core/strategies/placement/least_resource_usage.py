@@ -1,0 +1,44 @@
+"""LeastResourceUsageWithWeight: brokers well below the average usage, else any (Pulsar `impl.LeastResourceUsageWithWeight` and the extensible one).
+
+The modular rule keeps an average of each broker's usage that advances with every placement; the extensible rule takes the average that brokers report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import weights_of
+
+
+def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, memory: Memory) -> tuple[list[str], Memory]:
+    """The brokers at least the difference below the average, in the order given; all of them when there is none."""
+    if snapshot.load_data and not snapshot.reports:
+        usage = {broker: snapshot.load_data[broker].weighted_max_ema for broker in brokers if broker in snapshot.load_data}
+    else:
+        usage = _advance(snapshot, brokers, settings, memory.placement_averages)
+        memory = replace(memory, placement_averages={**memory.placement_averages, **usage})
+    if not usage:
+        return list(brokers), memory
+    average = sum(usage.values()) / len(usage)
+    difference = settings.usage_difference_percent / 100
+    best = [broker for broker in brokers if broker in usage and usage[broker] + difference <= average]
+    return best or list(brokers), memory
+
+
+def _advance(
+    snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, before: Mapping[str, float]
+) -> dict[str, float]:
+    """Each candidate's average after this placement; a broker without bundles or without messages begins anew."""
+    weights = weights_of(settings)
+    after = {}
+    for broker in brokers:
+        report = snapshot.reports[broker]
+        idle = not report.bundles or (report.msg_rate_in == 0 and report.msg_rate_out == 0)
+        usage, known = max_weighted_usage(report, weights), None if idle else before.get(broker)
+        after[broker] = usage if known is None else known * settings.history_weight + (1 - settings.history_weight) * usage
+    return after
