@@ -18,7 +18,7 @@ from typing import Any
 from crc32c import crc32c
 
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.core.wire.frames import encode, varint
 
 
 def main() -> None:
@@ -87,7 +87,7 @@ def frame(messages: int, size: int) -> bytes:
     payload = b"x" * size
     if messages > 1:
         metadata.num_messages_in_batch = messages
-        single = pb.SingleMessageMetadata(payload_size=size).SerializeToString()
+        single = b"\x18" + varint(size)  # SingleMessageMetadata.payload_size
         payload = (struct.pack(">I", len(single)) + single + payload) * messages
     head = metadata.SerializeToString()
     body = struct.pack(">I", len(head)) + head + payload

@@ -232,7 +232,7 @@ async def test_unloading_the_bundle_in_the_middle_lets_the_connection_go_on(brok
 async def test_closing_a_held_producer_frees_its_connection(broker: Broker) -> None:
     """A producer that the broker closes while it waits leaves nothing behind."""
     broker.limit("publishRate", PublishRate(messages_per_s=1))
-    connection, wire = await broker.producer()
+    connection, _wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(5)))
     broker.server.detach_producer(connection.producers.pop(1), for_good=True)
     connection.closed_ids.add(1)
