@@ -29,3 +29,11 @@ class SplitSettings:
         minimum=0,
         dynamic=True,
     )
+    topics_max: int = conf("loadBalancerNamespaceBundleMaxTopics", 1000, "Topics that make a bundle too big", minimum=0, dynamic=True)
+    sessions_max: int = conf(
+        "loadBalancerNamespaceBundleMaxSessions",
+        1000,
+        "Producers and consumers that make a bundle too big (-1: any number)",
+        minimum=-1,
+        dynamic=True,
+    )

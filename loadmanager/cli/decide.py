@@ -1,0 +1,64 @@
+"""`loadmanager decide`: recorded load reports in, what each strategy would have done and why out."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from pathlib import Path
+
+from loadmanager import settings
+from loadmanager.core.errors import BadInputError, ConfigError
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.simulator.deciding import Deciding
+from loadmanager.simulator.explaining import explain
+from loadmanager.simulator.lines import decode_line, encode_output
+
+EXAMPLES = """examples:
+  loadmanager decide < cycles.jsonl > decisions.jsonl
+  loadmanager decide --set loadBalancerLoadSheddingStrategy=AvgShedder --explain < cycles.jsonl
+  curl -s http://localhost:8080/admin/v2/broker-stats/load-report | jq -c '{now: .lastUpdate, brokers: {(.brokerId): .}}' | loadmanager decide
+
+One JSON object a line in, one a line out. Lines are consecutive cycles of one leader. A malformed line ends the run with status 2.
+"""
+
+
+def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command's arguments."""
+    parser = subparsers.add_parser(
+        "decide",
+        help="what a strategy would do with recorded load reports, and why",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key; may be repeated")
+    parser.add_argument("--seed", type=int, default=0, help="fixes every random choice (default 0)")
+    parser.add_argument("--explain", action="store_true", help="for a person: brokers as bars before and after, and the numbers")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Decide line by line."""
+    base = settings.load(args.config, settings.parse_overrides(args.set))
+    deciding = Deciding(random.Random(args.seed))  # noqa: S311 - reproducible, not secret
+    loaded = base
+    for number, raw in enumerate(sys.stdin.buffer, start=1):
+        if not raw.strip():
+            continue
+        try:
+            line = decode_line(raw)
+            if line.config:
+                loaded = loaded.with_overrides({key: settings.spell(value) for key, value in line.config.items()})
+            plan = deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
+        except (BadInputError, ConfigError) as error:
+            sys.stdout.flush()
+            print(f"loadmanager decide: line {number}: {error}", file=sys.stderr)
+            return 2
+        if args.explain:
+            sys.stdout.write(explain(number, line, plan))
+        else:
+            sys.stdout.buffer.write(encode_output(line.now, plan) + b"\n")
+            sys.stdout.buffer.flush()
+    return 0

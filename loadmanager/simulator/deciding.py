@@ -1,0 +1,122 @@
+"""Consecutive cycles of one leader over recorded snapshots: what each would have decided. State carries over from line to line and starts empty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import BundleRange, parse_boundaries, split_bundle_name, topic_hash
+from loadmanager.core.load.reports import BundleData, LocalBrokerData, default_bundle_data
+from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
+from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies.decision import Plan, Skip, Split
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.algorithms import TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.strategies.splitting.threshold import limits_of, split
+from loadmanager.simulator.lines import Line, SplitLine, decode_reports
+
+
+class Deciding:
+    """One leader's state over the lines of one input."""
+
+    def __init__(self, rng: cycle.Rng) -> None:
+        self._rng = rng
+        self._memory = Memory()
+        self._bundle_data: dict[str, BundleData] = {}
+        self._unloaded_ms: dict[str, int] = {}
+        self._unloaded_brokers_ms: dict[str, int] = {}
+
+    def decide(self, line: Line, strategies: StrategySettings, splits: SplitSettings) -> Plan:
+        """What the leader does in this cycle. Raises `BadInputError`."""
+        snapshot = self._snapshot(line, strategies)
+        plan = Plan(registry.short_name(strategies.shedder))
+        if "shed" in line.do:
+            plan, self._memory = cycle.shed(snapshot, strategies, self._memory)
+            for unload in plan.unloads:
+                self._unloaded_ms[unload.bundle] = snapshot.now_ms
+                self._unloaded_brokers_ms[unload.source] = snapshot.now_ms
+        if "split" in line.do:
+            done, skipped = self._split(line, snapshot, splits)
+            plan = replace(plan, splits=done, skipped=(*plan.skipped, *skipped))
+        if "place" in line.do:
+            placements, self._memory = cycle.place(snapshot, line.place, strategies, self._memory, self._rng)
+            plan = replace(plan, placements=tuple(placements))
+        return plan
+
+    def _snapshot(self, line: Line, strategies: StrategySettings) -> ClusterSnapshot:
+        reports, load_data = decode_reports(line.brokers)
+        now_ms = int(line.now)
+        self._sample(line, reports)
+        self._unloaded_ms.update((bundle, int(at_ms)) for bundle, at_ms in line.recently_unloaded.items())
+        self._unloaded_brokers_ms.update((broker, int(at_ms)) for broker, at_ms in line.recently_unloaded_brokers.items())
+        oldest_ms = now_ms - strategies.grace_period_minutes * 60_000
+        self._unloaded_ms = {bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms}
+        averages = {broker: time_average_of(report, self._bundle_data) for broker, report in reports.items()}
+        return ClusterSnapshot(
+            now_ms=now_ms,
+            reports=reports,
+            bundle_data=self._bundle_data,
+            time_averages={**averages, **line.broker_time_averages},
+            recently_unloaded_ms=dict(self._unloaded_ms),
+            load_data=load_data,
+            top_bundles=line.top_bundles,
+            recently_unloaded_brokers_ms=dict(self._unloaded_brokers_ms),
+            owners=line.owners,
+        )
+
+    def _sample(self, line: Line, reports: Mapping[str, LocalBrokerData]) -> None:
+        """The line's averages if it has them, else a sample of each report into ours; bundles that nobody reports are forgotten."""
+        if line.bundle_data is not None:
+            self._bundle_data = line.bundle_data
+            return
+        reported: dict[str, BundleData] = {}
+        for broker in sorted(reports):
+            for bundle, stats in reports[broker].last_stats.items():
+                data = reported[bundle] = self._bundle_data.get(bundle) or default_bundle_data()
+                data.update(stats)
+        self._bundle_data = reported
+
+    def _split(self, line: Line, snapshot: ClusterSnapshot, settings: SplitSettings) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
+        topics = {
+            bundle: {
+                name: TopicLoad(topic_hash(name) if item.hash is None else item.hash, item.msg_rate, item.msg_throughput)
+                for name, item in found.items()
+            }
+            for bundle, found in line.topics.items()
+        }
+        if line.split:
+            return self._explicit(line.split, topics, settings)
+        counts: dict[str, int] = {}
+        for report in snapshot.reports.values():
+            for bundle in report.bundles or report.last_stats:
+                namespace = split_bundle_name(bundle)[0]
+                counts[namespace] = counts.get(namespace, 0) + 1
+        for name, item in line.namespaces.items():
+            if item.boundaries:
+                counts[str(NamespaceName.parse(name))] = len(parse_boundaries(item.boundaries)) - 1
+        answer = split(snapshot, settings, topics, counts)
+        return answer.splits, answer.skipped
+
+    @staticmethod
+    def _explicit(
+        asked: list[SplitLine], topics: Mapping[str, Mapping[str, TopicLoad]], settings: SplitSettings
+    ) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
+        done: list[Split] = []
+        skipped: list[Skip] = []
+        for item in asked:
+            span = BundleRange.parse(split_bundle_name(item.bundle)[1])
+            cuts = boundaries(
+                item.algorithm or settings.algorithm,
+                span,
+                topics.get(item.bundle, {}),
+                positions=item.positions,
+                limits=limits_of(settings),
+            )
+            if cuts:
+                done.append(Split(item.bundle, cuts, "Admin"))
+            else:
+                skipped.append(Skip(item.bundle, "Unsplittable: the algorithm finds no useful cut"))
+        return tuple(done), tuple(skipped)

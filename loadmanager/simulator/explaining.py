@@ -1,0 +1,54 @@
+"""A decision for a person: brokers as bars before and after, and the numbers behind it."""
+
+from __future__ import annotations
+
+from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.load.usage import max_usage
+from loadmanager.core.strategies.decision import Plan
+from loadmanager.simulator.lines import Line, decode_reports
+
+BAR_WIDTH = 40
+
+
+def explain(number: int, line: Line, plan: Plan) -> str:
+    """The text of one cycle."""
+    reports, load_data = decode_reports(line.brokers)
+    before = {
+        **{name: max_usage(report) for name, report in reports.items()},
+        **{name: data.weighted_max_ema for name, data in load_data.items()},
+    }
+    after = dict(before)
+    for unload in plan.unloads:
+        moved = _share(reports.get(unload.source), unload.bundle) * before.get(unload.source, 0.0)
+        after[unload.source] = after.get(unload.source, 0.0) - moved
+        if unload.destination in after:
+            after[unload.destination] += moved
+    lines = [f"cycle {number}, {plan.strategy}: {len(plan.unloads)} unloads, {len(plan.placements)} placements, {len(plan.splits)} splits"]
+    lines += _bars("before", before)
+    if plan.unloads:
+        lines += _bars("after (by share of traffic)", after)
+    for unload in plan.unloads:
+        why = ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in unload.why.items())
+        lines.append(
+            f"  move   {unload.bundle}  {unload.source} -> {unload.destination or 'the next lookup places it'}  {unload.reason}: {why}"
+        )
+    lines += [f"  place  {item.bundle}  -> {item.broker}  out of {', '.join(item.candidates)}" for item in plan.placements]
+    lines += [f"  split  {item.bundle}  at {', '.join(f'0x{cut:08x}' for cut in item.boundaries)}  {item.reason}" for item in plan.splits]
+    lines += [f"  stay   {item.what}: {item.reason}" for item in plan.skipped]
+    return "\n".join(lines) + "\n\n"
+
+
+def _bars(title: str, usage: dict[str, float]) -> list[str]:
+    width = max((len(name) for name in usage), default=0)
+    return [f"  {title}"] + [
+        f"    {name:{width}}  {'█' * round(min(max(value, 0.0), 1.0) * BAR_WIDTH):{BAR_WIDTH}}  {value:7.1%}"
+        for name, value in sorted(usage.items())
+    ]
+
+
+def _share(report: LocalBrokerData | None, bundle: str) -> float:
+    """The part of its broker's traffic that a bundle carries."""
+    if report is None or bundle not in report.last_stats:
+        return 0.0
+    total = sum(stats.throughput for stats in report.last_stats.values())
+    return report.last_stats[bundle].throughput / total if total else 0.0

@@ -1,0 +1,114 @@
+"""`loadmanager decide` as an operator pipes load reports through it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def a_report(cpu: float, name: str, throughput: float) -> dict[str, object]:
+    """A report as Pulsar writes it, with four bundles, whole numbers as floats, and a field that nobody knows."""
+    bundles = [f"t/{name}/0x{n:08x}_0x{n + 1:08x}" for n in range(4)]
+    stats = {bundle: {"msgThroughputIn": throughput / 4, "topics": 3.0} for bundle in bundles}
+    return {
+        "cpu": {"usage": cpu, "limit": 100.0},
+        "bundles": bundles,
+        "lastStats": stats,
+        "msgThroughputIn": throughput,
+        "numTopics": 12.0,
+        "new": 1,
+    }
+
+
+def decide(lines: list[object], *arguments: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    command = [sys.executable, "-m", "loadmanager", "decide", *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment, timeout=60)
+
+
+LINE = {"now": 1000, "brokers": {"b1:8080": a_report(40, "a", 4e8), "b2:8080": a_report(10, "b", 1e8), "b3:8080": a_report(10, "c", 1e8)}}
+
+
+def test_one_line_in_one_line_out() -> None:
+    """The decision has the fields and the numbers that the format promises."""
+    result = decide([LINE])
+    assert result.returncode == 0
+    (answer,) = [json.loads(line) for line in result.stdout.splitlines()]
+    assert set(answer) == {"now", "strategy", "unloads", "placements", "splits", "skipped"}
+    assert (answer["now"], answer["strategy"]) == (1000, "ThresholdShedder")
+    (unload,) = answer["unloads"]
+    assert (unload["source"], unload["destination"], unload["reason"]) == ("b1:8080", None, "Overloaded")
+    assert unload["why"]["usage"] == pytest.approx(0.4)
+    assert {skip["what"] for skip in answer["skipped"]} == {"b2:8080", "b3:8080"}
+
+
+def test_same_bytes_for_any_hash_seed() -> None:
+    """Same input, same output, byte for byte; also with the brokers in another order."""
+    line = {**LINE, "do": ["shed", "place"], "place": ["x/y/0x00000000_0xffffffff"]}
+    shuffled = {**line, "brokers": dict(reversed(LINE["brokers"].items()))}  # type: ignore[attr-defined]
+    outputs = {decide([given] * 3, seed=seed).stdout for seed in ("0", "1", "2") for given in (line, shuffled)}
+    assert len(outputs) == 1
+
+
+def test_state_carries_over_and_config_is_per_line() -> None:
+    """A bundle that was moved stays for the grace period; a line's config holds from there on."""
+    later = {
+        **LINE,
+        "now": 61_000,
+        "config": {"loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.impl.OverloadShedder"},
+    }
+    answers = [json.loads(line) for line in decide([LINE, {**LINE, "now": 61_000}, later, {**LINE, "now": 61_000}]).stdout.splitlines()]
+    assert answers[1]["unloads"][0]["bundle"] != answers[0]["unloads"][0]["bundle"]
+    assert [answer["strategy"] for answer in answers] == ["ThresholdShedder", "ThresholdShedder", "OverloadShedder", "OverloadShedder"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", "line 2"),
+        ({"now": 1}, "brokers"),
+        ({"brokers": {"b": {"cpu": {"usage": "x"}}}}, "cpu.usage"),
+        ({"brokers": {}, "do": ["dance"]}, "dance"),
+        ({"brokers": {}, "config": {"loadBalancerHistoryResourcePercentage": 7}}, "loadBalancerHistoryResourcePercentage"),
+    ],
+)
+def test_malformed_lines(line: object, words: str) -> None:
+    """A malformed line is named with its field; what came before was answered, nothing after it is; the exit status is 2."""
+    result = decide([LINE, line, LINE])
+    assert result.returncode == 2
+    assert len(result.stdout.splitlines()) == 1
+    assert "line 2" in result.stderr
+    assert words in result.stderr
+
+
+def test_splits() -> None:
+    """Explicit splits use the algorithm asked for; one topic cannot be split, and that is said."""
+    bundle = "t/n/0x00000000_0x40000000"
+    topics = {f"persistent://t/n/{n}": {"msgRate": 100.0, "hash": n * 0x1000000} for n in (1, 2, 3, 4)}
+    line = {
+        "brokers": {},
+        "do": ["split"],
+        "split": [
+            {"bundle": bundle, "algorithm": "range_equally_divide"},
+            {"bundle": bundle, "algorithm": "topic_count_equally_divide"},
+            {"bundle": bundle, "algorithm": "specified_positions_divide", "positions": [0x30000000, 0x10000000, 0x50000000]},
+            {"bundle": "t/n/0x40000000_0x80000000", "algorithm": "topic_count_equally_divide"},
+        ],
+        "topics": {bundle: topics},
+    }
+    answer = json.loads(decide([line]).stdout)
+    assert [split["boundaries"] for split in answer["splits"]] == [["0x20000000"], ["0x02800000"], ["0x10000000", "0x30000000"]]
+    assert "Unsplittable" in answer["skipped"][-1]["reason"]
+
+
+def test_explain() -> None:
+    """For a person: bars and numbers."""
+    result = decide([LINE], "--explain")
+    assert "████" in result.stdout
+    assert "goalBytesPerSecond" in result.stdout

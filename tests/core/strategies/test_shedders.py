@@ -1,0 +1,221 @@
+"""Each shedder on Pulsar's documented and hand-computed examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    BundleData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+    TimeAverageMessageData,
+    TopBundle,
+    TopBundlesLoadData,
+)
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies import cycle
+from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+
+MIB = 1024 * 1024
+
+
+def a_bundle(number: int) -> str:
+    """A name."""
+    return f"t/n/0x{number:08x}_0x{number + 1:08x}"
+
+
+def a_cluster(*brokers: tuple[float, Sequence[float]], unit: float = MIB, rates: Sequence[float] = (), now_ms: int = 0) -> ClusterSnapshot:
+    """Brokers b0, b1, … by CPU percent and the throughputs of their bundles (in `unit` bytes/s); bundles are numbered through."""
+    reports: dict[str, LocalBrokerData] = {}
+    data: dict[str, BundleData] = {}
+    number = 0
+    for index, (cpu, loads) in enumerate(brokers):
+        stats = {}
+        for load in loads:
+            name, rate = a_bundle(number), rates[number] if rates else 0.0
+            stats[name] = NamespaceBundleStats(msg_throughput_in=load * unit, msg_rate_in=rate, topics=2)
+            average = TimeAverageMessageData(max_samples=10, num_samples=1, msg_throughput_in=load * unit, msg_rate_in=rate)
+            data[name] = BundleData(short_term_data=average, long_term_data=average, topics=2)
+            number += 1
+        reports[f"b{index}"] = LocalBrokerData(
+            cpu=ResourceUsage(usage=cpu, limit=100),
+            msg_throughput_in=sum(loads) * unit,
+            msg_rate_in=sum(item.msg_rate_in for item in stats.values()),
+            bundles=list(stats),
+            last_stats=stats,
+        )
+    return ClusterSnapshot(now_ms=now_ms, reports=reports, bundle_data=data)
+
+
+def shed(snapshot: ClusterSnapshot, shedder: str, memory: Memory | None = None, **settings: object) -> tuple[Plan, Memory]:
+    """One cycle of a shedder."""
+    return cycle.shed(snapshot, StrategySettings(shedder=shedder, **settings), memory or Memory())  # type: ignore[arg-type]
+
+
+def moved(plan: Plan) -> list[tuple[str, str, str | None]]:
+    """Bundle, source and destination of each move."""
+    return [(item.bundle, item.source, item.destination) for item in plan.unloads]
+
+
+def test_overload_takes_the_largest_until_the_goal() -> None:
+    """At 90 % with a threshold of 85 %, a tenth of the traffic goes: the largest bundle, then the next if that is not enough."""
+    snapshot = a_cluster((90, [30, 10, 40, 20]), (10, [1, 1]))
+    plan, _ = shed(snapshot, "OverloadShedder")
+    assert moved(plan) == [(a_bundle(2), "b0", None)]
+    assert plan.unloads[0].why["goalBytesPerSecond"] == pytest.approx(100 * MIB * 0.10, rel=1e-5)
+    plan, _ = shed(a_cluster((100, [10] * 10), (10, [1, 1])), "OverloadShedder")
+    assert len(plan.unloads) == 2, "20 % of ten equal bundles"
+
+
+def test_overload_boundaries() -> None:
+    """A usage equal to the threshold counts; a sole bundle stays; nobody overloaded means nothing."""
+    assert len(shed(a_cluster((85, [1, 1]), (1, [1])), "OverloadShedder", overloaded_percent=85)[0].unloads) == 1
+    plan, _ = shed(a_cluster((99, [5]), (1, [1, 1])), "OverloadShedder")
+    assert plan.unloads == ()
+    assert any("SoleBundle" in skip.reason for skip in plan.skipped)
+    assert shed(a_cluster((84, [1, 1]), (1, [1])), "OverloadShedder")[0].unloads == ()
+
+
+def test_threshold_40_10_10() -> None:
+    """Usage 40/10/10, threshold 10: the average is 20, the first broker is 10 points over average + threshold; 15 % of its traffic goes."""
+    plan, memory = shed(a_cluster((40, [100, 100, 100, 100]), (10, [50, 50]), (10, [50, 50])), "ThresholdShedder")
+    assert moved(plan) == [(a_bundle(0), "b0", None)]
+    assert plan.unloads[0].why["goalBytesPerSecond"] == pytest.approx(400 * MIB * 0.15, rel=1e-5)
+    assert memory.usage_averages == {"b0": pytest.approx(0.4), "b1": pytest.approx(0.1), "b2": pytest.approx(0.1)}
+
+
+def test_threshold_history_and_minimum() -> None:
+    """History counts nine tenths; less than the minimum throughput is not worth a move."""
+    calm, hot = a_cluster((10, [100, 100]), (10, [1, 1])), a_cluster((100, [100, 100]), (10, [1, 1]))
+    _, memory = shed(calm, "ThresholdShedder")
+    plan, memory = shed(hot, "ThresholdShedder", memory)
+    assert plan.unloads == ()
+    assert memory.usage_averages["b0"] == pytest.approx(0.19)
+    small = a_cluster((90, [1, 1]), (10, [1, 1]))
+    assert shed(small, "ThresholdShedder")[0].unloads == ()
+    assert len(shed(small, "ThresholdShedder", min_throughput_mib=0.1)[0].unloads) == 1
+
+
+def test_threshold_one_idle_broker_among_hot_ones() -> None:
+    """Ten brokers at 80 % and one idle: nothing without the lower boundary; with it the most used broker gives half a threshold's share."""
+    snapshot = a_cluster(*[(80, [100, 100, 100, 100])] * 10, (0, []))
+    assert shed(snapshot, "ThresholdShedder")[0].unloads == ()
+    plan, _ = shed(snapshot, "ThresholdShedder", lower_boundary_shedding=True)
+    assert moved(plan) == [(a_bundle(0), "b0", None)]
+    assert plan.unloads[0].why["goalBytesPerSecond"] == pytest.approx(400 * MIB * 0.1 * 0.5)
+
+
+def test_uniform_by_rate() -> None:
+    """Rates 10,000 and 1,000: a fifth of the difference goes, in whole bundles that fit within the slack."""
+    snapshot = a_cluster((1, [1, 1, 1, 1]), (1, [1, 1]), rates=[4000, 3000, 2000, 1000, 500, 500])
+    plan, _ = shed(snapshot, "UniformLoadShedder")
+    assert moved(plan) == [(a_bundle(2), "b0", None)], "1,800 to move: 2,000 fits within the slack of 1,000, then 1,000 > -200 + 1,000"
+    plan, _ = shed(snapshot, "UniformLoadShedder", unload_rate_min=2000)
+    assert plan.unloads == ()
+
+
+def test_uniform_by_throughput() -> None:
+    """Equal rates, throughputs 1 : 10: bytes decide."""
+    plan, _ = shed(a_cluster((1, [50, 30, 15, 5]), (1, [5, 5])), "UniformLoadShedder")
+    assert moved(plan) == [(a_bundle(2), "b0", None)], "18 MiB/s to move: 15 fits, then 5 does not"
+    assert shed(a_cluster((1, [20, 20]), (1, [10])), "UniformLoadShedder")[0].unloads == ()
+
+
+def test_avg_pairs_and_hit_counts() -> None:
+    """Scores 20/30/52/70/80: the outermost brokers are a pair, then the next; rates 1,000 and 500 make 250 move, after two cycles above high."""
+    rates = [250.0, 250, 400, 400, 300, 300, 400, 400, 250, 250, 250, 250]
+    snapshot = a_cluster((20, [1, 1]), (30, [1, 1]), (52, [1, 1]), (70, [1, 1]), (80, [1, 1, 1, 1]), rates=rates)
+    memory, plans = Memory(), []
+    for _ in range(4):
+        plan, memory = shed(snapshot, "AvgShedder", memory, unload_rate_min=0, unload_fraction_max=0.5)
+        plans.append(moved(plan))
+    assert plans == [[], [(a_bundle(8), "b4", "b0")], [], [(a_bundle(8), "b4", "b0")]]
+
+
+def test_avg_needs_eight_cycles_above_low() -> None:
+    """A difference of 20 points acts in the eighth cycle; one balanced cycle in between begins the count anew."""
+    uneven = a_cluster((50, [1, 1, 1, 1]), (30, [1, 1]), rates=[250, 250, 250, 250, 250, 250])
+    even = a_cluster((50, [1, 1, 1, 1]), (50, [1, 1]), rates=[250, 250, 250, 250, 250, 250])
+
+    def acts(*snapshots: ClusterSnapshot) -> list[bool]:
+        memory, acted = Memory(), []
+        for snapshot in snapshots:
+            plan, memory = shed(snapshot, "AvgShedder", memory, unload_rate_min=0, unload_fraction_max=0.5)
+            acted.append(bool(plan.unloads))
+        return acted
+
+    assert acts(*[uneven] * 8) == [False] * 7 + [True]
+    assert not any(acts(*[uneven] * 7, even, *[uneven] * 7))
+
+
+def test_avg_moves_half_of_the_difference() -> None:
+    """Rates 1,000 and 500, half to move: 250 messages/s go."""
+    snapshot = a_cluster((80, [1, 1, 1, 1]), (20, [1, 1]), rates=[250, 250, 250, 250, 250, 250])
+    memory = Memory()
+    for _ in range(2):
+        plan, memory = shed(snapshot, "AvgShedder", memory, unload_rate_min=100, unload_fraction_max=0.5)
+    assert moved(plan) == [(a_bundle(0), "b0", "b1")]
+
+
+def a_transfer_cluster(loads: Sequence[float], bundles: Sequence[Sequence[float]]) -> ClusterSnapshot:
+    """Brokers of the extensible manager by load and the throughputs of their top bundles, ascending."""
+    tops, number, data = {}, 0, {}
+    for index, (load, tops_of) in enumerate(zip(loads, bundles, strict=True)):
+        entries = []
+        for throughput in tops_of:
+            entries.append(TopBundle(bundle_name=a_bundle(number), stats=NamespaceBundleStats(msg_throughput_in=throughput)))
+            number += 1
+        tops[f"b{index}"] = TopBundlesLoadData(top_bundles_load_data=entries)
+        total = float(sum(tops_of))
+        data[f"b{index}"] = BrokerLoadData(weighted_max_ema=load, msg_throughput_in=total, msg_throughput_ema=total, updated_at=1000)
+    return ClusterSnapshot(now_ms=1000, reports={}, load_data=data, top_bundles=tops)
+
+
+def test_transfer_acts_on_the_fourth_hit() -> None:
+    """Loads 0.9 and 0.1: after three hits the fourth moves bundles from the most to the least loaded, smallest first, up to half of the difference."""
+    snapshot, memory = a_transfer_cluster([0.9, 0.1], [[10, 20, 30, 30], [5, 5]]), Memory()
+    for _ in range(3):
+        plan, memory = shed(snapshot, "TransferShedder", memory)
+        assert plan.unloads == ()
+        assert "HitCount" in plan.skipped[0].reason
+    plan, memory = shed(snapshot, "TransferShedder", memory)
+    assert moved(plan)[:2] == [(a_bundle(0), "b0", "b1"), (a_bundle(1), "b0", "b1")]
+    assert memory.hits == 0
+
+
+def test_transfer_rests_and_waits_for_reports() -> None:
+    """A recently unloaded broker stops the cycle; so does nothing but stale reports."""
+    snapshot = a_transfer_cluster([0.9, 0.1], [[10, 20], [5, 5]])
+    resting = ClusterSnapshot(now_ms=1000, reports={}, load_data=snapshot.load_data, recently_unloaded_brokers_ms={"b0": 0})
+    assert "CoolDown" in shed(resting, "TransferShedder", hits_min=0)[0].skipped[0].reason
+    stale = ClusterSnapshot(now_ms=10_000_000, reports={}, load_data=snapshot.load_data)
+    assert shed(stale, "TransferShedder", hits_min=0)[0].skipped[0].reason == "OutDatedData"
+
+
+@pytest.mark.parametrize("shedder", ["OverloadShedder", "ThresholdShedder", "UniformLoadShedder", "AvgShedder", "TransferShedder"])
+def test_nothing_when_balanced(shedder: str) -> None:
+    """Equal brokers are left alone, with reasons."""
+    snapshot = a_cluster((50, [10, 10]), (50, [10, 10]), rates=[10, 10, 10, 10])
+    if shedder == "TransferShedder":
+        snapshot = a_transfer_cluster([0.5, 0.5], [[10, 10], [10, 10]])
+    plan, _ = shed(snapshot, shedder, hits_min=0)
+    assert plan.unloads == ()
+    assert plan.skipped
+
+
+def test_guards() -> None:
+    """Recently moved bundles, excluded and system namespaces stay; the cap per cycle holds."""
+    snapshot = a_cluster((100, [10] * 10), (1, [1, 1]))
+    recently = {a_bundle(number): 0 for number in range(9)}
+    kept = ClusterSnapshot(now_ms=0, reports=snapshot.reports, bundle_data=snapshot.bundle_data, recently_unloaded_ms=recently)
+    assert moved(shed(kept, "OverloadShedder")[0]) == [(a_bundle(9), "b0", None)]
+    plan, _ = shed(snapshot, "OverloadShedder", excluded_namespaces=("t/n",))
+    assert plan.unloads == ()
+    assert any("ExcludedNamespace" in skip.reason for skip in plan.skipped)
+    assert len(shed(snapshot, "OverloadShedder", moves_per_cycle_max=1)[0].unloads) == 1
