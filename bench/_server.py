@@ -106,10 +106,10 @@ class Server:
         def counts() -> tuple[int, int]:
             return (core.messages_in, core.bytes_in) if inwards else (core.messages_out, core.bytes_out)
 
-        before = counts()
+        before, started = counts(), time.monotonic()
         while counts() == before:
+            started = time.monotonic()
             await asyncio.sleep(0.0005)
-        started = time.monotonic()
         marks = [(started, *before)]
         for second in range(1, asked["measure"] + 1):
             await asyncio.sleep(max(started + second - time.monotonic(), 0))

@@ -88,7 +88,12 @@ class Parts:
         self._brokers = Brokers(store)
         self._namespaces = Namespaces(store, self._broker)
         self._topics = Topics(store, self._namespaces, self._broker)
-        self._throttling = BrokerThrottling(settings.leaf(ThrottlingSettings), cluster=self._broker.cluster_name, clock=time.monotonic_ns)
+        self._throttling = BrokerThrottling(
+            settings.leaf(ThrottlingSettings),
+            cluster=self._broker.cluster_name,
+            clock=time.monotonic_ns,
+            publish_buffer_bytes=settings.leaf(MessagingSettings).publish_buffer_mb * 1024 * 1024,
+        )
         self._limits = self._build_limits(settings)
         self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn, throttling=self._throttling)
         self._ownership = Ownership(

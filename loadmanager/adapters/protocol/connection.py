@@ -148,18 +148,23 @@ class Connection(asyncio.Protocol):
         if self._processing:
             return  # a handler released a hold: the loop below goes on by itself
         self._processing = True
-        throttle = self.throttle
+        throttle, pending_max = self.throttle, self.server.throttling.settings.pending_publishes_per_connection
         try:
             while not throttle.paused and self._transport is not None:
                 frame = self._reader.take()
                 if frame is None:
                     break
                 self._handle(frame)
+                if 0 < pending_max <= len(self._out):
+                    throttle.hold(Cause.PENDING_PUBLISH_REQUESTS)
+                    asyncio.get_running_loop().call_soon(throttle.release, Cause.PENDING_PUBLISH_REQUESTS)
         except FrameError as error:
             self.send(self._error(REQUEST_ID_NONE, pb.UnknownError, str(error)))
             self.close(str(error))
         finally:
             self._processing = False
+        if throttle.limited:
+            self.server.throttling.publish_buffer.waiting(throttle, self._reader.pending_bytes if throttle.paused else 0)
         self.server.deliver()
         self.flush()
 

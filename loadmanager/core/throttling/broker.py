@@ -43,14 +43,12 @@ class BrokerThrottling:
 
     def connection(self, pause: Callable[[], None], resume: Callable[[], None]) -> ConnectionThrottle:
         """The throttle of a new connection. When the connection closes, call `disconnect`."""
-        throttle = ConnectionThrottle(pause, resume, clock=self.clock, totals=self.pauses)
-        self.publish_buffer.join(throttle)
-        return throttle
+        return ConnectionThrottle(pause, resume, clock=self.clock, totals=self.pauses)
 
     def disconnect(self, throttle: ConnectionThrottle) -> None:
         """A connection is gone; close its senders before or after."""
-        self.publish_buffer.leave(throttle)
         throttle.close()
+        self.publish_buffer.leave(throttle)
 
     def topic(self, name: TopicName, *, published: Callable[[], PublishRates] = lambda: PublishRates(0, 0)) -> TopicThrottling:
         """The limits of a topic that opens here. When it closes, or its bundle is fenced, call `TopicThrottling.close`."""

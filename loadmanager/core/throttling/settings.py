@@ -28,7 +28,7 @@ class ThrottlingSettings:
     pending_publishes_per_connection: int = conf(
         "maxPendingPublishRequestsPerConnection",
         1000,
-        "A connection with this many publishes that are not stored yet is not read from until it is down to half; 0: no limit",
+        "After this many publishes of one connection their receipts are written and others have their turn before it goes on; 0: no limit",
         minimum=0,
     )
     subscribes_per_consumer: int = conf(

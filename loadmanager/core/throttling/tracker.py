@@ -66,7 +66,19 @@ class ConnectionThrottle:
     `resume` runs last and may hold the connection again before it returns.
     """
 
-    __slots__ = ("_clock", "_counts", "_pause", "_resume", "_since_ns", "_totals", "closed", "paused", "throttled_ns", "throttled_times")
+    __slots__ = (
+        "_clock",
+        "_counts",
+        "_pause",
+        "_resume",
+        "_since_ns",
+        "_totals",
+        "closed",
+        "limited",
+        "paused",
+        "throttled_ns",
+        "throttled_times",
+    )
 
     def __init__(self, pause: Callable[[], None], resume: Callable[[], None], *, clock: Clock, totals: PauseTotals) -> None:
         self._pause = pause
@@ -77,6 +89,8 @@ class ConnectionThrottle:
         self._since_ns: dict[Cause, int] = {}
         self.paused = False
         self.closed = False
+        self.limited = False
+        """Whether a publish limit ever held it."""
         self.throttled_times = 0
         """How often reading was paused."""
         self.throttled_ns: dict[Cause, int] = {}
@@ -92,6 +106,7 @@ class ConnectionThrottle:
         self._counts[cause] = count + 1
         if count:
             return
+        self.limited = self.limited or cause in COUNTED
         self._since_ns[cause] = self._clock()
         totals = self._totals.by_cause[cause]
         totals.connections += 1
@@ -141,79 +156,43 @@ class ConnectionThrottle:
         totals.held_ns += held_ns
 
 
-class PendingPublishes:
-    """Publishes of one connection that are not stored yet: holds it at `limit`, lets it go at half of that.
-
-    Pulsar's maxPendingPublishRequestsPerConnection. A limit of 0 or less never holds.
-    """
-
-    __slots__ = ("_limit", "_resume_at", "_throttle", "pending")
-
-    def __init__(self, throttle: ConnectionThrottle, limit: int) -> None:
-        self._throttle = throttle
-        self._limit = limit
-        self._resume_at = limit // 2
-        self.pending = 0
-
-    def begin(self) -> None:
-        """A publish request came in."""
-        self.pending += 1
-        if self.pending == self._limit:
-            self._throttle.hold(Cause.PENDING_PUBLISH_REQUESTS)
-
-    def end(self) -> None:
-        """A publish request was stored or refused."""
-        self.pending -= 1
-        if self.pending == self._resume_at:
-            self._throttle.release(Cause.PENDING_PUBLISH_REQUESTS)
-
-
 class PublishBuffer:
-    """Bytes of publishes that are not stored yet, over all connections: above `limit_bytes` every connection is held, at half of it all are let go.
+    """Bytes that were received and wait because their connections are held by publish limits, over all connections.
 
-    A limit of 0 or less never holds (Pulsar `maxMessagePublishBufferSizeInMB`; an event loop is what Pulsar calls an IO thread).
+    Above `limit_bytes`, connections that met a limit before and have nothing waiting are not read from either, lest they add to it; those that
+    have something waiting go on at their limits' pace, so the buffer always empties. At half of the limit all are let go. Connections that never
+    met a limit are left alone. A limit of 0 or less never holds (Pulsar's maxMessagePublishBufferSizeInMB, which stops every connection).
     """
 
-    __slots__ = ("_connections", "exceeded", "limit_bytes", "pending_bytes")
+    __slots__ = ("_bytes", "exceeded", "limit_bytes", "pending_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self.pending_bytes = 0
         self.exceeded = False
-        self._connections: dict[ConnectionThrottle, None] = {}
+        self._bytes: dict[ConnectionThrottle, int] = {}
 
-    def join(self, throttle: ConnectionThrottle) -> None:
-        """A connection opened."""
-        self._connections[throttle] = None
-        if self.exceeded:
-            throttle.hold(Cause.PUBLISH_BUFFER)
-
-    def leave(self, throttle: ConnectionThrottle) -> None:
-        """A connection closed; what it had pending ends with `end` as usual."""
-        self._connections.pop(throttle, None)
-
-    def begin(self, size_bytes: int) -> None:
-        """A publish came in."""
-        self.pending_bytes += size_bytes
+    def waiting(self, throttle: ConnectionThrottle, size_bytes: int) -> None:
+        """A connection that is, or was, held by a publish limit has so many bytes waiting now. May hold or resume connections."""
+        self.pending_bytes += size_bytes - self._bytes.get(throttle, 0)
+        self._bytes[throttle] = size_bytes
         if not self.exceeded and 0 < self.limit_bytes < self.pending_bytes:
             self.exceeded = True
-            for throttle in list(self._connections):
-                throttle.hold(Cause.PUBLISH_BUFFER)
-
-    def end(self, size_bytes: int) -> None:
-        """A publish was stored or refused."""
-        self.pending_bytes -= size_bytes
+            for other, waiting_bytes in list(self._bytes.items()):
+                if not waiting_bytes:
+                    other.hold(Cause.PUBLISH_BUFFER)
+        elif self.exceeded and not size_bytes:
+            throttle.hold(Cause.PUBLISH_BUFFER)
         self._settle()
 
-    def set_limit(self, limit_bytes: int) -> None:
-        """Change the limit; takes effect at once for those it lets go, with the next publish for those it holds."""
-        self.limit_bytes = limit_bytes
+    def leave(self, throttle: ConnectionThrottle) -> None:
+        """A connection is gone with what it had waiting."""
+        self.pending_bytes -= self._bytes.pop(throttle, 0)
         self._settle()
 
     def _settle(self) -> None:
-        if self.exceeded and (self.limit_bytes <= 0 or self.pending_bytes <= self.limit_bytes // 2):
+        if self.exceeded and self.pending_bytes <= self.limit_bytes // 2:
             self.exceeded = False
-            for throttle in list(self._connections):
-                throttle.release(Cause.PUBLISH_BUFFER)
-                if self.exceeded:  # whoever was let go first filled the buffer again
-                    break
+            for throttle in list(self._bytes):
+                if not self.exceeded:  # unless whoever was let go first filled it again
+                    throttle.release(Cause.PUBLISH_BUFFER)

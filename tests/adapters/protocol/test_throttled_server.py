@@ -191,6 +191,32 @@ async def test_without_a_limit_nothing_is_held(broker: Broker) -> None:
     assert broker.throttling.wakeups.next_ns() is None
 
 
+async def test_other_connections_have_their_turn_after_a_thousand_publishes(broker: Broker) -> None:
+    """maxPendingPublishRequestsPerConnection: after so many SENDs the receipts are written, and the rest is taken a turn of the loop later."""
+    connection, wire = await broker.producer()
+    connection.data_received(b"".join(a_send(number) for number in range(1500)))
+    assert (wire.count(RECEIPT), wire.reading) == (1000, False)
+    assert [hold.cause for hold in connection.throttle.holds()] == [Cause.PENDING_PUBLISH_REQUESTS]
+    await asyncio.sleep(0)
+    assert (wire.count(RECEIPT), wire.reading) == (1500, True)
+
+
+async def test_a_full_publish_buffer_stops_those_who_would_fill_it(broker: Broker) -> None:
+    """Above maxMessagePublishBufferSizeInMB a producer that met a limit before is not read from until the waiting ones are down to half."""
+    broker.throttling.publish_buffer.limit_bytes = 10_000
+    broker.limit("publishRate", PublishRate(messages_per_s=100))
+    modest, modest_wire = await broker.producer()
+    await broker.say(modest, *(a_send(number) for number in range(5)))
+    broker.forward(1000)
+    assert modest_wire.reading
+    greedy, _ = await broker.producer()
+    await broker.say(greedy, *(a_send(number) for number in range(500)))
+    assert [hold.cause for hold in modest.throttle.holds()] == [Cause.PUBLISH_BUFFER]
+    broker.forward(6000)
+    assert modest_wire.reading
+    assert greedy.throttle.paused is (greedy.unprocessed_bytes > 0)
+
+
 async def test_what_a_lost_connection_had_sent_is_dropped(broker: Broker) -> None:
     """Frames of a held connection that is lost are not stored later, and nothing waits for it."""
     broker.limit("publishRate", PublishRate(messages_per_s=10))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.throttling.driven import DrivenClock
 
-from loadmanager.core.throttling.tracker import Cause, ConnectionThrottle, PauseTotals, PendingPublishes, PublishBuffer
+from loadmanager.core.throttling.tracker import Cause, ConnectionThrottle, PauseTotals, PublishBuffer
 
 
 class Connection:
@@ -72,44 +72,38 @@ def test_a_closed_connection_is_neither_paused_nor_resumed() -> None:
     assert (connection.totals.paused_connections, connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE].connections) == (0, 0)
 
 
-def test_pending_publishes_hold_at_the_limit_and_let_go_at_half() -> None:
-    """Four of four pending hold, two pending let go; a limit of 0 never holds."""
-    connection, free = Connection(), Connection()
-    pending, unlimited = PendingPublishes(connection.throttle, 4), PendingPublishes(free.throttle, 0)
-    for _ in range(4):
-        pending.begin()
-        unlimited.begin()
-    pending.end()
-    assert connection.told == ["pause"]
-    pending.end()
-    for _ in range(4):
-        unlimited.end()
-    assert (connection.told, free.told) == (["pause", "resume"], [])
-
-
-def test_the_publish_buffer_holds_every_connection_and_lets_go_at_half() -> None:
-    """Above the limit all connections are held, newcomers too; at half of it all go on."""
+def test_a_full_publish_buffer_holds_those_who_would_add_to_it() -> None:
+    """Above the limit, connections that met a limit before are held unless they have something waiting; at half of it all go on."""
     totals = PauseTotals()
-    first, second, late = Connection(totals), Connection(totals), Connection(totals)
+    first, second, idle, late = (Connection(totals) for _ in range(4))
     buffer = PublishBuffer(100)
-    buffer.join(first.throttle)
-    buffer.join(second.throttle)
-    buffer.begin(100)
+    buffer.waiting(idle.throttle, 0)
+    buffer.waiting(first.throttle, 60)
     assert totals.paused_connections == 0
-    buffer.begin(1)
-    buffer.join(late.throttle)
-    assert totals.paused_connections == 3
-    buffer.end(50)
-    assert totals.paused_connections == 3
-    buffer.end(1)
-    assert totals.paused_connections == 0
+    buffer.waiting(second.throttle, 60)
+    assert (first.told, second.told, idle.told) == ([], [], ["pause"])
+    buffer.waiting(late.throttle, 0)
+    assert late.told == ["pause"]
+    buffer.waiting(first.throttle, 0)
+    assert first.told == ["pause"]
+    buffer.waiting(second.throttle, 50)
+    assert (totals.paused_connections, buffer.pending_bytes) == (0, 50)
 
 
-def test_lifting_the_publish_buffer_limit_lets_everybody_go() -> None:
-    """A limit that is raised or removed takes effect at once."""
-    connection = Connection()
+def test_connections_that_are_gone_make_room_in_the_publish_buffer() -> None:
+    """What a lost connection had waiting counts no more."""
+    holder, idle = Connection(), Connection()
     buffer = PublishBuffer(10)
-    buffer.join(connection.throttle)
-    buffer.begin(20)
-    buffer.set_limit(-1)
-    assert connection.told == ["pause", "resume"]
+    buffer.waiting(idle.throttle, 0)
+    buffer.waiting(holder.throttle, 20)
+    buffer.leave(holder.throttle)
+    assert idle.told == ["pause", "resume"]
+
+
+def test_without_a_limit_the_publish_buffer_holds_nobody() -> None:
+    """-1 is no limit."""
+    connection, idle = Connection(), Connection()
+    buffer = PublishBuffer(-1)
+    buffer.waiting(idle.throttle, 0)
+    buffer.waiting(connection.throttle, 1 << 40)
+    assert idle.told == []
