@@ -118,9 +118,11 @@ def raw(asked: dict[str, Any]) -> None:
     socks = [attach(asked) for _ in range(asked["producers"])]
     count = asked.get("count")
 
+    pong = encode(19, pong=pb.CommandPong())
+
     def drain(sock: socket.socket) -> None:
         buffer = bytearray(1 << 18)
-        while sock.recv_into(buffer):
+        while (got := sock.recv_into(buffer)) and not (count is not None and bytes(buffer[:got]).endswith(pong)):
             pass
 
     def send(sock: socket.socket, size: int) -> None:
@@ -131,11 +133,13 @@ def raw(asked: dict[str, Any]) -> None:
             now = per_chunk if left is None else min(per_chunk, left)
             sock.sendall(one * now)
             left = None if left is None else left - now
+        sock.sendall(encode(18, ping=pb.CommandPing()))  # its answer comes after all receipts
 
     threads = []
     for index, sock in enumerate(socks):
-        threading.Thread(target=drain, args=(sock,), daemon=True).start()
+        threads.append(threading.Thread(target=drain, args=(sock,), daemon=True))
         threads.append(threading.Thread(target=send, args=(sock, asked["sizes"][index % len(asked["sizes"])]), daemon=True))
+        threads[-2].start()
         threads[-1].start()
     if count is not None:
         for thread in threads:

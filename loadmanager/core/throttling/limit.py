@@ -37,7 +37,7 @@ class Tuning:
     burst_ns: int
     """What an idle limit saves up, as time of its rate; at least one token."""
     debt_max_ns: int
-    """Debt beyond this much time of the rate is forgiven."""
+    """Publish debt beyond this much time of the rate is forgiven."""
     resolution_ns: int
 
 
@@ -93,7 +93,7 @@ class Limit:
     """A limit with its queue. Without rates it holds nobody; `set_buckets` changes it at once for everybody who waits."""
 
     __slots__ = (
-        "_byte_cost_ns", "_bytes", "_clock", "_heap", "_message_cost_ns", "_messages", "_outstanding", "_releasing", "_reserved_bytes",
+        "_byte_cost_ns", "_bytes", "_clock", "_debt_max_ns", "_heap", "_message_cost_ns", "_messages", "_outstanding", "_releasing", "_reserved_bytes",
         "_reserved_messages", "_sequence", "_tuning", "_virtual_ns", "_wakeups", "length", "level", "name", "stats", "wakeup_ns",
     )  # fmt: skip
 
@@ -106,6 +106,7 @@ class Limit:
         self._wakeups = wakeups
         self._clock = wakeups.clock
         self._tuning = tuning
+        self._debt_max_ns: int | None = None
         self._messages: TokenBucket | None = None
         self._bytes: TokenBucket | None = None
         self._message_cost_ns = self._byte_cost_ns = 0.0
@@ -193,8 +194,8 @@ class Limit:
         ticket.turn_ns += cost_ns
         if ticket.reserved is not None:
             self._give_back(ticket)
-        if over:
-            self._bound_debt()
+        if over and self._debt_max_ns is not None:
+            self._bound_debt(self._debt_max_ns)
         return over or (bool(self.length or self._outstanding) and self.must_wait(ticket))
 
     def must_wait(self, ticket: Ticket) -> bool:
@@ -327,10 +328,10 @@ class Limit:
         self._message_cost_ns = 0.0 if self._messages is None else self._messages.period_ns / self._messages.rate
         self._byte_cost_ns = 0.0 if self._bytes is None else self._bytes.period_ns / self._bytes.rate
 
-    def _bound_debt(self) -> None:
+    def _bound_debt(self, debt_max_ns: int) -> None:
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
-                self.stats.forgiven += bucket.forgive(-max(self._tuning.debt_max_ns * bucket.rate // bucket.period_ns, 1))
+                self.stats.forgiven += bucket.forgive(-max(debt_max_ns * bucket.rate // bucket.period_ns, 1))
 
     def _give_back(self, ticket: Ticket) -> None:
         assert ticket.reserved is not None

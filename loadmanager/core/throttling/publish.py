@@ -39,6 +39,7 @@ class PublishLimiter(Limit):
 
     def __init__(self, level: Level, name: str, *, wakeups: Wakeups, tuning: Tuning) -> None:
         super().__init__(level, name, wakeups=wakeups, tuning=tuning)
+        self._debt_max_ns = tuning.debt_max_ns
         self.rate = PublishRate()
 
     def update(self, rate: PublishRate) -> None:

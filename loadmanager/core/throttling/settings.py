@@ -85,16 +85,20 @@ class ThrottlingSettings:
         "dispatchThrottlingForFilteredEntriesEnabled", False, "Accepted, without effect: there are no entry filters"
     )
     precise_dispatcher_flow_control: bool = conf(
-        "preciseDispatcherFlowControl", False, "Count the permits of consumers in entries, from each consumer's messages per entry"
+        "preciseDispatcherFlowControl", False, "Accepted, without effect: consumers' permits are always looked at entry by entry"
     )
     dispatcher_read_batch_max: int = conf(
-        "dispatcherMaxReadBatchSize", 100, "Entries that a dispatcher hands out at once, at most", minimum=1, dynamic=True
+        "dispatcherMaxReadBatchSize",
+        100,
+        "Accepted, without effect: entries are handed out one by one, from memory",
+        minimum=1,
+        dynamic=True,
     )
     dispatcher_read_batch_min: int = conf(
         "dispatcherMinReadBatchSize", 1, "Accepted, without effect: reads from memory cannot fail", minimum=1, dynamic=True
     )
     dispatcher_read_max_bytes: int = conf(
-        "dispatcherMaxReadSizeBytes", 5_242_880, "Bytes that a dispatcher hands out at once, at most", minimum=1
+        "dispatcherMaxReadSizeBytes", 5_242_880, "Accepted, without effect: entries are handed out one by one, from memory", minimum=1
     )
     usage_transport_class: str = conf(
         "resourceUsageTransportClassName", "", "Accepted; only empty is supported: every broker applies the whole limit of a resource group"
@@ -117,8 +121,8 @@ class ThrottlingSettings:
     )
     debt_max_ms: int = conf(
         "throttlingMaxDebtMillis",
-        20_000,
-        "One huge batch freezes a topic for this many milliseconds at most; debt beyond is forgiven (and counted)",
+        60_000,
+        "One huge batch stops its producers for this many milliseconds at most; debt beyond is forgiven (and counted)",
         minimum=100,
     )
     resolution_ms: int = conf("throttlingResolutionMillis", 16, "Tokens are added this often; 0: at every look", minimum=0, maximum=1000)

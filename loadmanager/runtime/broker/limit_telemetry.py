@@ -63,6 +63,9 @@ def _limit(limit: Limit) -> Iterator[Sample]:
     yield Sample("loadmanager_limit_queue_length", "Producers or subscriptions that wait", figures.queue_length, label)
     yield Sample("loadmanager_limit_held", "Times somebody had to wait", figures.held, label, "counter")
     yield Sample("loadmanager_limit_waited_seconds", "Time that somebody waited", figures.waited_ms / 1000, label, "counter")
+    yield Sample(
+        "loadmanager_limit_forgiven_tokens", "Messages or bytes beyond the largest debt", figures.forgiven_tokens, label, "counter"
+    )
     yield Sample("loadmanager_limit_wakeups", "Times the limit was looked at by the timer", figures.wakeups, label, "counter")
 
 
