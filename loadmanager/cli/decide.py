@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
             line = decode_line(raw)
             if line.config:
                 loaded = loaded.with_overrides({key: settings.spell(value) for key, value in line.config.items()})
+            if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
+                loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})  # who gives them wants them to count
             plan = deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
         except (BadInputError, ConfigError) as error:
             sys.stdout.flush()

@@ -9,6 +9,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, parse_boundaries, split_bundle_name, topic_hash
 from loadmanager.core.load.reports import BundleData, LocalBrokerData, default_bundle_data
 from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
+from loadmanager.core.policies.isolation import decode_policies, policy_of
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Plan, Skip, Split
 from loadmanager.core.strategies.memory import Memory
@@ -55,7 +56,18 @@ class Deciding:
         oldest_ms = now_ms - strategies.grace_period_minutes * 60_000
         self._unloaded_ms = {bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms}
         averages = {broker: time_average_of(report, self._bundle_data) for broker, report in reports.items()}
+        policies = decode_policies(bytes(line.isolation_policies))
+        groups = {name: item.anti_affinity_group for name, item in line.namespaces.items() if item.anti_affinity_group}
+        published = {bundle.bundle_name for top in line.top_bundles.values() for bundle in top.top_bundles_load_data}
         return ClusterSnapshot(
+            isolation_policies=policies,
+            anti_affinity_groups=groups,
+            failure_domains=line.failure_domains if strategies.failure_domains else {},
+            policy_bundles=frozenset(
+                bundle
+                for bundle in published
+                if split_bundle_name(bundle)[0] in groups or policy_of(split_bundle_name(bundle)[0], policies)
+            ),
             now_ms=now_ms,
             reports=reports,
             bundle_data=self._bundle_data,

@@ -48,7 +48,7 @@ class Line(msgspec.Struct, rename="camel"):
     owners: dict[str, str] = {}
     namespaces: dict[str, NamespaceLine] = {}
     failure_domains: dict[str, list[str]] = {}
-    isolation_policies: dict[str, msgspec.Raw] = {}
+    isolation_policies: msgspec.Raw = msgspec.Raw(b"{}")
     topics: dict[str, dict[str, TopicLine]] = {}
     do: list[str] = msgspec.field(default_factory=lambda: ["shed"])
     place: list[str] = []
@@ -71,10 +71,6 @@ def decode_line(raw: bytes) -> Line:
     unknown = [action for action in line.do if action not in ACTIONS]
     if unknown:
         raise BadInputError(f"do: {unknown[0]!r} is not one of {', '.join(ACTIONS)}")
-    if line.isolation_policies or line.failure_domains or any(item.anti_affinity_group for item in line.namespaces.values()):
-        raise BadInputError(
-            "isolationPolicies, failureDomains and antiAffinityGroup are not supported yet: a decision without them would be wrong"
-        )
     return line
 
 

@@ -112,3 +112,17 @@ def test_explain() -> None:
     result = decide([LINE], "--explain")
     assert "████" in result.stdout
     assert "goalBytesPerSecond" in result.stdout
+
+
+def test_policies_reject_with_reasons() -> None:
+    """Isolation and anti-affinity decide who may serve a bundle, and everybody else has a reason."""
+    line = {
+        **LINE,
+        "do": ["place"],
+        "place": ["gold/a/0x00000000_0xffffffff", "t/x/0x00000000_0xffffffff"],
+        "isolationPolicies": {"gold": {"namespaces": ["gold/.*"], "primary": ["b2"], "secondary": [], "auto_failover_policy": {}}},
+        "namespaces": {"t/x": {"antiAffinityGroup": "g"}, "t/a": {"antiAffinityGroup": "g"}},
+    }
+    gold, spread = json.loads(decide([line]).stdout)["placements"]
+    assert (gold["broker"], set(gold["rejected"])) == ("b2:8080", {"b1:8080", "b3:8080"})
+    assert (spread["broker"], set(spread["rejected"])) == ("b3:8080", {"b1:8080", "b2:8080"})

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from loadmanager.core.load.reports import (
     BrokerLoadData,
@@ -39,6 +40,12 @@ class ClusterSnapshot:
     owners: Mapping[str, str] = field(default_factory=dict)
     """Bundle → brokerId, where it differs from the reports."""
 
+    isolation_policies: Mapping[str, Any] = field(default_factory=dict)
+    """Name → `core.policies.isolation.IsolationPolicy`, in order of name."""
+    anti_affinity_groups: Mapping[str, str] = field(default_factory=dict)
+    """Namespace → group."""
+    failure_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Domain → brokerIds; empty while failure domains do not count."""
     policy_bundles: frozenset[str] = frozenset()
     """Bundles under an isolation policy or in an anti-affinity group."""
 

@@ -12,6 +12,7 @@ from typing import Protocol
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.policies import anti_affinity, isolation
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.decision import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.memory import Memory
@@ -51,11 +52,33 @@ def _veto(snapshot: ClusterSnapshot, settings: StrategySettings, unload: Unload,
         return "AlreadyPlanned: twice in one cycle"
     if split_bundle_name(unload.bundle)[0] in settings.excluded_namespaces:
         return "ExcludedNamespace: loadBalancerSheddingExcludedNamespaces"
+    if snapshot.reports:
+        policy = _policy_veto(snapshot, unload)
+        if policy is not None:
+            return policy
     if unload.source not in snapshot.available or unload.destination not in snapshot.available | {None}:
         return f"DeadBroker: {unload.source} or {unload.destination} is not available"
     if 0 <= settings.moves_per_cycle_max <= len(planned):
         return f"CycleLimit: {settings.moves_per_cycle_max} moves per cycle"
     return None
+
+
+def _policy_veto(snapshot: ClusterSnapshot, unload: Unload) -> str | None:
+    """A move that isolation leaves no target for, or that would spread an anti-affinity group worse."""
+    namespace = split_bundle_name(unload.bundle)[0]
+    candidates = isolation.allowed(namespace, snapshot.brokers, snapshot.isolation_policies, snapshot.reports, {})
+    if not [broker for broker in candidates if broker != unload.source]:
+        return "Isolation: no other broker may serve it"
+    group = snapshot.anti_affinity_groups.get(namespace)
+    if group is None:
+        return None
+    counts = anti_affinity.namespaces_of_group(group, snapshot.anti_affinity_groups, _served(snapshot))
+    return None if anti_affinity.may_unload(unload.source, candidates, counts) else "AntiAffinity: its group is spread as well as it can be"
+
+
+def _served(snapshot: ClusterSnapshot) -> dict[str, list[str]]:
+    """Reported and pending bundles of every broker."""
+    return {broker: [*snapshot.reports[broker].bundles, *snapshot.pending.get(broker, {})] for broker in snapshot.brokers}
 
 
 def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Plan, Memory]:
@@ -92,13 +115,18 @@ def place(
 
 
 def _place_one(snapshot: ClusterSnapshot, bundle: str, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Placement, Memory]:
-    """Pulsar's modular selection pipeline: topic limit, evenness, then the strategy; every broker that drops out has its reason."""
+    """Pulsar's modular selection pipeline: isolation, topic limit, anti-affinity, evenness, then the strategy; who drops out has its reason."""
     rejected: dict[str, str] = {}
-    able = sorted(snapshot.available)
+    namespace = split_bundle_name(bundle)[0]
+    able = isolation.allowed(namespace, sorted(snapshot.available), snapshot.isolation_policies, snapshot.reports, rejected)
     if snapshot.reports:
         able = _below_topic_limit(snapshot, able, settings, rejected)
+        group = snapshot.anti_affinity_groups.get(namespace)
+        if group is not None:
+            counts = anti_affinity.namespaces_of_group(group, snapshot.anti_affinity_groups, _served(snapshot))
+            able = anti_affinity.least_of_group(able, counts, snapshot.failure_domains, rejected)
         if settings.distribute_evenly:
-            able = _fewest_of_namespace(snapshot, able, split_bundle_name(bundle)[0], rejected)
+            able = _fewest_of_namespace(snapshot, able, namespace, rejected)
     candidates, memory = registry.placement(settings.placement)(snapshot, able, settings, memory)
     name = registry.short_name(settings.placement)
     rejected.update((broker, f"{name}: another broker scores better") for broker in able if broker not in candidates)

@@ -170,3 +170,4 @@ class StrategySettings:
         "TransferShedder: also move bundles under isolation or anti-affinity policies",
         dynamic=True,
     )
+    failure_domains: bool = conf("failureDomainsEnabled", False, "Spread anti-affinity groups over failure domains, too", dynamic=True)

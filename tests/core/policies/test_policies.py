@@ -1,0 +1,61 @@
+"""Isolation and anti-affinity, by Pulsar's documentation."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from loadmanager.core.errors import BadInputError
+from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.policies.isolation import allowed, decode_policies
+from loadmanager.core.strategies import cycle
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+
+POLICIES = b"""{"gold": {"namespaces": ["gold/.*"], "primary": ["p1.*"], "secondary": ["s\\\\d"],
+  "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "2", "usage_threshold": "80"}}}}"""
+
+
+def test_primaries_secondaries_and_the_rest() -> None:
+    """A policy's namespaces go to its primaries, to secondaries while those are too few; other namespaces to nobody's primaries."""
+    policies, rejected = decode_policies(POLICIES), dict[str, str]()
+    assert allowed("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}, rejected) == ["p1:80", "s1:80"]
+    assert "x:80" in rejected
+    assert allowed("gold/a", ["p1:80", "p12:80", "s1:80"], policies, {}, {}) == ["p12:80", "p1:80"]
+    assert allowed("iron/a", ["p1:80", "s1:80", "x:80"], policies, {}, {}) == ["s1:80", "x:80"]
+    disabled = {"x:80": LocalBrokerData(persistent_topics_enabled=False)}
+    assert allowed("iron/a", ["x:80"], policies, disabled, {}) == []
+
+
+@pytest.mark.parametrize("raw", [b"[]", b'{"a": {"primary": [1]}}', b'{"a": {"primary": ["("]}}'])
+def test_bad_policies(raw: bytes) -> None:
+    """Wrong types and expressions that are none are refused with the policy's name where there is one."""
+    with pytest.raises(BadInputError):
+        decode_policies(raw)
+
+
+def test_documented_anti_affinity_sequence() -> None:
+    """Two domains of two brokers: the namespaces of a group go to D1B1, D2B3, D1B2, D2B4 (up to the order within a domain)."""
+    domains = {"D1": ["b1:80", "b2:80"], "D2": ["b3:80", "b4:80"]}
+    groups = {f"t/n{number}": "g" for number in range(4)}
+    bundles: dict[str, list[str]] = {broker: [] for names in domains.values() for broker in names}
+    chosen = []
+    for number in range(4):
+        reports = {broker: LocalBrokerData(bundles=served) for broker, served in bundles.items()}
+        snapshot = ClusterSnapshot(now_ms=0, reports=reports, anti_affinity_groups=groups, failure_domains=domains)
+        bundle = f"t/n{number}/0x00000000_0xffffffff"
+        (placement,), _ = cycle.place(snapshot, [bundle], StrategySettings(), Memory(), random.Random(number))  # noqa: S311 - reproducible, not secret
+        assert placement.broker is not None
+        assert set(placement.candidates) | set(placement.rejected) == set(bundles)
+        bundles[placement.broker].append(bundle)
+        chosen.append(placement.broker)
+    domain = {broker: name for name, brokers in domains.items() for broker in brokers}
+    assert len(set(chosen)) == 4
+    assert [domain[broker] for broker in chosen] in (
+        ["D1", "D2", "D1", "D2"],
+        ["D2", "D1", "D2", "D1"],
+        ["D1", "D2", "D2", "D1"],
+        ["D2", "D1", "D1", "D2"],
+    )
