@@ -1,0 +1,131 @@
+"""One verifier with properties for every registered shedder."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    BundleData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+    TimeAverageMessageData,
+    TopBundle,
+    TopBundlesLoadData,
+)
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+
+NOW_MS = 10_000_000
+STALE_MS = NOW_MS - 1_900_000
+EXTENSIBLE = ("TransferShedder",)
+LOADS = st.floats(0, 1e9, allow_nan=False)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> dict[str, tuple[float, list[float], bool]]:
+    """Brokers with CPU percent, throughputs of their bundles, and whether their report is stale."""
+    count = draw(st.integers(0, 6))
+    return {
+        f"b{index}:8080": (draw(st.floats(0, 130)), draw(st.lists(LOADS, max_size=6)), draw(st.integers(0, 9)) == 0)
+        for index in range(count)
+    }
+
+
+def a_snapshot(
+    shape: dict[str, tuple[float, list[float], bool]], recently: frozenset[str], *, extensible: bool, order: int
+) -> ClusterSnapshot:
+    """The snapshot of a shape; `order` shuffles every mapping."""
+    names = sorted(shape)
+    random.Random(order).shuffle(names)  # noqa: S311 - reproducible, not secret
+    reports: dict[str, LocalBrokerData] = {}
+    data: dict[str, BundleData] = {}
+    load: dict[str, BrokerLoadData] = {}
+    tops: dict[str, TopBundlesLoadData] = {}
+    for name in names:
+        cpu, loads, stale = shape[name]
+        bundles = {f"t/n{name[1]}/0x{number:08x}_0x{number + 1:08x}": value for number, value in enumerate(sorted(loads))}
+        stats = {
+            bundle: NamespaceBundleStats(msg_throughput_in=value, msg_rate_in=value / 1000, topics=2) for bundle, value in bundles.items()
+        }
+        for bundle, item in stats.items():
+            average = TimeAverageMessageData(
+                max_samples=10, num_samples=1, msg_throughput_in=item.msg_throughput_in, msg_rate_in=item.msg_rate_in
+            )
+            data[bundle] = BundleData(short_term_data=average, long_term_data=average)
+        total = sum(bundles.values())
+        reports[name] = LocalBrokerData(
+            cpu=ResourceUsage(usage=cpu, limit=100),
+            bundles=list(bundles),
+            last_stats=stats,
+            msg_throughput_in=total,
+            msg_rate_in=total / 1000,
+        )
+        load[name] = BrokerLoadData(
+            weighted_max_ema=cpu / 100, msg_throughput_in=total, msg_throughput_ema=total, updated_at=STALE_MS if stale else NOW_MS
+        )
+        tops[name] = TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=bundle, stats=item) for bundle, item in stats.items()])
+    common = {"now_ms": NOW_MS, "recently_unloaded_ms": dict.fromkeys(sorted(recently), NOW_MS)}
+    if extensible:
+        return ClusterSnapshot(reports={}, load_data=load, top_bundles=tops, **common)  # type: ignore[arg-type]
+    return ClusterSnapshot(reports=reports, bundle_data=data, **common)  # type: ignore[arg-type]
+
+
+def plans(shedder: str, snapshot: ClusterSnapshot, cycles: int = 5) -> list[Plan]:
+    """Several cycles over an unchanged cluster."""
+    settings = StrategySettings(shedder=shedder, min_throughput_mib=0, unload_rate_min=0, unload_throughput_min=0)
+    memory, found = Memory(), []
+    for _ in range(cycles):
+        plan, memory = cycle.shed(snapshot, settings, memory)
+        found.append(plan)
+    return found
+
+
+@pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
+@given(shape=clusters(), data=st.data())
+def test_properties(shedder: str, shape: dict[str, tuple[float, list[float], bool]], data: st.DataObject) -> None:
+    """Moves only what the source owns, between living brokers whose reports are fresh, nothing twice, nothing that was moved recently."""
+    extensible = shedder in EXTENSIBLE
+    plain = a_snapshot(shape, frozenset(), extensible=extensible, order=0)
+    owned = {
+        name: {item.bundle_name for item in plain.top_bundles[name].top_bundles_load_data}
+        if extensible
+        else set(plain.reports[name].bundles)
+        for name in shape
+    }
+    everything = sorted(bundle for bundles in owned.values() for bundle in bundles)
+    recently = frozenset(data.draw(st.sets(st.sampled_from(everything)))) if everything else frozenset()
+    snapshot = a_snapshot(shape, recently, extensible=extensible, order=0)
+    stale = {name for name, (_, _, old) in shape.items() if old} if extensible else set()
+    answers = plans(shedder, snapshot)
+    for plan in answers:
+        moved = [item.bundle for item in plan.unloads]
+        assert len(moved) == len(set(moved))
+        assert not set(moved) & recently
+        for item in plan.unloads:
+            assert item.bundle in owned[item.source]
+            assert item.destination != item.source
+            assert item.destination is None or item.destination in shape
+            assert not {item.source, item.destination} & stale
+            assert item.reason
+            assert item.why
+        assert plan.unloads or plan.skipped, "every no has a reason"
+    shuffled = a_snapshot(shape, recently, extensible=extensible, order=1)
+    assert plans(shedder, shuffled) == answers
+
+
+@pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
+@given(usage=st.floats(0, 84), loads=st.lists(LOADS, min_size=1, max_size=5), count=st.integers(2, 6))
+def test_nothing_when_balanced(shedder: str, usage: float, loads: list[float], count: int) -> None:
+    """Brokers that are all alike are left alone."""
+    shape = {f"b{index}:8080": (usage, loads, False) for index in range(count)}
+    for plan in plans(shedder, a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0)):
+        assert plan.unloads == ()
