@@ -35,31 +35,31 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
     if len(snapshot.available) < 2:
         return Plan(name, skipped=(Skip("cluster", "NoOtherBroker: there is one broker, or none"),)), memory
     answer = registry.shedder(settings.shedder)(snapshot, settings, memory)
-    allowed: list[Unload] = []
+    allowed: dict[str, Unload] = {}
     refused: list[Skip] = []
+    available = snapshot.available
     for unload in answer.unloads:
-        veto = _veto(snapshot, settings, unload, allowed)
+        if unload.bundle in allowed:
+            veto: str | None = "AlreadyPlanned: twice in one cycle"
+        elif 0 <= settings.moves_per_cycle_max <= len(allowed):
+            veto = f"CycleLimit: {settings.moves_per_cycle_max} moves per cycle"
+        else:
+            veto = _veto(snapshot, settings, unload, available)
         if veto is None:
-            allowed.append(unload)
+            allowed[unload.bundle] = unload
         else:
             refused.append(Skip(unload.bundle, veto))
-    return Plan(name, tuple(allowed), skipped=(*answer.skipped, *refused)), answer.memory
+    return Plan(name, tuple(allowed.values()), skipped=(*answer.skipped, *refused)), answer.memory
 
 
-def _veto(snapshot: ClusterSnapshot, settings: StrategySettings, unload: Unload, planned: Sequence[Unload]) -> str | None:
+def _veto(snapshot: ClusterSnapshot, settings: StrategySettings, unload: Unload, available: set[str]) -> str | None:
     """Why a move must not be, whatever the strategy says; None when it may."""
-    if any(other.bundle == unload.bundle for other in planned):
-        return "AlreadyPlanned: twice in one cycle"
-    if split_bundle_name(unload.bundle)[0] in settings.excluded_namespaces:
+    if settings.excluded_namespaces and split_bundle_name(unload.bundle)[0] in settings.excluded_namespaces:
         return "ExcludedNamespace: loadBalancerSheddingExcludedNamespaces"
-    if snapshot.reports:
-        policy = _policy_veto(snapshot, unload)
-        if policy is not None:
-            return policy
-    if unload.source not in snapshot.available or unload.destination not in snapshot.available | {None}:
+    if unload.source not in available or (unload.destination is not None and unload.destination not in available):
         return f"DeadBroker: {unload.source} or {unload.destination} is not available"
-    if 0 <= settings.moves_per_cycle_max <= len(planned):
-        return f"CycleLimit: {settings.moves_per_cycle_max} moves per cycle"
+    if snapshot.reports and (snapshot.isolation_policies or snapshot.anti_affinity_groups):
+        return _policy_veto(snapshot, unload)
     return None
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
-from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.reports import TimeAverageMessageData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
@@ -24,6 +24,7 @@ class Shed:
     memory: Memory
 
 
+@lru_cache(maxsize=100_000)
 def is_system_namespace(namespace: str) -> bool:
     """Whether a namespace serves Pulsar itself: the system namespace, heartbeats, SLA monitors."""
     return _SYSTEM_NAMESPACE.fullmatch(namespace) is not None
@@ -36,14 +37,16 @@ def sheddable(snapshot: ClusterSnapshot, broker: str) -> list[tuple[str, float]]
 
 def sheddable_data(snapshot: ClusterSnapshot, broker: str, value: Callable[[TimeAverageMessageData], float]) -> list[tuple[str, float]]:
     """The broker's bundles with a value of their short-term average, without unknown, recently moved and system ones; largest first, then by name."""
+    known, recently, owners = snapshot.bundle_data, snapshot.recently_unloaded_ms, snapshot.owners
     found = []
     for bundle in snapshot.reports[broker].bundles:
-        data = snapshot.bundle_data.get(bundle)
-        if data is None or bundle in snapshot.recently_unloaded_ms or is_system_namespace(split_bundle_name(bundle)[0]):
+        data = known.get(bundle)
+        if data is None or bundle in recently or is_system_namespace(bundle[: bundle.rfind("/")]):
             continue
-        if snapshot.owners.get(bundle, broker) == broker:
-            found.append((bundle, value(data.short_term_data)))
-    return sorted(found, key=lambda item: (-item[1], item[0]))
+        if not owners or owners.get(bundle, broker) == broker:
+            found.append((-value(data.short_term_data), bundle))
+    found.sort()
+    return [(bundle, -load) for load, bundle in found]
 
 
 def take_largest(candidates: list[tuple[str, float]], goal: float) -> list[str]:

@@ -1,0 +1,107 @@
+"""One decision of each shedder over large clusters, and the reading of 1,000 reports.
+
+`python -m bench strategies [--repeat 5]`: best of the repeats, milliseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    BundleData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+    TimeAverageMessageData,
+    TopBundle,
+    TopBundlesLoadData,
+    decode_local_broker_data,
+)
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+
+SHAPES = ((1000, 100), (162, 667))
+REPORT_BUNDLES = 75
+"""Bundles that make a report of about 20 KB."""
+
+
+def main(argv: list[str]) -> int:
+    """Measure and print, a line a figure."""
+    parser = argparse.ArgumentParser(prog="python -m bench strategies", description=__doc__)
+    parser.add_argument("--repeat", type=int, default=5)
+    args = parser.parse_args(argv)
+    for brokers, bundles in SHAPES:
+        local, extensible = _clusters(brokers, bundles)
+        for name in sorted(registry.SHEDDERS):
+            snapshot = extensible if name == "TransferShedder" else local
+            settings = StrategySettings(shedder=name, min_throughput_mib=0, hits_min=0)
+            best = _best(lambda snapshot=snapshot, settings=settings: cycle.shed(snapshot, settings, Memory()), args.repeat)
+            print(f"{name:20} {brokers:5} brokers x {bundles:4} bundles   {best:8.2f} ms")
+    raw = [msgspec.json.encode(_report(random.Random(number), f"b{number}", REPORT_BUNDLES)) for number in range(1000)]  # noqa: S311
+    print(
+        f"decode 1,000 reports of {len(raw[0]) / 1000:.0f} KB              {_best(lambda: [decode_local_broker_data(item) for item in raw], args.repeat):8.2f} ms"
+    )
+    return 0
+
+
+def _best(call: Callable[[], object], repeat: int) -> float:
+    times = []
+    for _ in range(repeat):
+        began_s = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began_s)
+    return min(times) * 1000
+
+
+def _report(rng: random.Random, name: str, bundles: int) -> LocalBrokerData:
+    stats = {
+        f"tenant/ns-{name}/0x{number:08x}_0x{number + 1:08x}": NamespaceBundleStats(
+            msg_rate_in=rng.random() * 1e3,
+            msg_throughput_in=rng.random() * 1e6,
+            msg_rate_out=rng.random() * 1e3,
+            msg_throughput_out=rng.random() * 1e6,
+            topics=3,
+        )
+        for number in range(bundles)
+    }
+    total = sum(item.throughput for item in stats.values())
+    return LocalBrokerData(
+        cpu=ResourceUsage(usage=rng.random() * 100, limit=100),
+        bundles=list(stats),
+        last_stats=stats,
+        msg_throughput_in=total,
+        num_bundles=bundles,
+    )
+
+
+def _clusters(brokers: int, bundles: int) -> tuple[ClusterSnapshot, ClusterSnapshot]:
+    """The same cluster as each manager sees it."""
+    rng = random.Random(1)  # noqa: S311 - reproducible, not secret
+    reports = {f"b{number:04}:8080": _report(rng, str(number), bundles) for number in range(brokers)}
+    data: dict[str, BundleData] = {}
+    load: dict[str, BrokerLoadData] = {}
+    tops: dict[str, TopBundlesLoadData] = {}
+    for name, report in reports.items():
+        for bundle, item in report.last_stats.items():
+            average = TimeAverageMessageData(max_samples=10, num_samples=1, msg_throughput_in=item.throughput, msg_rate_in=item.rate)
+            data[bundle] = BundleData(short_term_data=average, long_term_data=average)
+        load[name] = BrokerLoadData(
+            weighted_max_ema=report.cpu.percent / 100,
+            msg_throughput_in=report.throughput,
+            msg_throughput_ema=report.throughput,
+            updated_at=1,
+        )
+        top = sorted(report.last_stats.items(), key=lambda entry: entry[1].throughput)[-10:]
+        tops[name] = TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=bundle, stats=item) for bundle, item in top])
+    return (
+        ClusterSnapshot(now_ms=1, reports=reports, bundle_data=data),
+        ClusterSnapshot(now_ms=1, reports={}, load_data=load, top_bundles=tops),
+    )
