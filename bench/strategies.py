@@ -46,10 +46,8 @@ def main(argv: list[str]) -> int:
             best = _best(lambda snapshot=snapshot, settings=settings: cycle.shed(snapshot, settings, Memory()), args.repeat)
             print(f"{name:20} {brokers:5} brokers x {bundles:4} bundles   {best:8.2f} ms")
     raw = [msgspec.json.encode(_report(random.Random(number), f"b{number}", REPORT_BUNDLES)) for number in range(1000)]  # noqa: S311
-    print(
-        decode_ms = _best(lambda: [decode_local_broker_data(item) for item in raw], args.repeat)
+    decode_ms = _best(lambda: [decode_local_broker_data(item) for item in raw], args.repeat)
     print(f"decode 1,000 reports of {len(raw[0]) / 1000:.0f} KB              {decode_ms:8.2f} ms")
-    )
     return 0
 
 
