@@ -40,6 +40,8 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     for brokers, bundles in SHAPES:
         local, extensible = _clusters(brokers, bundles)
+        sorting_ms = _best(lambda snapshot=local: _sort(snapshot), 1)
+        print(f"sort the bundles, once a snapshot, {brokers:5} brokers   {sorting_ms:8.2f} ms")
         for name in sorted(registry.SHEDDERS):
             snapshot = extensible if name == "TransferShedder" else local
             settings = StrategySettings(shedder=name, min_throughput_mib=0, hits_min=0)
@@ -48,7 +50,24 @@ def main(argv: list[str]) -> int:
     raw = [msgspec.json.encode(_report(random.Random(number), f"b{number}", REPORT_BUNDLES)) for number in range(1000)]  # noqa: S311
     decode_ms = _best(lambda: [decode_local_broker_data(item) for item in raw], args.repeat)
     print(f"decode 1,000 reports of {len(raw[0]) / 1000:.0f} KB              {decode_ms:8.2f} ms")
+    snapshot, _ = _clusters(1000, REPORT_BUNDLES)
+    _sort(snapshot)
+    report = snapshot.reports["b0500:8080"]
+    replacing_ms = _best(lambda: _replace_one(snapshot, report), 20)
+    print(f"replace one report in a snapshot              {replacing_ms:8.3f} ms")
     return 0
+
+
+def _replace_one(snapshot: ClusterSnapshot, report: LocalBrokerData) -> None:
+    changed = snapshot.with_report("b0500:8080", report)
+    changed.by_throughput("b0500:8080")
+
+
+def _sort(snapshot: ClusterSnapshot) -> None:
+    """What a snapshot computes once, for all strategies."""
+    for broker in snapshot.reports:
+        snapshot.by_throughput(broker)
+        snapshot.by_rate(broker)
 
 
 def _best(call: Callable[[], object], repeat: int) -> float:

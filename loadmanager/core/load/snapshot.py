@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadmanager.core.load.reports import (
@@ -11,6 +11,7 @@ from loadmanager.core.load.reports import (
     BundleData,
     LocalBrokerData,
     TimeAverageBrokerData,
+    TimeAverageMessageData,
     TopBundlesLoadData,
     default_bundle_data,
 )
@@ -48,6 +49,31 @@ class ClusterSnapshot:
     """Domain → brokerIds; empty while failure domains do not count."""
     policy_bundles: frozenset[str] = frozenset()
     """Bundles under an isolation policy or in an anti-affinity group."""
+
+    _ordered: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict, compare=False, repr=False)
+    """What `by_throughput` and `by_rate` have computed."""
+
+    def by_throughput(self, broker: str) -> list[tuple[str, float]]:
+        """The broker's bundles that are known, with their short-term throughput (bytes/s); largest first, then by name. Sorted once."""
+        return self._order(broker, "throughput", lambda data: data.throughput)
+
+    def by_rate(self, broker: str) -> list[tuple[str, float]]:
+        """The broker's bundles that are known, with their short-term message rate (messages/s); largest first, then by name. Sorted once."""
+        return self._order(broker, "rate", lambda data: data.rate)
+
+    def _order(self, broker: str, what: str, value: Callable[[TimeAverageMessageData], float]) -> list[tuple[str, float]]:
+        found = self._ordered.get((broker, what))
+        if found is None:
+            known = self.bundle_data
+            loads = [(-value(known[bundle].short_term_data), bundle) for bundle in self.reports[broker].bundles if bundle in known]
+            loads.sort()
+            found = self._ordered[broker, what] = [(bundle, -load) for load, bundle in loads]
+        return found
+
+    def with_report(self, broker: str, report: LocalBrokerData) -> ClusterSnapshot:
+        """This snapshot with one broker's report replaced; what was sorted for the others is kept."""
+        kept = {key: order for key, order in self._ordered.items() if key[0] != broker}
+        return replace(self, reports={**self.reports, broker: report}, _ordered=kept)
 
     @property
     def available(self) -> set[str]:

@@ -12,7 +12,7 @@ from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.decision import Skip, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed, sheddable_data
+from loadmanager.core.strategies.shedding.selection import Shed, sheddable
 from loadmanager.core.strategies.shedding.threshold import weights_of
 
 
@@ -67,9 +67,9 @@ def _between(
     rate = (source.rate - target.rate) * settings.unload_fraction_max
     throughput = (source.throughput - target.throughput) * settings.unload_fraction_max
     if rate > settings.unload_rate_min:
-        need, reason, candidates = rate, "MsgRate", sheddable_data(snapshot, most, lambda data: data.rate)
+        need, reason, candidates = rate, "MsgRate", sheddable(snapshot, most, snapshot.by_rate(most))
     elif throughput > settings.unload_throughput_min:
-        need, reason, candidates = throughput, "Throughput", sheddable_data(snapshot, most, lambda data: data.throughput)
+        need, reason, candidates = throughput, "Throughput", sheddable(snapshot, most, snapshot.by_throughput(most))
     else:
         skipped.append(Skip(most, f"BelowMinimum: {rate:.0f} messages/s and {throughput:.0f} bytes/s to move"))
         return []

@@ -27,7 +27,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
             skipped.append(Skip(broker, "SoleBundle: it serves one bundle only" if report.bundles else "NoBundles: it serves no bundle"))
         else:
             goal = report.throughput * (usage - threshold + MARGIN)
-            chosen = take_largest(sheddable(snapshot, broker), goal)
+            chosen = take_largest(sheddable(snapshot, broker, snapshot.by_throughput(broker)), goal)
             if not chosen:
                 skipped.append(Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded"))
             why = {"usage": usage, "threshold": threshold, "goalBytesPerSecond": goal}

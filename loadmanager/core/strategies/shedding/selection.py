@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from loadmanager.core.load.reports import TimeAverageMessageData
+from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
 from loadmanager.core.strategies.memory import Memory
@@ -30,26 +30,15 @@ def is_system_namespace(namespace: str) -> bool:
     return _SYSTEM_NAMESPACE.fullmatch(namespace) is not None
 
 
-def sheddable(snapshot: ClusterSnapshot, broker: str) -> list[tuple[str, float]]:
-    """The broker's bundles with their short-term throughput (bytes/s); see `sheddable_data`."""
-    return sheddable_data(snapshot, broker, lambda data: data.throughput)
+def sheddable(snapshot: ClusterSnapshot, broker: str, loads: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
+    """Of the broker's bundles with their loads, those that may be shed: not the recently moved, the system's, and those that somebody else owns by now."""
+    recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
+    for bundle, load in loads:
+        if bundle not in recently and owners.get(bundle, broker) == broker and not is_system_namespace(split_bundle_name(bundle)[0]):
+            yield bundle, load
 
 
-def sheddable_data(snapshot: ClusterSnapshot, broker: str, value: Callable[[TimeAverageMessageData], float]) -> list[tuple[str, float]]:
-    """The broker's bundles with a value of their short-term average, without unknown, recently moved and system ones; largest first, then by name."""
-    known, recently, owners = snapshot.bundle_data, snapshot.recently_unloaded_ms, snapshot.owners
-    found = []
-    for bundle in snapshot.reports[broker].bundles:
-        data = known.get(bundle)
-        if data is None or bundle in recently or is_system_namespace(bundle[: bundle.rfind("/")]):
-            continue
-        if not owners or owners.get(bundle, broker) == broker:
-            found.append((-value(data.short_term_data), bundle))
-    found.sort()
-    return [(bundle, -load) for load, bundle in found]
-
-
-def take_largest(candidates: list[tuple[str, float]], goal: float) -> list[str]:
+def take_largest(candidates: Iterable[tuple[str, float]], goal: float) -> list[str]:
     """Bundles from the largest on until their throughput reaches `goal`; at least one if there is one (Pulsar's rule)."""
     chosen: list[str] = []
     moved = 0.0

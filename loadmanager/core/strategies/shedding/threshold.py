@@ -75,7 +75,7 @@ def _shed_broker(
     if len(report.bundles) <= 1:
         skipped.append(Skip(broker, "SoleBundle: it serves one bundle only" if report.bundles else "NoBundles: it serves no bundle"))
         return []
-    chosen = take_largest(sheddable(snapshot, broker), goal)
+    chosen = take_largest(sheddable(snapshot, broker, snapshot.by_throughput(broker)), goal)
     if not chosen:
         skipped.append(Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded"))
     return [Unload(bundle, broker, None, "Overloaded", {**why, "goalBytesPerSecond": goal}) for bundle in chosen]

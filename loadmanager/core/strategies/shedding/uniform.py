@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from loadmanager.core.load.reports import LocalBrokerData, TimeAverageMessageData
+from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed, sheddable_data
+from loadmanager.core.strategies.shedding.selection import Shed, sheddable
 
 SLACK = 1000
 """A bundle may exceed what is left to move by this much: messages/s or bytes/s alike."""
@@ -36,12 +36,21 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
     if 0 < settings.rate_difference_percent < difference:
         why: dict[str, float | str] = {"maxRate": rate.high, "minRate": rate.low, "differencePercent": difference}
         minimum, measure = settings.unload_rate_min, "MsgRate"
-        return _shed_most(snapshot, settings, rate, minimum=minimum, value=lambda data: data.rate, reason=measure, why=why, memory=memory)
+        return _shed_most(
+            snapshot, settings, rate, minimum=minimum, loads=snapshot.by_rate(rate.most), reason=measure, why=why, memory=memory
+        )
     if 0 < settings.throughput_difference_ratio < ratio:
         why = {"maxThroughput": throughput.high, "minThroughput": throughput.low, "ratio": ratio}
         minimum, measure = settings.unload_throughput_min, "Throughput"
         return _shed_most(
-            snapshot, settings, throughput, minimum=minimum, value=lambda data: data.throughput, reason=measure, why=why, memory=memory
+            snapshot,
+            settings,
+            throughput,
+            minimum=minimum,
+            loads=snapshot.by_throughput(throughput.most),
+            reason=measure,
+            why=why,
+            memory=memory,
         )
     return Shed((), (Skip("cluster", f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor of {ratio:.2f}"),), memory)
 
@@ -65,7 +74,7 @@ def _shed_most(
     extremes: _Extremes,
     *,
     minimum: int,
-    value: Callable[[TimeAverageMessageData], float],
+    loads: Iterable[tuple[str, float]],
     reason: str,
     why: dict[str, float | str],
     memory: Memory,
@@ -79,7 +88,7 @@ def _shed_most(
     why = {**why, "goal": float(need), "leastLoaded": extremes.least}
     chosen: list[Unload] = []
     limit = settings.uniform_bundles_max
-    for bundle, load in sheddable_data(snapshot, source, value):
+    for bundle, load in sheddable(snapshot, source, loads):
         if load <= 0 or (limit != -1 and len(chosen) >= limit):
             break
         if load <= need + SLACK:
