@@ -14,6 +14,7 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.deciding import Deciding
 from loadmanager.simulator.explaining import explain
 from loadmanager.simulator.lines import decode_line, encode_output
+from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
   loadmanager decide < cycles.jsonl > decisions.jsonl
@@ -41,6 +42,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Decide line by line."""
+    register_plugins()
     base = settings.load(args.config, settings.parse_overrides(args.set))
     deciding = Deciding(random.Random(args.seed))  # noqa: S311 - reproducible, not secret
     loaded = base

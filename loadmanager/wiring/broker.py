@@ -28,6 +28,7 @@ from loadmanager.runtime.tasks import Scope
 from loadmanager.settings import Settings, unknown_text
 from loadmanager.wiring.initialize import record_cluster
 from loadmanager.wiring.parts import Parts
+from loadmanager.wiring.plugins import register_plugins
 
 log = structlog.get_logger("broker")
 
@@ -46,6 +47,7 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
         stop_with_parent()
     broker = settings.leaf(BrokerSettings)
     strategies = settings.leaf(StrategySettings)
+    register_plugins()
     registry.shedder(strategies.shedder)
     registry.placement(strategies.placement)
     with asyncio.Runner(loop_factory=_loop_factory(broker)) as runner:

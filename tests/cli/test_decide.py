@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,10 +25,10 @@ def a_report(cpu: float, name: str, throughput: float) -> dict[str, object]:
     }
 
 
-def decide(lines: list[object], *arguments: str, seed: str = "0") -> subprocess.CompletedProcess[str]:
+def decide(lines: list[object], *arguments: str, seed: str = "0", path: str = "") -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
-    environment = {**os.environ, "PYTHONHASHSEED": seed}
+    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
     command = [sys.executable, "-m", "loadmanager", "decide", *arguments]
     return subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment, timeout=60)
 
@@ -126,3 +127,34 @@ def test_policies_reject_with_reasons() -> None:
     gold, spread = json.loads(decide([line]).stdout)["placements"]
     assert (gold["broker"], set(gold["rejected"])) == ("b2:8080", {"b1:8080", "b3:8080"})
     assert (spread["broker"], set(spread["rejected"])) == ("b3:8080", {"b1:8080", "b2:8080"})
+
+
+PLUGIN = """
+from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.strategies.shedding.selection import Shed
+
+
+def shed(snapshot, settings, memory):
+    \"\"\"Move the first bundle of the broker with most bundles to the one with fewest.\"\"\"
+    order = sorted(snapshot.reports, key=lambda broker: (-len(snapshot.reports[broker].bundles), broker))
+    most, least = order[0], order[-1]
+    unload = Unload(snapshot.reports[most].bundles[0], most, least, "MostBundles", {"bundles": float(len(snapshot.reports[most].bundles))})
+    return Shed((unload,), (Skip(least, "Receives"),), memory)
+"""
+
+
+def test_a_strategy_of_a_third_party(tmp_path: Path) -> None:
+    """A package with an entry point is found by its name, and its moves pass through the guards that all strategies share."""
+    (tmp_path / "counting.py").write_text(PLUGIN)
+    info = tmp_path / "counting-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[loadmanager.shedders]\nCountingShedder = counting:shed\n")
+    chosen = ("--set", "loadBalancerLoadSheddingStrategy=org.example.CountingShedder")
+    (answer,) = [json.loads(line) for line in decide([LINE], *chosen, path=str(tmp_path)).stdout.splitlines()]
+    assert (answer["strategy"], answer["unloads"][0]["reason"]) == ("CountingShedder", "MostBundles")
+    guarded = decide([LINE], *chosen, "--set", "loadBalancerSheddingExcludedNamespaces=t/a", path=str(tmp_path))
+    assert json.loads(guarded.stdout)["unloads"] == []
+    without = decide([LINE], *chosen)
+    assert without.returncode == 2
+    assert "ThresholdShedder" in without.stderr

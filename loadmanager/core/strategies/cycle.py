@@ -12,11 +12,15 @@ from typing import Protocol
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.policies import anti_affinity, isolation
+from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.policies import anti_affinity, eligibility, isolation
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.decision import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import weights_of
+
+SYSTEM_NAMESPACE = "pulsar/system"
 
 
 class Rng(Protocol):
@@ -115,23 +119,51 @@ def place(
 
 
 def _place_one(snapshot: ClusterSnapshot, bundle: str, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Placement, Memory]:
-    """Pulsar's modular selection pipeline: isolation, topic limit, anti-affinity, evenness, then the strategy; who drops out has its reason."""
+    """Pulsar's selection pipeline: filters, then the strategy; every broker that drops out has its reason."""
     rejected: dict[str, str] = {}
     namespace = split_bundle_name(bundle)[0]
-    able = isolation.allowed(namespace, sorted(snapshot.available), snapshot.isolation_policies, snapshot.reports, rejected)
-    if snapshot.reports:
-        able = _below_topic_limit(snapshot, able, settings, rejected)
-        group = snapshot.anti_affinity_groups.get(namespace)
-        if group is not None:
-            counts = anti_affinity.namespaces_of_group(group, snapshot.anti_affinity_groups, _served(snapshot))
-            able = anti_affinity.least_of_group(able, counts, snapshot.failure_domains, rejected)
-        if settings.distribute_evenly:
-            able = _fewest_of_namespace(snapshot, able, namespace, rejected)
+    may_serve = isolation.allowed(namespace, sorted(snapshot.available), snapshot.isolation_policies, snapshot.reports, rejected)
+    able = _filtered(snapshot, may_serve, namespace, settings, rejected) if snapshot.reports else may_serve
+    if namespace in settings.excluded_namespaces and able:
+        chosen = able[memory.round_robin % len(able)]
+        return Placement(bundle, chosen, (chosen,), rejected), replace(memory, round_robin=memory.round_robin + 1)
     candidates, memory = registry.placement(settings.placement)(snapshot, able, settings, memory)
+    chosen_or_none = candidates[rng.randrange(len(candidates))] if candidates else None
+    if chosen_or_none is not None and _overloaded(snapshot, chosen_or_none, settings) and set(may_serve) - set(able):
+        # As Pulsar does: with an overloaded choice the filters after isolation are given up, and the strategy is asked once more.
+        rejected = {broker: reason for broker, reason in rejected.items() if broker not in may_serve}
+        able = may_serve
+        candidates, memory = registry.placement(settings.placement)(snapshot, able, settings, memory)
+        chosen_or_none = candidates[rng.randrange(len(candidates))] if candidates else None
     name = registry.short_name(settings.placement)
     rejected.update((broker, f"{name}: another broker scores better") for broker in able if broker not in candidates)
-    chosen = candidates[rng.randrange(len(candidates))] if candidates else None
-    return Placement(bundle, chosen, tuple(candidates), rejected), memory
+    return Placement(bundle, chosen_or_none, tuple(candidates), rejected), memory
+
+
+def _filtered(
+    snapshot: ClusterSnapshot, may_serve: list[str], namespace: str, settings: StrategySettings, rejected: dict[str, str]
+) -> list[str]:
+    """Topic limit, anti-affinity, evenness, load manager class, version. If nobody is left, all that may serve the namespace are (Pulsar's rule)."""
+    reasons: dict[str, str] = {}
+    able = _below_topic_limit(snapshot, may_serve, settings, reasons)
+    group = snapshot.anti_affinity_groups.get(namespace)
+    if group is not None:
+        counts = anti_affinity.namespaces_of_group(group, snapshot.anti_affinity_groups, _served(snapshot))
+        able = anti_affinity.least_of_group(able, counts, snapshot.failure_domains, reasons)
+    if settings.distribute_evenly or namespace == SYSTEM_NAMESPACE:
+        able = _fewest_of_namespace(snapshot, able, namespace, reasons)
+    able = eligibility.same_load_manager(able, snapshot.reports, settings.load_manager_class, reasons)
+    if settings.prefer_later_versions:
+        able = eligibility.newest_version(able, snapshot.reports, reasons)
+    if not able:
+        return may_serve
+    rejected.update(reasons)
+    return able
+
+
+def _overloaded(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -> bool:
+    report = snapshot.reports.get(broker)
+    return report is not None and max_weighted_usage(report, weights_of(settings)) > settings.overloaded_percent / 100
 
 
 def _below_topic_limit(snapshot: ClusterSnapshot, brokers: list[str], settings: StrategySettings, rejected: dict[str, str]) -> list[str]:

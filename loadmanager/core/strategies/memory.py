@@ -20,3 +20,7 @@ class Memory:
     """brokerId → cycles above the low threshold (AvgShedder)."""
     hits: int = 0
     """Cycles in a row in which the cluster was out of balance (TransferShedder)."""
+    round_robin: int = 0
+    """Placements of excluded namespaces so far."""
+    split_hits: Mapping[str, int] = field(default_factory=dict)
+    """Bundle → cycles in a row above a split threshold (extensible manager)."""

@@ -1,8 +1,8 @@
-"""Strategies by name: Pulsar's full class name, or its last part."""
+"""Strategies by name: Pulsar's full class name, or its last part. `wiring.plugins` adds those of third parties, once, at the start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.load.snapshot import ClusterSnapshot
@@ -15,14 +15,14 @@ from loadmanager.core.strategies.shedding.selection import Shed
 Shedder = Callable[[ClusterSnapshot, StrategySettings, Memory], Shed]
 PlacementRule = Callable[[ClusterSnapshot, Sequence[str], StrategySettings, Memory], tuple[list[str], Memory]]
 
-SHEDDERS: Mapping[str, Shedder] = {
+SHEDDERS: dict[str, Shedder] = {
     "AvgShedder": avg.shed,
     "OverloadShedder": overload.shed,
     "ThresholdShedder": threshold.shed,
     "TransferShedder": transfer.shed,
     "UniformLoadShedder": uniform.shed,
 }
-PLACEMENTS: Mapping[str, PlacementRule] = {
+PLACEMENTS: dict[str, PlacementRule] = {
     "AvgShedder": any_broker.candidates,
     "LeastLongTermMessageRate": least_long_term_message_rate.candidates,
     "LeastResourceUsageWithWeight": least_resource_usage.candidates,

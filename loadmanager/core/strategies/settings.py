@@ -171,3 +171,10 @@ class StrategySettings:
         dynamic=True,
     )
     failure_domains: bool = conf("failureDomainsEnabled", False, "Spread anti-affinity groups over failure domains, too", dynamic=True)
+    load_manager_class: str = conf(
+        "loadManagerClassName",
+        "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        "Which load manager: brokers that run another one get no bundles",
+        dynamic=True,
+    )
+    prefer_later_versions: bool = conf("preferLaterVersions", False, "Place bundles on the brokers of the newest version only")

@@ -59,3 +59,32 @@ def test_documented_anti_affinity_sequence() -> None:
         ["D1", "D2", "D2", "D1"],
         ["D2", "D1", "D1", "D2"],
     )
+
+
+def test_versions_and_load_managers() -> None:
+    """With preferLaterVersions only the newest version counts, a version that is none switches the rule off; another load manager gets nothing."""
+
+    def placed(versions: dict[str, str], **settings: object) -> set[str]:
+        reports = {
+            broker: LocalBrokerData(
+                broker_version_string=version, load_manager_class_name="x.ModularLoadManagerImpl" if broker != "old" else "x.Other"
+            )
+            for broker, version in versions.items()
+        }
+        snapshot = ClusterSnapshot(now_ms=0, reports=reports)
+        (placement,), _ = cycle.place(snapshot, ["t/n/0x00000000_0xffffffff"], StrategySettings(**settings), Memory(), random.Random(0))  # type: ignore[arg-type] # noqa: S311
+        return set(placement.candidates)
+
+    versions = {"a": "3.0.1", "b": "3.0.10", "c": "3.0.10-SNAPSHOT", "old": "4.0.0"}
+    assert placed(versions) == {"a", "b", "c"}
+    assert placed(versions, prefer_later_versions=True) == {"b"}
+    assert placed({**versions, "a": "unknown"}, prefer_later_versions=True) == {"a", "b", "c"}
+
+
+def test_excluded_namespaces_go_round() -> None:
+    """Bundles of excluded namespaces are dealt out in turn."""
+    snapshot = ClusterSnapshot(now_ms=0, reports={name: LocalBrokerData() for name in ("a", "b", "c")})
+    settings = StrategySettings(excluded_namespaces=("t/n",), distribute_evenly=False)
+    bundles = [f"t/n/0x{number:08x}_0x{number + 1:08x}" for number in range(5)]
+    placements, _ = cycle.place(snapshot, bundles, settings, Memory(), random.Random(0))  # noqa: S311 - reproducible
+    assert [placement.broker for placement in placements] == ["a", "b", "c", "a", "b"]
