@@ -114,7 +114,10 @@ def _answer(sock: socket.socket) -> bytes:
 
 
 def raw(asked: dict[str, Any]) -> None:
-    """Producers that send prebuilt frames and throw receipts away; with `count`, that many frames each, and then they say so."""
+    """Producers that send prebuilt frames and throw receipts away, or leave them in the kernel (`drain` false).
+
+    With `count`, that many frames each, and then they say so.
+    """
     socks = [attach(asked) for _ in range(asked["producers"])]
     count = asked.get("count")
 
@@ -137,10 +140,11 @@ def raw(asked: dict[str, Any]) -> None:
 
     threads = []
     for index, sock in enumerate(socks):
-        threads.append(threading.Thread(target=drain, args=(sock,), daemon=True))
+        if asked.get("drain", True):
+            threads.append(threading.Thread(target=drain, args=(sock,), daemon=True))
         threads.append(threading.Thread(target=send, args=(sock, asked["sizes"][index % len(asked["sizes"])]), daemon=True))
-        threads[-2].start()
-        threads[-1].start()
+    for thread in threads:
+        thread.start()
     if count is not None:
         for thread in threads:
             thread.join()

@@ -114,8 +114,14 @@ class Server:
         for second in range(1, asked["measure"] + 1):
             await asyncio.sleep(max(started + second - time.monotonic(), 0))
             marks.append((time.monotonic(), *counts()))
+            if second == 1:
+                early = {c.core: c.core.delivered_messages for c in hosted.attached.values()}
         shares = [[p.sender.messages, p.sender.size_bytes] for p in hosted.producers] if inwards else []
-        return {"marks": marks, "producers": shares, "consumers": [c.core.delivered_messages for c in hosted.attached.values()]}
+        return {
+            "marks": marks,
+            "producers": shares,
+            "consumers": [core.delivered_messages - early.get(core, 0) for core in hosted.attached],
+        }
 
 
 if __name__ == "__main__":

@@ -24,7 +24,8 @@ class WakeTimer:
     def _arm(self, at_ns: int) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        delay_s = max(at_ns - self._wakeups.clock(), 0) / 1e9
+        # Up to whole milliseconds, as event loops count: a timer that fires early would spin until the moment comes.
+        delay_s = max(-(-(at_ns - self._wakeups.clock()) // 1_000_000), 0) / 1000
         self._handle = asyncio.get_running_loop().call_later(delay_s, self._fire)
 
     def _fire(self) -> None:

@@ -23,9 +23,9 @@ from typing import Protocol
 
 from loadmanager.core.throttling.bucket import SECOND_NS, TokenBucket
 from loadmanager.core.throttling.stats import LimitSnapshot, LimitStats
-from loadmanager.core.throttling.wakeups import Wakeups
+from loadmanager.core.throttling.wakeups import SLICE_NS, Wakeups
 
-QUANTUM_NS = 1_000_000
+QUANTUM_NS = 4_000_000
 CREDIT_NS = 250_000_000
 PATIENCE_NS = 50_000_000
 
@@ -231,7 +231,7 @@ class Limit:
         self._schedule()
 
     def wake(self, now_ns: int) -> None:
-        """Let go as many as there are tokens for, and ask for the next wake-up."""
+        """Let go as many as there are tokens for, for `SLICE_NS` or so, and ask for the next wake-up."""
         self.stats.wakeups += 1
         self.stats.mark(now_ns)
         self._set_costs()
@@ -240,6 +240,8 @@ class Limit:
         try:
             while self.length and self._spare():
                 self._release_first(now_ns)
+                if self._clock() - now_ns > SLICE_NS:
+                    break
         finally:
             self._releasing = False
             self._schedule()

@@ -12,6 +12,9 @@ from typing import Protocol
 
 from loadmanager.core.throttling.bucket import Clock
 
+SLICE_NS = 20_000
+"""After this much work whoever else uses the event loop has its turn: a throttled topic must not be felt beside it."""
+
 
 class Sleeper(Protocol):
     """Something with at most one moment at which it wants to be woken."""
@@ -62,7 +65,7 @@ class Wakeups:
         return None
 
     def run(self) -> None:
-        """Wake everybody whose moment has come; those who ask again are not woken twice in one run."""
+        """Wake those whose moment has come, for `SLICE_NS` or so; nobody twice in one run. Those left over are due at once (`next_ns`)."""
         self._run_ns = now_ns = self.clock()
         try:
             while (at_ns := self.next_ns()) is not None and at_ns <= now_ns:
@@ -70,5 +73,7 @@ class Wakeups:
                 sleeper.wakeup_ns = None
                 self.count += 1
                 sleeper.wake(now_ns)
+                if self.clock() - now_ns > SLICE_NS:
+                    break
         finally:
             self._run_ns = None
