@@ -15,6 +15,11 @@ from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 _chroots = itertools.count()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--rewrite` writes the golden files anew instead of comparing with them."""
+    parser.addoption("--rewrite", action="store_true", help="write golden files anew")
+
+
 def free_port() -> int:
     """A port of loopback that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as probe:

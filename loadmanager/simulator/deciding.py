@@ -9,14 +9,14 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, parse_boundaries, split_bundle_name, topic_hash
 from loadmanager.core.load.reports import BundleData, LocalBrokerData, default_bundle_data
 from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
-from loadmanager.core.policies.isolation import decode_policies, policy_of
+from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Plan, Skip, Split
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.splitting.algorithms import TopicLoad, boundaries
+from loadmanager.core.strategies.splitting import threshold
+from loadmanager.core.strategies.splitting.algorithms import TopicLoad
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.strategies.splitting.threshold import limits_of, split
 from loadmanager.simulator.lines import Line, SplitLine, decode_reports
 
 
@@ -40,7 +40,7 @@ class Deciding:
                 self._unloaded_ms[unload.bundle] = snapshot.now_ms
                 self._unloaded_brokers_ms[unload.source] = snapshot.now_ms
         if "split" in line.do:
-            done, skipped = self._split(line, snapshot, splits)
+            done, skipped = self._split(line, snapshot, splits, strategies.load_manager_class)
             plan = replace(plan, splits=done, skipped=(*plan.skipped, *skipped))
         if "place" in line.do:
             placements, self._memory = cycle.place(snapshot, line.place, strategies, self._memory, self._rng)
@@ -58,16 +58,10 @@ class Deciding:
         averages = {broker: time_average_of(report, self._bundle_data) for broker, report in reports.items()}
         policies = decode_policies(bytes(line.isolation_policies))
         groups = {name: item.anti_affinity_group for name, item in line.namespaces.items() if item.anti_affinity_group}
-        published = {bundle.bundle_name for top in line.top_bundles.values() for bundle in top.top_bundles_load_data}
         return ClusterSnapshot(
             isolation_policies=policies,
             anti_affinity_groups=groups,
             failure_domains=line.failure_domains if strategies.failure_domains else {},
-            policy_bundles=frozenset(
-                bundle
-                for bundle in published
-                if split_bundle_name(bundle)[0] in groups or policy_of(split_bundle_name(bundle)[0], policies)
-            ),
             now_ms=now_ms,
             reports=reports,
             bundle_data=self._bundle_data,
@@ -91,7 +85,9 @@ class Deciding:
                 data.update(stats)
         self._bundle_data = reported
 
-    def _split(self, line: Line, snapshot: ClusterSnapshot, settings: SplitSettings) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
+    def _split(
+        self, line: Line, snapshot: ClusterSnapshot, settings: SplitSettings, load_manager: str
+    ) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
         topics = {
             bundle: {
                 name: TopicLoad(topic_hash(name) if item.hash is None else item.hash, item.msg_rate, item.msg_throughput)
@@ -102,14 +98,20 @@ class Deciding:
         if line.split:
             return self._explicit(line.split, topics, settings)
         counts: dict[str, int] = {}
-        for report in snapshot.reports.values():
-            for bundle in report.bundles or report.last_stats:
-                namespace = split_bundle_name(bundle)[0]
-                counts[namespace] = counts.get(namespace, 0) + 1
+        known = {bundle for report in snapshot.reports.values() for bundle in (*report.bundles, *report.last_stats)}
+        known.update(item.bundle_name for top in snapshot.top_bundles.values() for item in top.top_bundles_load_data)
+        for bundle in known:
+            namespace = split_bundle_name(bundle)[0]
+            counts[namespace] = counts.get(namespace, 0) + 1
         for name, item in line.namespaces.items():
             if item.boundaries:
                 counts[str(NamespaceName.parse(name))] = len(parse_boundaries(item.boundaries)) - 1
-        answer = split(snapshot, settings, topics, counts)
+        if not settings.enabled:
+            return (), (Skip("cluster", "SplitDisabled: loadBalancerAutoBundleSplitEnabled"),)
+        if snapshot.extensible or registry.short_name(load_manager) == "ExtensibleLoadManagerImpl":
+            answer, self._memory = threshold.extensible(snapshot, settings, topics, counts, self._memory)
+        else:
+            answer = threshold.modular(snapshot, settings, topics, counts)
         return answer.splits, answer.skipped
 
     @staticmethod
@@ -119,16 +121,15 @@ class Deciding:
         done: list[Split] = []
         skipped: list[Skip] = []
         for item in asked:
-            span = BundleRange.parse(split_bundle_name(item.bundle)[1])
-            cuts = boundaries(
+            cuts, why_not = threshold.useful_cuts(
                 item.algorithm or settings.algorithm,
-                span,
+                BundleRange.parse(split_bundle_name(item.bundle)[1]),
                 topics.get(item.bundle, {}),
-                positions=item.positions,
-                limits=limits_of(settings),
+                settings=settings,
+                positions=tuple(item.positions),
             )
             if cuts:
                 done.append(Split(item.bundle, cuts, "Admin"))
             else:
-                skipped.append(Skip(item.bundle, "Unsplittable: the algorithm finds no useful cut"))
+                skipped.append(Skip(item.bundle, f"Unsplittable: {why_not}"))
         return tuple(done), tuple(skipped)

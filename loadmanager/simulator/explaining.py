@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.usage import max_usage
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.decision import Plan, Unload
 from loadmanager.simulator.lines import Line, decode_reports
 
 BAR_WIDTH = 40
+TO_BE_PLACED = "(to be placed)"
 
 
 def explain(number: int, line: Line, plan: Plan) -> str:
@@ -19,20 +20,21 @@ def explain(number: int, line: Line, plan: Plan) -> str:
     }
     after = dict(before)
     for unload in plan.unloads:
-        moved = _share(reports.get(unload.source), unload.bundle) * before.get(unload.source, 0.0)
+        moved = _share(reports.get(unload.source), line, unload) * before.get(unload.source, 0.0)
         after[unload.source] = after.get(unload.source, 0.0) - moved
-        if unload.destination in after:
-            after[unload.destination] += moved
+        destination = unload.destination if unload.destination in before else TO_BE_PLACED
+        after[destination] = after.get(destination, 0.0) + moved
     lines = [f"cycle {number}, {plan.strategy}: {len(plan.unloads)} unloads, {len(plan.placements)} placements, {len(plan.splits)} splits"]
-    lines += _bars("before", before)
+    if before:
+        lines += _bars("before", before)
     if plan.unloads:
         lines += _bars("after (by share of traffic)", after)
     for unload in plan.unloads:
         why = ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in unload.why.items())
-        lines.append(
-            f"  move   {unload.bundle}  {unload.source} -> {unload.destination or 'the next lookup places it'}  {unload.reason}: {why}"
-        )
-    lines += [f"  place  {item.bundle}  -> {item.broker}  out of {', '.join(item.candidates)}" for item in plan.placements]
+        lines.append(f"  move   {unload.bundle}  {unload.source} -> {unload.destination or TO_BE_PLACED}  {unload.reason}: {why}")
+    for item in plan.placements:
+        lines.append(f"  place  {item.bundle}  -> {item.broker or 'nobody'}  out of {', '.join(item.candidates) or 'no candidates'}")
+        lines += [f"         not {broker}: {reason}" for broker, reason in sorted(item.rejected.items())]
     lines += [f"  split  {item.bundle}  at {', '.join(f'0x{cut:08x}' for cut in item.boundaries)}  {item.reason}" for item in plan.splits]
     lines += [f"  stay   {item.what}: {item.reason}" for item in plan.skipped]
     return "\n".join(lines) + "\n\n"
@@ -46,9 +48,12 @@ def _bars(title: str, usage: dict[str, float]) -> list[str]:
     ]
 
 
-def _share(report: LocalBrokerData | None, bundle: str) -> float:
-    """The part of its broker's traffic that a bundle carries."""
-    if report is None or bundle not in report.last_stats:
-        return 0.0
-    total = sum(stats.throughput for stats in report.last_stats.values())
-    return report.last_stats[bundle].throughput / total if total else 0.0
+def _share(report: LocalBrokerData | None, line: Line, unload: Unload) -> float:
+    """The part of its broker's traffic that a bundle carries; in the extensible manager, of the bundles that the broker published."""
+    if report is not None:
+        loads = {name: stats.throughput for name, stats in report.last_stats.items()}
+    else:
+        top = line.top_bundles.get(unload.source)
+        loads = {item.bundle_name: item.stats.throughput for item in top.top_bundles_load_data} if top else {}
+    total = sum(loads.values())
+    return loads.get(unload.bundle, 0.0) / total if total else 0.0

@@ -59,7 +59,7 @@ ACTIONS = ("shed", "split", "place")
 _LINE = msgspec.json.Decoder(Line)
 _LOCAL = msgspec.json.Decoder(LocalBrokerData)
 _LOAD = msgspec.json.Decoder(BrokerLoadData)
-_EXTENSIBLE_FIELDS = (b'"weightedMaxEMA"', b'"maxResourceUsage"', b'"reportedAt"', b'"updatedAt"')
+_EXTENSIBLE_FIELDS = (b'"weightedMaxEMA"', b'"msgThroughputEMA"', b'"reportedAt"', b'"updatedAt"', b'"bundleCount"')
 
 
 def decode_line(raw: bytes) -> Line:

@@ -158,3 +158,36 @@ def test_a_strategy_of_a_third_party(tmp_path: Path) -> None:
     without = decide([LINE], *chosen)
     assert without.returncode == 2
     assert "ThresholdShedder" in without.stderr
+
+
+MEASURED = """import resource, sys
+from loadmanager.cli import main
+main(["decide"])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+
+
+def test_memory_does_not_grow_with_lines() -> None:
+    """Twenty times the lines take no more memory, apart from noise: lines are read, answered and forgotten."""
+
+    def peak_kib(count: int) -> int:
+        lines = "".join(json.dumps({**LINE, "now": 60_000 * number}) + "\n" for number in range(count))
+        result = subprocess.run([sys.executable, "-c", MEASURED], input=lines, capture_output=True, text=True, check=True, timeout=120)
+        assert result.stdout.count("\n") == count
+        return int(result.stderr)
+
+    assert peak_kib(4000) - peak_kib(200) < 4096
+
+
+def test_avg_placement_honours_the_plan() -> None:
+    """AvgShedder places a bundle where it planned it to go when it shed it."""
+    chosen = ("loadBalancerLoadSheddingStrategy=AvgShedder", "loadBalancerLoadPlacementStrategy=AvgShedder", "minUnloadMessageThroughput=1")
+    arguments = [word for setting in (*chosen, "loadBalancerAvgShedderHitCountLowThreshold=1") for word in ("--set", setting)]
+    sets = [*arguments, "--set", "loadBalancerDistributeBundlesEvenlyEnabled=false", "--set", "maxUnloadPercentage=0.5"]
+    for seed in range(8):
+        shed = json.loads(decide([LINE], *sets, "--seed", str(seed)).stdout)
+        moved = {unload["bundle"]: unload["destination"] for unload in shed["unloads"]}
+        assert moved
+        later = {**LINE, "do": ["place"], "place": sorted(moved)}
+        placed = json.loads(decide([LINE, later], *sets, "--seed", str(seed)).stdout.splitlines()[1])
+        assert {item["bundle"]: item["broker"] for item in placed["placements"]} == moved

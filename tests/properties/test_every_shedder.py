@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,7 @@ from loadmanager.core.load.reports import (
     TopBundlesLoadData,
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.memory import Memory
@@ -129,3 +131,32 @@ def test_nothing_when_balanced(shedder: str, usage: float, loads: list[float], c
     shape = {f"b{index}:8080": (usage, loads, False) for index in range(count)}
     for plan in plans(shedder, a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0)):
         assert plan.unloads == ()
+
+
+@pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
+@given(shape=clusters(), cap=st.integers(0, 3), excluded=st.sets(st.sampled_from(["t/n0", "t/n1", "t/n2"])), primary=st.integers(0, 5))
+def test_guards_hold(shedder: str, shape: dict[str, tuple[float, list[float], bool]], cap: int, excluded: set[str], primary: int) -> None:
+    """The cap per cycle, excluded namespaces and isolation hold for every strategy, third parties' included."""
+    policies = decode_policies(f'{{"p": {{"namespaces": ["t/n3"], "primary": ["b{primary}"]}}}}'.encode())
+    snapshot = replace(a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0), isolation_policies=policies)
+    settings = StrategySettings(
+        shedder=shedder,
+        min_throughput_mib=0,
+        unload_rate_min=0,
+        unload_throughput_min=0,
+        moves_per_cycle_max=cap,
+        excluded_namespaces=tuple(sorted(excluded)),
+        shed_policy_bundles=True,
+        placement="LeastResourceUsageWithWeight",
+    )
+    memory = Memory()
+    for _ in range(4):
+        plan, memory = cycle.shed(snapshot, settings, memory)
+        final, memory = cycle.destinations(snapshot, plan, settings, memory, random.Random(0))  # noqa: S311 - reproducible
+        assert len(plan.unloads) <= cap
+        for item in final.unloads:
+            namespace = item.bundle.rpartition("/")[0]
+            assert namespace not in excluded
+            assert item.destination is not None
+            assert item.destination != item.source
+            assert (item.destination == f"b{primary}:8080") == (namespace == "t/n3")

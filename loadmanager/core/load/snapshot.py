@@ -47,8 +47,6 @@ class ClusterSnapshot:
     """Namespace → group."""
     failure_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Domain → brokerIds; empty while failure domains do not count."""
-    policy_bundles: frozenset[str] = frozenset()
-    """Bundles under an isolation policy or in an anti-affinity group."""
 
     _ordered: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict, compare=False, repr=False)
     """What `by_throughput` and `by_rate` have computed."""
@@ -76,9 +74,14 @@ class ClusterSnapshot:
         return replace(self, reports={**self.reports, broker: report}, _ordered=kept)
 
     @property
+    def extensible(self) -> bool:
+        """Whether the reports are those of Pulsar's extensible load manager."""
+        return bool(self.load_data) and not self.reports
+
+    @property
     def available(self) -> set[str]:
         """brokerIds of the live brokers."""
-        return set(self.reports) | (set(self.load_data) if not self.reports else set())
+        return set(self.reports or self.load_data)
 
     @property
     def brokers(self) -> list[str]:

@@ -15,6 +15,12 @@ def namespaces_of_group(group: str, groups: Mapping[str, str], bundles: Mapping[
     return {broker: len({split_bundle_name(bundle)[0] for bundle in served} & members) for broker, served in bundles.items()}
 
 
+def bundles_of_group(group: str, groups: Mapping[str, str], bundles: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """How many bundles of a group's namespaces each broker serves: what the extensible manager counts instead."""
+    members = {namespace for namespace, other in groups.items() if other.lower() == group.lower()}
+    return {broker: sum(split_bundle_name(bundle)[0] in members for bundle in served) for broker, served in bundles.items()}
+
+
 def least_of_group(
     brokers: Sequence[str], counts: Mapping[str, int], domains: Mapping[str, Sequence[str]], rejected: dict[str, str]
 ) -> list[str]:

@@ -20,7 +20,9 @@ class Memory:
     """brokerId → cycles above the low threshold (AvgShedder)."""
     hits: int = 0
     """Cycles in a row in which the cluster was out of balance (TransferShedder)."""
+    planned: Mapping[str, str] = field(default_factory=dict)
+    """Bundle → destination of the last shedding cycle's moves (AvgShedder's placement honours them)."""
     round_robin: int = 0
-    """Placements of excluded namespaces so far."""
+    """Placements round robin so far."""
     split_hits: Mapping[str, int] = field(default_factory=dict)
     """Bundle → cycles in a row above a split threshold (extensible manager)."""

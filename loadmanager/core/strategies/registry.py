@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.memory import Memory
-from loadmanager.core.strategies.placement import any_broker, least_long_term_message_rate, least_resource_usage
+from loadmanager.core.strategies.placement import any_broker, least_long_term_message_rate, least_resource_usage, round_robin
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding import avg, overload, threshold, transfer, uniform
 from loadmanager.core.strategies.shedding.selection import Shed
@@ -26,7 +26,11 @@ PLACEMENTS: dict[str, PlacementRule] = {
     "AvgShedder": any_broker.candidates,
     "LeastLongTermMessageRate": least_long_term_message_rate.candidates,
     "LeastResourceUsageWithWeight": least_resource_usage.candidates,
+    "RoundRobin": round_robin.candidates,
+    "RoundRobinBrokerSelector": round_robin.candidates,
 }
+MODULAR_SHEDDERS = ("AvgShedder", "OverloadShedder", "ThresholdShedder", "UniformLoadShedder")
+"""Those that read the modular manager's reports."""
 
 
 def short_name(name: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.strategies.filters import pending_usage
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.threshold import weights_of
@@ -17,13 +18,15 @@ from loadmanager.core.strategies.shedding.threshold import weights_of
 
 def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, memory: Memory) -> tuple[list[str], Memory]:
     """The brokers at least the difference below the average, in the order given; all of them when there is none."""
-    if snapshot.load_data and not snapshot.reports:
+    if snapshot.extensible:
         usage = {broker: snapshot.load_data[broker].weighted_max_ema for broker in brokers if broker in snapshot.load_data}
     else:
         usage = _advance(snapshot, brokers, settings, memory.placement_averages)
         memory = replace(memory, placement_averages={**memory.placement_averages, **usage})
     if not usage:
         return list(brokers), memory
+    coming = pending_usage(snapshot, usage)
+    usage = {broker: value + coming.get(broker, 0.0) for broker, value in usage.items()}
     average = sum(usage.values()) / len(usage)
     difference = settings.usage_difference_percent / 100
     best = [broker for broker in brokers if broker in usage and usage[broker] + difference <= average]

@@ -25,7 +25,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
     pairs: list[tuple[str, str]] = []
     for at in range((len(order) + 1) // 2):
         least, most = order[at], order[-1 - at]
-        if least != most and _count(scores[most] - scores[least], (least, most), settings, high, low):
+        if _count(scores[most] - scores[least], (least, most), settings, high, low) and least != most:
             pairs.append((least, most))
     if not pairs:
         return Shed((), (Skip("cluster", "Balanced: no pair of brokers differs enough"),), replace(memory, hits_high={}, hits_low={}))

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.strategies.filters import Transferability
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import Shed
@@ -103,6 +104,7 @@ def _offload(snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stat
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     least_at, most_at, pairs = 0, len(order) - 1, 0
+    transferable = Transferability(snapshot, settings)
     while pairs < settings.brokers_per_cycle_max and least_at < most_at:
         least, most = order[least_at], order[most_at]
         if stats.std > settings.target_std or (
@@ -114,7 +116,7 @@ def _offload(snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stat
         else:
             break
         most_at -= 1
-        moved = _between(snapshot, settings, stats, most, least, reason=reason, skipped=skipped)
+        moved = _between(snapshot, transferable, stats, most, least, reason=reason, skipped=skipped)
         if moved:
             unloads += moved
             pairs += 1
@@ -134,7 +136,7 @@ class _Exchange:
 
 
 def _between(
-    snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stats, most: str, least: str, *, reason: str, skipped: list[Skip]
+    snapshot: ClusterSnapshot, transferable: Transferability, stats: _Stats, most: str, least: str, *, reason: str, skipped: list[Skip]
 ) -> list[Unload]:
     """Bundles of the most loaded broker, in the order in which it published them (ascending), and swaps where one is too large."""
     tops = snapshot.top_bundles.get(most)
@@ -151,10 +153,10 @@ def _between(
         "std": stats.std,
         "goalBytesPerSecond": goal,
     }
-    exchange, remaining, returning = _Exchange(), len(bundles), _movable(snapshot, settings, least, most)
+    exchange, remaining, returning = _Exchange(), len(bundles), _movable(snapshot, transferable, least, most)
     for bundle in bundles:
         name, load = bundle.bundle_name, bundle.stats.throughput
-        if not _may_move(snapshot, settings, name, most):
+        if not _may_move(snapshot, transferable, name, most, least):
             continue
         if remaining <= 1:
             break
@@ -162,7 +164,7 @@ def _between(
             continue
         swaps: list[tuple[str, float]] = []
         if exchange.out - exchange.back + load > goal:
-            if not settings.transfer_enabled:
+            if not transferable.transfer_enabled:
                 break
             found = _swap(
                 throughput - exchange.out + exchange.back - load,
@@ -174,12 +176,12 @@ def _between(
                 break
             swaps = found
         exchange.unloads += [Unload(other, least, most, reason, {**why, "swapFor": name}) for other, _ in swaps]
-        exchange.unloads.append(Unload(name, most, least if settings.transfer_enabled else None, reason, why))
+        exchange.unloads.append(Unload(name, most, least if transferable.transfer_enabled else None, reason, why))
         exchange.out += load
         exchange.back += sum(amount for _, amount in swaps)
         remaining -= 1
     if exchange.out <= 0:
-        skipped.append(Skip(most, "NoBundles: none of its bundles fits"))
+        skipped.append(Skip(most, f"NoBundles: none of its bundles fits, or may go to {least}"))
         return []
     stats.move(most, least, (exchange.out - exchange.back) * stats.loads[most] / throughput if throughput else 0.0)
     return exchange.unloads
@@ -190,19 +192,19 @@ def _throughput(snapshot: ClusterSnapshot, broker: str) -> float:
     return data.msg_throughput_in + data.msg_throughput_out
 
 
-def _movable(snapshot: ClusterSnapshot, settings: StrategySettings, source: str, _target: str) -> Iterator[tuple[str, float]]:
+def _movable(snapshot: ClusterSnapshot, transferable: Transferability, source: str, target: str) -> Iterator[tuple[str, float]]:
     """The bundles that may come back, once each, with their throughput."""
     tops = snapshot.top_bundles.get(source)
     for bundle in tops.top_bundles_load_data if tops else []:
-        if bundle.stats.throughput > 0 and _may_move(snapshot, settings, bundle.bundle_name, source):
+        if bundle.stats.throughput > 0 and _may_move(snapshot, transferable, bundle.bundle_name, source, target):
             yield bundle.bundle_name, bundle.stats.throughput
 
 
-def _may_move(snapshot: ClusterSnapshot, settings: StrategySettings, bundle: str, owner: str) -> bool:
-    """Owned by who published it, not moved recently, and free of policies unless those may move, too."""
+def _may_move(snapshot: ClusterSnapshot, transferable: Transferability, bundle: str, owner: str, target: str) -> bool:
+    """Owned by who published it, not moved recently, and allowed to go there."""
     if snapshot.owners.get(bundle, owner) != owner or bundle in snapshot.recently_unloaded_ms:
         return False
-    return settings.shed_policy_bundles or bundle not in snapshot.policy_bundles
+    return transferable.allows(bundle, owner, target)
 
 
 def _swap(most: float, least: float, ceiling: float, returning: Iterator[tuple[str, float]]) -> list[tuple[str, float]] | None:

@@ -63,13 +63,21 @@ def _by_topic_count(hashes: list[int]) -> tuple[int, ...]:
 
 
 def _by_flow(topics: list[TopicLoad], limits: FlowLimits) -> tuple[int, ...]:
-    """A cut before each topic that would carry a piece over the limits."""
+    """A cut before each topic that would carry a piece over the limits.
+
+    Topics of one hash count as one with the sum of their loads; Pulsar counts the last one's load for each of them, and may cut twice at one place.
+    """
     if len(topics) <= 1:
         return ()
-    loaded = sorted((topic for topic in topics if topic.rate > 0 or topic.throughput > 0), key=lambda topic: topic.hash)
+    by_hash: dict[int, TopicLoad] = {}
+    for topic in topics:
+        if topic.rate > 0 or topic.throughput > 0:
+            other = by_hash.get(topic.hash, TopicLoad(topic.hash))
+            by_hash[topic.hash] = TopicLoad(topic.hash, other.rate + topic.rate, other.throughput + topic.throughput)
+    loaded = [by_hash[value] for value in sorted(by_hash)]
     rate, throughput = sum(topic.rate for topic in loaded), sum(topic.throughput for topic in loaded)
     excess = 1 + limits.difference
-    if len({topic.hash for topic in loaded}) < 2 or (rate < limits.rate * excess and throughput < limits.throughput * excess):
+    if len(loaded) < 2 or (rate < limits.rate * excess and throughput < limits.throughput * excess):
         return ()
     cuts: list[int] = []
     rate, throughput = loaded[0].rate, loaded[0].throughput

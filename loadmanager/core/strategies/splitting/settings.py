@@ -12,6 +12,23 @@ from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, RANGE
 class SplitSettings:
     """Splitting bundles."""
 
+    enabled: bool = conf("loadBalancerAutoBundleSplitEnabled", True, "Split bundles that are too big", dynamic=True)
+    unload_after: bool = conf(
+        "loadBalancerAutoUnloadSplitBundlesEnabled",
+        True,
+        "Unload the children of an automatic split, so that they find a broker each (modular manager)",
+        dynamic=True,
+    )
+    hits_min: int = conf(
+        "loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
+        3,
+        "Extensible manager: split after more than so many checks in a row above a threshold",
+        minimum=0,
+        dynamic=True,
+    )
+    splits_per_cycle_max: int = conf(
+        "loadBalancerMaxNumberOfBundlesToSplitPerCycle", 10, "Extensible manager: splits per check at most", minimum=1, dynamic=True
+    )
     algorithm: str = conf("defaultNamespaceBundleSplitAlgorithm", RANGE, "How a bundle is cut", choices=ALGORITHMS, dynamic=True)
     bundles_max: int = conf(
         "loadBalancerNamespaceMaximumBundles", 128, "How many bundles splits may give a namespace", minimum=1, dynamic=True

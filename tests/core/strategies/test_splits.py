@@ -1,0 +1,119 @@
+"""Which bundles are split, by both managers' rules."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.bundles.ranges import BundleRange
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    BundleData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    TimeAverageMessageData,
+    TopBundle,
+)
+from loadmanager.core.load.reports import TopBundlesLoadData as Top
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.splitting import threshold
+from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, FLOW_OR_QPS, POSITIONS, FlowLimits, TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+
+BUNDLE = "t/n/0x00000000_0x40000000"
+HOT = NamespaceBundleStats(msg_rate_in=20_000, msg_rate_out=10_001, topics=2)
+
+
+def modular(stats: dict[str, NamespaceBundleStats], rate: float = 0.0, **settings: object) -> threshold.Splits:
+    """Splits of one broker's bundles, all with one long-term rate."""
+    data = {name: BundleData(long_term_data=TimeAverageMessageData(msg_rate_in=rate)) for name in stats}
+    snapshot = ClusterSnapshot(now_ms=0, reports={"b1": LocalBrokerData(last_stats=stats)}, bundle_data=data)
+    return threshold.modular(snapshot, SplitSettings(**settings), {}, {"t/n": 4})  # type: ignore[arg-type]
+
+
+def test_thresholds_are_strict() -> None:
+    """At a threshold nothing happens, above it the bundle is split in the middle, for the first reason that holds."""
+    at = NamespaceBundleStats(topics=1000, producer_count=500, consumer_count=500)
+    assert modular({BUNDLE: at}, 30_000).splits == ()
+    for stats, rate, reason in (
+        (NamespaceBundleStats(topics=1001, producer_count=2000), 0, "Topics"),
+        (NamespaceBundleStats(topics=2, producer_count=501, consumer_count=500), 0, "Sessions"),
+        (NamespaceBundleStats(topics=2), 30_001, "MsgRate"),
+    ):
+        (split,) = modular({BUNDLE: stats}, rate).splits
+        assert (split.reason, split.boundaries) == (reason, (0x20000000,))
+    assert modular({BUNDLE: NamespaceBundleStats(topics=2, producer_count=5000)}, sessions_max=-1).splits == ()
+
+
+def test_what_no_cut_helps_is_reported() -> None:
+    """One topic, one hash wide, or a full namespace: a reason instead of a split."""
+    one = modular({BUNDLE: NamespaceBundleStats(topics=1)}, 40_000)
+    assert (one.splits, "one topic" in one.skipped[0].reason) == ((), True)
+    narrow = modular({"t/n/0x00000000_0x00000001": NamespaceBundleStats(topics=2)}, 40_000)
+    assert (narrow.splits, "one hash wide" in narrow.skipped[0].reason) == ((), True)
+    full = modular({BUNDLE: NamespaceBundleStats(topics=2)}, 40_000, bundles_max=4)
+    assert (full.splits, "MaxBundles" in full.skipped[0].reason) == ((), True)
+
+
+def extensible(stats: dict[str, NamespaceBundleStats], memory: Memory, **settings: object) -> tuple[threshold.Splits, Memory]:
+    """Splits of one broker's published bundles."""
+    tops = Top(top_bundles_load_data=[TopBundle(bundle_name=name, stats=item) for name, item in stats.items()])
+    snapshot = ClusterSnapshot(now_ms=0, reports={}, load_data={"b1": BrokerLoadData()}, top_bundles={"b1": tops})
+    return threshold.extensible(snapshot, SplitSettings(**settings), {}, {}, memory)  # type: ignore[arg-type]
+
+
+def test_hit_counts() -> None:
+    """Four checks in a row above a threshold; one below begins anew; a bundle with one topic keeps its count; a vanished one loses it."""
+    memory = Memory()
+    for _ in range(3):
+        answer, memory = extensible({BUNDLE: HOT}, memory)
+        assert answer.splits == ()
+    assert memory.split_hits == {BUNDLE: 3}
+    single = NamespaceBundleStats(msg_rate_in=1, topics=1)
+    assert extensible({BUNDLE: single}, memory)[1].split_hits == {BUNDLE: 3}
+    assert extensible({}, memory)[1].split_hits == {}
+    assert extensible({BUNDLE: NamespaceBundleStats(topics=2)}, memory)[1].split_hits == {}
+    answer, after = extensible({BUNDLE: HOT}, memory)
+    assert [split.boundaries for split in answer.splits] == [(0x20000000,)]
+    assert after.split_hits == {}
+
+
+def test_splits_per_cycle() -> None:
+    """At most so many a cycle; the others keep their counts and follow in the next."""
+    stats = {f"t/n/0x{n:08x}_0x{n + 16:08x}": HOT for n in range(0, 16 * 15, 16)}
+    answer, memory = extensible(stats, Memory(split_hits=dict.fromkeys(stats, 3)))
+    assert len(answer.splits) == 10
+    assert memory.split_hits == dict.fromkeys(sorted(stats)[10:], 3)
+
+
+TOPICS = st.lists(st.tuples(st.integers(0x10, 0xFFF), st.floats(0, 1e5), st.floats(0, 1e9)), max_size=20)
+
+
+@given(topics=TOPICS, algorithm=st.sampled_from(ALGORITHMS), positions=st.lists(st.integers(0, 0x1FFF), min_size=1, max_size=5))
+def test_cuts_are_inside_and_ascending(topics: list[tuple[int, float, float]], algorithm: str, positions: list[int]) -> None:
+    """Whatever the topics, a cut that is used lies strictly inside the bundle, and cuts ascend."""
+    span = BundleRange(0x10, 0x1000)
+    loads = {f"topic-{index}": TopicLoad(*item) for index, item in enumerate(topics)}
+    cuts, why_not = threshold.useful_cuts(algorithm, span, loads, settings=SplitSettings(), positions=tuple(positions))
+    assert bool(cuts) != bool(why_not)
+    assert list(cuts) == sorted(set(cuts))
+    assert all(span.lower < cut < span.upper for cut in cuts)
+    if algorithm == POSITIONS:
+        assert set(cuts) <= set(positions)
+
+
+@given(topics=TOPICS)
+def test_flow_pieces_stay_within_limits(topics: list[tuple[int, float, float]]) -> None:
+    """Where hashes differ, no piece of more than one topic exceeds the limits."""
+    distinct = {item[0]: item for item in topics}
+    loads = {f"topic-{item[0]}": TopicLoad(*item) for item in distinct.values()}
+    limits = FlowLimits(50_000, 5e8, 0.1)
+    cuts = boundaries(FLOW_OR_QPS, BundleRange(0, 0x10000), loads, limits=limits)
+    edges = [0, *cuts, 0x10000]
+    for low, high in zip(edges, edges[1:], strict=False):
+        piece = [topic for topic in loads.values() if low <= topic.hash < high and (topic.rate > 0 or topic.throughput > 0)]
+        within = (
+            sum(topic.rate for topic in piece) <= limits.rate * 1.1001 and sum(t.throughput for t in piece) <= limits.throughput * 1.1001
+        )
+        assert len(piece) <= 1 or within

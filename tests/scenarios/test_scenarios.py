@@ -1,0 +1,100 @@
+"""Golden scenarios: each text file says what the cluster looks like and what `decide --explain` answers.
+
+`pytest tests/scenarios --rewrite` writes the answers anew.
+
+Above the line of dashes: a title, then `set` (settings), `seed`, `cycles`, `broker NAME cpu=% MiB=…` (one number a bundle; `rate=…` messages/s of each,
+`load=%` makes it a report of the extensible manager), and `also` (JSON merged into every line).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MIB = 1024 * 1024
+DASHES = "-" * 80
+HERE = Path(__file__).parent
+FILES = sorted(HERE.glob("*.txt"))
+
+
+class Scenario:
+    """A scenario file, read."""
+
+    def __init__(self, text: str) -> None:
+        self.head, _, self.golden = text.partition(f"{DASHES}\n")
+        self.sets: list[str] = []
+        self.seed = "0"
+        self.cycles = 1
+        self.line: dict[str, Any] = {"brokers": {}}
+        for row in self.head.splitlines()[1:]:
+            word, _, rest = row.partition(" ")
+            rest = rest.strip()
+            if word == "set":
+                self.sets += ["--set", rest]
+            elif word == "seed":
+                self.seed = rest
+            elif word == "cycles":
+                self.cycles = int(rest)
+            elif word == "broker":
+                self._broker(*rest.split())
+            elif word == "also":
+                self.line.update(json.loads(rest))
+            elif word:
+                raise ValueError(f"unknown word {word!r}")
+
+    def _broker(self, name: str, *options: str) -> None:
+        given = dict(option.split("=") for option in options)
+        loads = [float(text) * MIB for text in given.get("MiB", "").split(",") if text]
+        rates = [float(text) for text in given.get("rate", "").split(",") if text] or [load / 1000 for load in loads]
+        step = 0x100000000 // max(len(loads), 1)
+        names = [f"t/{name}/0x{i * step:08x}_0x{min((i + 1) * step, 0xFFFFFFFF):08x}" for i in range(len(loads))]
+        stats = {
+            bundle: {"msgThroughputIn": load, "msgRateIn": rate, "topics": 4}
+            for bundle, load, rate in zip(names, loads, rates, strict=True)
+        }
+        totals = {"msgThroughputIn": sum(loads), "msgRateIn": sum(rates)}
+        if "load" in given:
+            self.line["brokers"][name] = {
+                **totals,
+                "weightedMaxEMA": float(given["load"]) / 100,
+                "msgThroughputEMA": sum(loads),
+                "updatedAt": 0,
+            }
+            tops = sorted(names, key=lambda bundle: stats[bundle]["msgThroughputIn"])
+            self.line.setdefault("topBundles", {})[name] = {
+                "topBundlesLoadData": [{"bundleName": bundle, "stats": stats[bundle]} for bundle in tops]
+            }
+        else:
+            self.line["brokers"][name] = {
+                **totals,
+                "cpu": {"usage": float(given["cpu"]), "limit": 100},
+                "bundles": names,
+                "lastStats": stats,
+            }
+
+    def explained(self) -> str:
+        """What the command says, a minute between cycles."""
+        lines = "".join(json.dumps({"now": 60_000 * number, **self.line}) + "\n" for number in range(self.cycles))
+        command = [sys.executable, "-m", "loadmanager", "decide", "--explain", "--seed", self.seed, *self.sets]
+        return subprocess.run(command, input=lines, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
+def test_scenario(path: Path, request: pytest.FixtureRequest) -> None:
+    """The explanation is the golden one, character for character."""
+    scenario = Scenario(path.read_text())
+    explained = scenario.explained()
+    if request.config.getoption("--rewrite"):
+        path.write_text(f"{scenario.head}{DASHES}\n{explained}")
+    else:
+        assert explained == scenario.golden
+
+
+def test_there_are_scenarios() -> None:
+    """Nothing is compared when the files are gone."""
+    assert len(FILES) >= 10
