@@ -14,6 +14,10 @@ class Peers(Protocol):
         """Ask the owner to unload a bundle; returns when it is released (and, with a destination, acquired there)."""
         ...
 
+    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool) -> None:
+        """Ask the owner to split a bundle by its default algorithm, and to unload the children then; returns when that is done."""
+        ...
+
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str) -> None:
         """Ask a broker to acquire a bundle that nobody owns; returns when it owns it."""
         ...

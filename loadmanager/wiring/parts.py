@@ -21,7 +21,8 @@ from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.errors import NotFoundError, OperationalError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.ownership.states import BundleState
 from loadmanager.core.strategies.decision import Plan
@@ -54,6 +55,7 @@ from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.shared.leading import Desk, Leading
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
@@ -94,6 +96,8 @@ class Parts:
             clock=time.monotonic_ns,
             publish_buffer_bytes=settings.leaf(MessagingSettings).publish_buffer_mb * 1024 * 1024,
         )
+        self._splits = settings.leaf(SplitSettings)
+        self._policies = PlacementPolicies(store, self._broker.cluster_name)
         self._limits = self._build_limits(settings)
         self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn, throttling=self._throttling)
         self._ownership = Ownership(
@@ -150,6 +154,7 @@ class Parts:
             self._in_force = changed
             self._broker = changed.leaf(BrokerSettings)
             self._strategies = changed.leaf(StrategySettings)
+            self._splits = changed.leaf(SplitSettings)
             self._sampling = changed.leaf(SamplerSettings)
             self._throttling.update_settings(changed.leaf(ThrottlingSettings))
 
@@ -159,13 +164,12 @@ class Parts:
         return self._in_force.runtime()
 
     def _build_service(self, settings: Settings, stop: Callable[[int], None]) -> BrokerService:
-        splits = settings.leaf(SplitSettings)
         splitting = Splitting(
             namespaces=self._namespaces,
             ownership=self._ownership,
             hosting=self._hosting,
             self_address=self._me,
-            settings=lambda: splits,
+            settings=lambda: self._splits,
             unload_timeout_s=self._unload_timeout_s,
         )
         return BrokerService(
@@ -214,6 +218,7 @@ class Parts:
             metrics=lambda: (page.render(), page.content_type),
             settings=settings.leaf(AdminSettings),
             limits=self._limits,
+            policies=self._policies,
         )
 
     @property
@@ -226,7 +231,14 @@ class Parts:
         """Caches first, then the listening ports, then the registration, which brings work."""
         scope = self._scope
         watchers = [
-            Watcher(self._store, paths.ADMIN, self._namespaces.on_change, self._topics.on_change, self._limits.on_change),
+            Watcher(
+                self._store,
+                paths.ADMIN,
+                self._namespaces.on_change,
+                self._topics.on_change,
+                self._limits.on_change,
+                self._policies.on_change,
+            ),
             Watcher(self._store, paths.LOCKS, self._ownership.on_change),
             Watcher(self._store, paths.BROKERS, self._brokers.apply),
             Watcher(self._store, paths.LEADER, self._election.on_change),
@@ -269,7 +281,7 @@ class Parts:
     # Leading
 
     async def _start_term(self, mine: Leader, term: Scope) -> Desk:
-        view = LoadView(self._brokers, self._clock)
+        view = LoadView(self._brokers, self._policies, self._clock)
         await view.restore(self._store)
         desk = LeaderDesk(
             epoch=mine.epoch,
@@ -279,6 +291,8 @@ class Parts:
             clock=self._clock,
             rng=random.Random(mine.epoch),  # noqa: S311 - reproducible by the epoch, not secret
             settings=lambda: self._strategies,
+            split_settings=lambda: self._splits,
+            bundle_count=self._bundle_count,
             leading=self._leading,
             observe=self._on_plan,
         )
@@ -288,6 +302,8 @@ class Parts:
             term.spawn(
                 every(lambda: self._strategies.shedding_interval_minutes * 60, desk.shed, "shedding", first_after_s=shedding_s), "shedding"
             )
+            split_s = self._splits.interval_minutes * 60
+            term.spawn(every(lambda: split_s, desk.split, "splitting", first_after_s=split_s), "splitting")
             quota_s = self._broker.quota_update_interval_minutes * 60
             term.spawn(
                 every(
@@ -296,6 +312,12 @@ class Parts:
                 "averages",
             )
         return desk
+
+    async def _bundle_count(self, namespace: NamespaceName) -> int:
+        try:
+            return len((await self._namespaces.bundles(namespace)).ranges)
+        except NotFoundError:
+            return 0  # deleted since it was reported
 
     # What happened
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import BundleRange
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
@@ -147,6 +148,11 @@ class Fleet:
     async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None) -> None:
         """Peers."""
         await self.at(owner).ownership.release(bundle, reason="peer", destination=destination, timeout_s=1)
+
+    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool) -> None:
+        """Peers."""
+        span = BundleRange.parse(bundle.rpartition("/")[2])
+        await self.at(owner).ownership.split(bundle, [(span.lower + span.upper) // 2], "peer")
 
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str) -> None:
         """Peers."""

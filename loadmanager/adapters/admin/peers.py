@@ -7,10 +7,10 @@ import asyncio
 import aiohttp
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import namespace_of
+from loadmanager.adapters.admin.answers import flag, namespace_of
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
 from loadmanager.core.errors import OperationalError
-from loadmanager.ports.control import PeerControl
+from loadmanager.ports.control import BrokerControl, PeerControl
 from loadmanager.ports.hosting import BrokerAddress
 
 PATH = "/admin/v2/loadmanager/bundles"
@@ -21,13 +21,18 @@ CONNECTIONS_MAX = 64
 class PeerRoutes:
     """Serves what peers ask."""
 
-    def __init__(self, control: PeerControl) -> None:
+    def __init__(self, control: PeerControl, brokers: BrokerControl) -> None:
         self._control = control
+        self._brokers = brokers
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
         one = PATH + "/{tenant}/{namespace}/{bundle}"
-        return [web.post(one + "/acquire", self.acquire), web.post(one + "/release", self.release)]
+        return [
+            web.post(one + "/acquire", self.acquire),
+            web.post(one + "/release", self.release),
+            web.post(one + "/split", self.split),
+        ]
 
     async def acquire(self, request: web.Request) -> web.Response:
         """POST …/acquire: own a bundle that nobody owns."""
@@ -39,6 +44,15 @@ class PeerRoutes:
         name = request.query.get("destination", "")
         destination = self._control.address_of(name) if name else None
         await self._control.release_bundle(_bundle(request), destination, request.query.get("reason", "leader"))
+        return web.Response(status=204)
+
+    async def split(self, request: web.Request) -> web.Response:
+        """POST …/split?unload=: split a bundle of this broker."""
+        moved = await self._brokers.split_bundle(
+            namespace_of(request), request.match_info["bundle"], algorithm=None, positions=(), unload=flag(request, "unload")
+        )
+        if moved is not None:
+            raise OperationalError("the bundle has another owner by now")
         return web.Response(status=204)
 
 
@@ -61,6 +75,10 @@ class HttpPeers:
         """Ask the owner to unload a bundle."""
         query = {"destination": destination.broker_id} if destination else {}
         await self._post(owner, f"{bundle}/release", query, self._release_timeout_s)
+
+    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool) -> None:
+        """Ask the owner to split a bundle."""
+        await self._post(owner, f"{bundle}/split", {"unload": "true" if unload else "false"}, self._release_timeout_s)
 
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str) -> None:
         """Ask a broker to acquire a bundle."""

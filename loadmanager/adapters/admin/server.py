@@ -13,11 +13,13 @@ from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.guards import AtOnce, access, errors
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
+from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.ports.control import BrokerControl, NamespaceControl, PeerControl, TopicControl
 from loadmanager.ports.limits import LimitControl
+from loadmanager.ports.policies import PolicyControl
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
@@ -50,6 +52,7 @@ class AdminServer:
         metrics: Callable[[], tuple[bytes, str]],
         settings: AdminSettings | None = None,
         limits: LimitControl | None = None,
+        policies: PolicyControl | None = None,
     ) -> None:
         self._settings = settings or AdminSettings()
         application = web.Application(
@@ -57,10 +60,11 @@ class AdminServer:
         )
         parts: list[Routes] = [
             BrokerRoutes(control, control, control, cluster=cluster, version=version, metrics=metrics),
-            PeerRoutes(control),
+            PeerRoutes(control, control),
             NamespaceRoutes(control, control, control),
             TopicRoutes(control, control, control),
             *([] if limits is None else [ThrottlingRoutes(limits, control)]),
+            *([] if policies is None else [PolicyRoutes(policies, control, cluster=cluster)]),
         ]
         for part in parts:
             for route in part.routes():

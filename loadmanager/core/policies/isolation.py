@@ -60,7 +60,7 @@ def _matches(expression: str, text: str) -> bool:
     return re.fullmatch(expression, text) is not None
 
 
-def _any(expressions: Sequence[str], broker: str) -> bool:
+def matches_broker(expressions: Sequence[str], broker: str) -> bool:
     """Whether a broker is meant: by its id, or by its host alone."""
     port = _PORT.fullmatch(broker)
     host = port[1] if port else broker
@@ -87,15 +87,15 @@ def allowed(
     if policy is None:
         able = []
         for broker in brokers:
-            if any(_any(other.primary, broker) for other in policies.values()):
+            if any(matches_broker(other.primary, broker) for other in policies.values()):
                 rejected[broker] = "Isolation: it is primary for other namespaces"
             elif broker in reports and not reports[broker].persistent_topics_enabled:
                 rejected[broker] = "PersistentTopicsDisabled"
             else:
                 able.append(broker)
         return able
-    primaries = [broker for broker in brokers if _any(policy.primary, broker)]
-    secondaries = [broker for broker in brokers if broker not in primaries and _any(policy.secondary, broker)]
+    primaries = [broker for broker in brokers if matches_broker(policy.primary, broker)]
+    secondaries = [broker for broker in brokers if broker not in primaries and matches_broker(policy.secondary, broker)]
     able = primaries + secondaries if len(primaries) < policy.auto_failover_policy.min_limit else primaries
     for broker in brokers:
         if broker not in able:

@@ -29,7 +29,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Cut a bundle at `boundaries`."""
+    """Cut a bundle at `boundaries`; none when its owner is to find them."""
 
     bundle: str
     boundaries: tuple[int, ...]

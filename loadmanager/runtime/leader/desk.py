@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
 
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.decision import Plan, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting import threshold
+from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.peers import Peers
 from loadmanager.runtime.leader.load_view import LoadView
@@ -39,6 +43,8 @@ class LeaderDesk:
         clock: Clock,
         rng: cycle.Rng,
         settings: Callable[[], StrategySettings],
+        split_settings: Callable[[], SplitSettings],
+        bundle_count: Callable[[NamespaceName], Awaitable[int]],
         leading: Leading,
         observe: Callable[[int, Plan], None],
     ) -> None:
@@ -49,9 +55,13 @@ class LeaderDesk:
         self._clock = clock
         self._rng = rng
         self._settings = settings
+        self._split_settings = split_settings
+        self._bundle_count = bundle_count
         self._leading = leading
         self._observe = observe
         self._memory = Memory()
+        self._split_ms: dict[str, int] = {}
+        """Bundle → when its owner was asked to split it."""
         self._preferred: dict[str, tuple[str, int]] = {}
         self._decisions: deque[dict[str, Any]] = deque(maxlen=DECISIONS_KEPT)
         self.cycles = 0
@@ -67,7 +77,7 @@ class LeaderDesk:
         if under_way is not None:
             return under_way
         settings = self._settings()
-        snapshot = self._view.snapshot(settings.grace_period_minutes)
+        snapshot = self._view.snapshot(settings)
         (choice,), self._memory = cycle.place(snapshot, [bundle], settings, self._memory, self._rng)
         if choice.broker is None:
             raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
@@ -129,9 +139,37 @@ class LeaderDesk:
         return _plan_document(self._plan(settings)[0])
 
     def _plan(self, settings: StrategySettings) -> tuple[Plan, Memory]:
-        snapshot = self._view.snapshot(settings.grace_period_minutes)
+        snapshot = self._view.snapshot(settings)
         plan, memory = cycle.shed(snapshot, settings, self._memory)
         return cycle.destinations(snapshot, plan, settings, memory, self._rng)
+
+    # Splitting
+
+    async def split(self) -> None:
+        """Have the owners of bundles that are too big split them (modular rule).
+
+        An owner that finds no useful cut is asked again after the grace period.
+        """
+        settings, strategies = self._split_settings(), self._settings()
+        if not settings.enabled:
+            return
+        snapshot = self._view.snapshot(strategies)
+        asked_before_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
+        self._split_ms = {bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms}
+        namespaces = {split_bundle_name(bundle)[0] for report in snapshot.reports.values() for bundle in report.last_stats}
+        counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in sorted(namespaces)}
+        owners = {bundle: broker for broker in snapshot.brokers for bundle in snapshot.reports[broker].last_stats}
+        for split in threshold.modular(snapshot, settings, None, counts).splits:
+            owner = self._brokers.address(owners[split.bundle])
+            if self._leading.desk is not self or owner is None or split.bundle in self._split_ms:
+                continue
+            self._split_ms[split.bundle] = self._clock.now_ms()
+            self._remember("split", {"bundle": split.bundle, "broker": owner.broker_id, "reason": split.reason})
+            log.info("bundle splits", bundle=split.bundle, owner=owner.broker_id, reason=split.reason, epoch=self._epoch)
+            try:
+                await self._peers.split_bundle(owner, split.bundle, unload=settings.unload_after)
+            except OperationalError as error:
+                log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
 
     # What was decided
 

@@ -12,10 +12,12 @@ import structlog
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import BundleData, LocalBrokerData, TimeAverageBrokerData, decode_bundle_data, default_bundle_data
 from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
+from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Store
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 
 PENDING_MS_MAX = 60_000
 """A placement that is not in a report after this long did not happen."""
@@ -27,8 +29,9 @@ log = structlog.get_logger("load-view")
 class LoadView:
     """Kept current by the brokers' reports; gives snapshots."""
 
-    def __init__(self, brokers: Brokers, clock: Clock) -> None:
+    def __init__(self, brokers: Brokers, policies: PlacementPolicies, clock: Clock) -> None:
         self._brokers = brokers
+        self._policies = policies
         self._clock = clock
         self.bundle_data: dict[str, BundleData] = {}
         self._time_averages: dict[str, TimeAverageBrokerData] = {}
@@ -72,10 +75,10 @@ class LoadView:
         """A bundle was moved now."""
         self._unloaded_ms[bundle] = self._clock.now_ms()
 
-    def snapshot(self, grace_period_minutes: float) -> ClusterSnapshot:
+    def snapshot(self, settings: StrategySettings) -> ClusterSnapshot:
         """The cluster now. Forgets moves older than the grace period and placements that did not happen."""
         now_ms = self._clock.now_ms()
-        oldest_ms = now_ms - grace_period_minutes * 60_000
+        oldest_ms = now_ms - settings.grace_period_minutes * 60_000
         self._unloaded_ms = {bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms}
         self._pending = {bundle: item for bundle, item in self._pending.items() if now_ms - item[1] <= PENDING_MS_MAX}
         pending: dict[str, dict[str, BundleData]] = {}
@@ -88,6 +91,9 @@ class LoadView:
             time_averages=dict(self._time_averages),
             pending=pending,
             recently_unloaded_ms=dict(self._unloaded_ms),
+            isolation_policies=self._policies.isolation,
+            anti_affinity_groups=dict(self._policies.groups),
+            failure_domains=self._policies.domains if settings.failure_domains else {},
         )
 
     async def restore(self, store: Store) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import LocalBrokerData, decode_local_broker_data
 from loadmanager.ports.hosting import BrokerAddress
@@ -49,6 +50,8 @@ class Brokers:
             return
         try:
             report = decode_local_broker_data(node.value)
+            for bundle in (*report.bundles, *report.last_stats):
+                BundleRange.parse(split_bundle_name(bundle)[1])
         except BadInputError as error:
             log.error(
                 "a broker's load report cannot be read; the broker is ignored until it writes another", broker=broker_id, error=str(error)

@@ -13,6 +13,9 @@ class SplitSettings:
     """Splitting bundles."""
 
     enabled: bool = conf("loadBalancerAutoBundleSplitEnabled", True, "Split bundles that are too big", dynamic=True)
+    interval_minutes: float = conf(
+        "loadBalancerSplitIntervalMinutes", 1.0, "How often the leader looks for bundles that are too big", minimum=0.01
+    )
     unload_after: bool = conf(
         "loadBalancerAutoUnloadSplitBundlesEnabled",
         True,

@@ -38,10 +38,11 @@ def limits_of(settings: SplitSettings) -> FlowLimits:
     return FlowLimits(settings.msg_rate_max, settings.bandwidth_mib_max * MIB, settings.flow_difference_percent / 100)
 
 
-def modular(snapshot: ClusterSnapshot, settings: SplitSettings, topics: Topics, bundle_counts: Mapping[str, int]) -> Splits:
+def modular(snapshot: ClusterSnapshot, settings: SplitSettings, topics: Topics | None, bundle_counts: Mapping[str, int]) -> Splits:
     """Every bundle that exceeds a threshold, within the namespace's maximum number of bundles; rates are long-term averages.
 
-    `topics` are the loads of each bundle's topics; `bundle_counts` how many bundles each namespace has.
+    `topics` are the loads of each bundle's topics; None when only the owners know them: then the splits have no cuts, and the owner finds them.
+    `bundle_counts` is how many bundles each namespace has.
     """
     cutting = _Cutting(settings, topics, dict(bundle_counts))
     for _, bundle, stats in _reported(snapshot):
@@ -108,7 +109,7 @@ def _too_big(stats: NamespaceBundleStats, rate: float, throughput: float, settin
 class _Cutting:
     """The splits of one cycle as they are chosen."""
 
-    def __init__(self, settings: SplitSettings, topics: Topics, counts: dict[str, int], cuts_max: int | None = None) -> None:
+    def __init__(self, settings: SplitSettings, topics: Topics | None, counts: dict[str, int], cuts_max: int | None = None) -> None:
         self._settings = settings
         self._topics = topics
         self._counts = counts
@@ -128,6 +129,8 @@ class _Cutting:
             return self._no(bundle, f"MaxBundles: {namespace} has {count} bundles")
         if stats.topics < TOPICS_MIN:
             return self._no(bundle, f"Unsplittable: {reason}, but one topic carries it; partition the topic")
+        if self._topics is None:
+            return self._choose(bundle, (), reason)
         topics = self._topics.get(bundle, {})
         if topics and len({topic.hash for topic in topics.values()}) < TOPICS_MIN:
             return self._no(bundle, f"Unsplittable: {reason}, but topics of one hash carry it; partition the topic")
@@ -138,7 +141,11 @@ class _Cutting:
             return self._no(bundle, f"Unsplittable: {self._settings.algorithm} makes {len(cuts)} cuts, and automatic splits make one")
         if count + len(cuts) > self._settings.bundles_max:
             return self._no(bundle, f"MaxBundles: {namespace} has {count} bundles, and {len(cuts)} cuts are too many")
-        self._counts[namespace] = count + len(cuts)
+        return self._choose(bundle, cuts, reason)
+
+    def _choose(self, bundle: str, cuts: tuple[int, ...], reason: str) -> bool:
+        namespace = split_bundle_name(bundle)[0]
+        self._counts[namespace] = self._counts.get(namespace, 0) + max(len(cuts), 1)
         self.splits.append(Split(bundle, cuts, reason))
         return True
 

@@ -1,0 +1,167 @@
+"""Where bundles may go: namespace isolation policies, failure domains, anti-affinity groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import RefusedError, body, body_object, namespace_of
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.errors import BadInputError, NotFoundError
+from loadmanager.core.policies.isolation import decode_policies, matches_broker
+from loadmanager.ports.control import BrokerControl
+from loadmanager.ports.policies import PolicyControl
+
+CLUSTER = "/admin/v2/clusters/{cluster}"
+ISOLATION = CLUSTER + "/namespaceIsolationPolicies"
+DOMAINS = CLUSTER + "/failureDomains"
+ANTI_AFFINITY = "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity"
+
+
+class PolicyRoutes:
+    """Policies of placement."""
+
+    def __init__(self, policies: PolicyControl, brokers: BrokerControl, *, cluster: str) -> None:
+        self._policies = policies
+        self._brokers = brokers
+        self._cluster = cluster
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes; fixed paths come before those with a variable."""
+        return [
+            web.get(ISOLATION, self.isolation),
+            web.get(ISOLATION + "/brokers", self.isolation_brokers),
+            web.get(ISOLATION + "/brokers/{broker}", self.isolation_broker),
+            web.get(ISOLATION + "/{policy}", self.isolation_policy),
+            web.post(ISOLATION + "/{policy}", self.set_isolation),
+            web.delete(ISOLATION + "/{policy}", self.remove_isolation),
+            web.get(DOMAINS, self.domains),
+            web.get(DOMAINS + "/{domain}", self.domain),
+            web.post(DOMAINS + "/{domain}", self.set_domain),
+            web.delete(DOMAINS + "/{domain}", self.remove_domain),
+            web.get(ANTI_AFFINITY, self.group),
+            web.post(ANTI_AFFINITY, self.set_group),
+            web.delete(ANTI_AFFINITY, self.remove_group),
+            web.get("/admin/v2/namespaces/{cluster}/antiAffinity/{group}", self.namespaces_of_group),
+        ]
+
+    def _check_cluster(self, request: web.Request) -> None:
+        if request.match_info["cluster"] != self._cluster:
+            raise RefusedError(412, f"Cluster {request.match_info['cluster']} does not exist here; this one is {self._cluster}")
+
+    async def isolation(self, request: web.Request) -> web.Response:
+        """GET …/namespaceIsolationPolicies."""
+        self._check_cluster(request)
+        return web.json_response(await self._policies.isolation_policies())
+
+    async def isolation_policy(self, request: web.Request) -> web.Response:
+        """GET …/namespaceIsolationPolicies/{policy}."""
+        self._check_cluster(request)
+        name = request.match_info["policy"]
+        found = (await self._policies.isolation_policies()).get(name)
+        if found is None:
+            raise NotFoundError(f"Namespace isolation policy {name} does not exist")
+        return web.json_response(found)
+
+    async def set_isolation(self, request: web.Request) -> web.Response:
+        """POST …/namespaceIsolationPolicies/{policy}: takes effect, then unloads the namespaces that `unload_scope` says."""
+        self._check_cluster(request)
+        document = await body_object(request)
+        try:
+            affected = await self._policies.set_isolation_policy(request.match_info["policy"], document)
+        except BadInputError as error:
+            raise RefusedError(400, str(error)) from None
+        await self._unload(affected)
+        return web.Response(status=204)
+
+    async def remove_isolation(self, request: web.Request) -> web.Response:
+        """DELETE …/namespaceIsolationPolicies/{policy}; 204 also when there is none."""
+        self._check_cluster(request)
+        await self._unload(await self._policies.set_isolation_policy(request.match_info["policy"], None))
+        return web.Response(status=204)
+
+    async def _unload(self, namespaces: list[NamespaceName]) -> None:
+        for namespace in namespaces:
+            await self._brokers.unload_namespace(namespace)
+
+    async def isolation_brokers(self, request: web.Request) -> web.Response:
+        """GET …/namespaceIsolationPolicies/brokers: what each live broker is in each policy."""
+        self._check_cluster(request)
+        found = [entry for broker in await self._brokers.brokers() for entry in await self._of_broker(broker)]
+        return web.json_response(found)
+
+    async def isolation_broker(self, request: web.Request) -> web.Response:
+        """GET …/namespaceIsolationPolicies/brokers/{broker}."""
+        self._check_cluster(request)
+        broker = request.match_info["broker"]
+        if broker not in await self._brokers.brokers():
+            raise NotFoundError(f"Broker {broker} is not active")
+        entries = await self._of_broker(broker)
+        regexes = [regex for entry in entries for regex in entry["namespaceRegex"]]
+        primary = any(entry["primary"] for entry in entries)
+        name = entries[0]["policyName"] if entries else None
+        return web.json_response({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": regexes})
+
+    async def _of_broker(self, broker: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for name, policy in decode_policies(msgspec.json.encode(await self._policies.isolation_policies())).items():
+            primary = matches_broker(policy.primary, broker)
+            if primary or matches_broker(policy.secondary, broker):
+                found.append({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": policy.namespaces})
+        return found
+
+    async def domains(self, request: web.Request) -> web.Response:
+        """GET …/failureDomains."""
+        self._check_cluster(request)
+        return web.json_response({name: {"brokers": brokers} for name, brokers in (await self._policies.failure_domains()).items()})
+
+    async def domain(self, request: web.Request) -> web.Response:
+        """GET …/failureDomains/{domain}."""
+        self._check_cluster(request)
+        name = request.match_info["domain"]
+        found = (await self._policies.failure_domains()).get(name)
+        if found is None:
+            raise NotFoundError(f"Failure domain {name} does not exist")
+        return web.json_response({"brokers": found})
+
+    async def set_domain(self, request: web.Request) -> web.Response:
+        """POST …/failureDomains/{domain}."""
+        self._check_cluster(request)
+        brokers = (await body_object(request)).get("brokers")
+        if not isinstance(brokers, list) or not all(isinstance(item, str) for item in brokers):
+            raise RefusedError(400, 'the body must be {"brokers": ["host:port", ...]}')
+        await self._policies.set_failure_domain(request.match_info["domain"], brokers)
+        return web.Response(status=204)
+
+    async def remove_domain(self, request: web.Request) -> web.Response:
+        """DELETE …/failureDomains/{domain}."""
+        self._check_cluster(request)
+        await self._policies.set_failure_domain(request.match_info["domain"], None)
+        return web.Response(status=204)
+
+    async def group(self, request: web.Request) -> web.Response:
+        """GET …/antiAffinity; 204 without a group, as Pulsar answers an empty value."""
+        found = await self._policies.anti_affinity_group(namespace_of(request))
+        return web.Response(status=204) if found is None else web.json_response(found)
+
+    async def set_group(self, request: web.Request) -> web.Response:
+        """POST …/antiAffinity with the group's name as a JSON text."""
+        group = await body(request)
+        if not isinstance(group, str) or not group.strip():
+            raise RefusedError(412, "the body must be the name of a group as a JSON text")
+        await self._policies.set_anti_affinity_group(namespace_of(request), group)
+        return web.Response(status=204)
+
+    async def remove_group(self, request: web.Request) -> web.Response:
+        """DELETE …/antiAffinity."""
+        await self._policies.set_anti_affinity_group(namespace_of(request), None)
+        return web.Response(status=204)
+
+    async def namespaces_of_group(self, request: web.Request) -> web.Response:
+        """GET /namespaces/{cluster}/antiAffinity/{group}?tenant=."""
+        self._check_cluster(request)
+        tenant = request.query.get("tenant", "")
+        names = self._policies.namespaces_of_group(request.match_info["group"])
+        return web.json_response([name for name in names if not tenant or name.startswith(f"{tenant}/")])

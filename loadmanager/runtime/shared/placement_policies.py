@@ -1,0 +1,193 @@
+"""Isolation policies, failure domains and anti-affinity groups as they are recorded, kept current by the watch on /admin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from loadmanager.core.bundles.names import NamespaceName, check_part
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.policies.isolation import IsolationPolicy, decode_policies, policy_of
+from loadmanager.ports.policies import Document
+from loadmanager.ports.store import Change, ChangeKind, Node, Store, VersionConflictError
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import read_object, write_object
+
+GROUP_FIELD = "namespaceAntiAffinityGroup"
+SCOPES = ("all_matching", "changed", "none")
+ATTEMPTS_MAX = 7
+
+log = structlog.get_logger("policies")
+
+
+class PlacementPolicies:
+    """Implements `ports.policies.PolicyControl`; the leader reads the attributes."""
+
+    def __init__(self, store: Store, cluster: str) -> None:
+        self._store = store
+        self._isolation_path = f"{paths.CLUSTERS}/{cluster}/namespaceIsolationPolicies"
+        self._domains_path = f"{paths.CLUSTERS}/{cluster}/failureDomain"
+        self.isolation: Mapping[str, IsolationPolicy] = {}
+        self.domains: dict[str, list[str]] = {}
+        self.groups: dict[str, str] = {}
+        """Namespace → anti-affinity group."""
+
+    # Reading
+
+    async def on_change(self, change: Change) -> None:
+        """A watch on /admin reports."""
+        path = change.path
+        if change.kind is ChangeKind.RESYNC:
+            await self._read_isolation()
+            await self._read_domains()
+            self.groups = {}
+            for tenant in await self._store.children(paths.LOCAL_POLICIES):
+                below = f"{paths.LOCAL_POLICIES}/{tenant}"
+                await self._read_groups([f"{below}/{name}" for name in await self._store.children(below)])
+        elif path == self._isolation_path:
+            await self._read_isolation()
+        elif path.startswith(self._domains_path):
+            await self._read_domains()
+        elif path.startswith(f"{paths.LOCAL_POLICIES}/") and path.count("/") == 4:
+            await self._read_groups([path])
+
+    async def _read_isolation(self) -> None:
+        node = await self._store.get(self._isolation_path)
+        try:
+            self.isolation = decode_policies(node.value) if node is not None and node.value else {}
+        except BadInputError as error:
+            log.error("isolation policies cannot be read; those known before stay in force", error=str(error))
+
+    async def _read_domains(self) -> None:
+        self.domains = await self.failure_domains()
+
+    async def _read_groups(self, policy_paths: list[str]) -> None:
+        for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
+            namespace = path[len(paths.LOCAL_POLICIES) + 1 :]
+            group = _group(node, path)
+            if group is None:
+                self.groups.pop(namespace, None)
+            else:
+                self.groups[namespace] = group
+
+    # PolicyControl
+
+    async def isolation_policies(self) -> dict[str, Document]:
+        """Name → policy."""
+        node = await self._store.get(self._isolation_path)
+        return {} if node is None else read_object(node.value, self._isolation_path)
+
+    async def set_isolation_policy(self, name: str, policy: Document | None) -> list[NamespaceName]:
+        """Set or remove a policy."""
+        check_part(name, "isolation policy")
+        scope = "changed" if policy is None else policy.get("unload_scope") or "changed"
+        if scope not in SCOPES:
+            raise BadInputError(f"unload_scope {scope!r}: one of {', '.join(SCOPES)} is allowed")
+        new = _checked(name, policy)
+        old = _checked(name, (await self.isolation_policies()).get(name))
+        await self._update(self._isolation_path, lambda document: _with(document, name, policy))
+        await self._read_isolation()
+        log.info("isolation policy changed", policy=name, unload_scope=scope, removed=policy is None)
+        if scope == "none":
+            return []
+        before, after = set(old.namespaces if old else []), set(new.namespaces if new else [])
+        everything = scope == "all_matching" or (old.primary if old else None) != (new.primary if new else None)
+        affected = {"": IsolationPolicy(namespaces=sorted(before | after if everything else before ^ after))}
+        return [namespace for namespace in await self._all_namespaces() if policy_of(str(namespace), affected)]
+
+    async def failure_domains(self) -> dict[str, list[str]]:
+        """Domain → brokerIds."""
+        names = await self._store.children(self._domains_path)
+        nodes = await self._store.get_many([f"{self._domains_path}/{name}" for name in names])
+        found = {}
+        for name, node in zip(names, nodes, strict=True):
+            brokers = _read(node, f"{self._domains_path}/{name}").get("brokers")
+            if isinstance(brokers, list):
+                found[name] = [broker for broker in brokers if isinstance(broker, str)]
+        return found
+
+    async def set_failure_domain(self, domain: str, brokers: list[str] | None) -> None:
+        """Set or remove a domain."""
+        path = f"{self._domains_path}/{check_part(domain, 'failure domain')}"
+        known = await self.failure_domains()
+        if brokers is None:
+            if domain not in known:
+                raise NotFoundError(f"Failure domain {domain} does not exist")
+            await self._store.delete(path)
+        else:
+            for other, theirs in known.items():
+                if other != domain and set(theirs) & set(brokers):
+                    raise ConflictError(f"{', '.join(sorted(set(theirs) & set(brokers)))} is in failure domain {other} already")
+            await self._update(path, lambda document: {**document, "brokers": brokers})
+        log.info("failure domain changed", domain=domain, brokers=brokers)
+
+    async def anti_affinity_group(self, namespace: NamespaceName) -> str | None:
+        """The group of a namespace."""
+        path = paths.local_policies(namespace)
+        node = await self._store.get(path)
+        if node is None and await self._store.get(paths.policies(namespace)) is None:
+            raise NotFoundError(f"Namespace {namespace} does not exist")
+        return _group(node, path)
+
+    async def set_anti_affinity_group(self, namespace: NamespaceName, group: str | None) -> None:
+        """Set or remove a namespace's group."""
+        await self.anti_affinity_group(namespace)
+        await self._update(paths.local_policies(namespace), lambda document: {**document, GROUP_FIELD: group})
+        log.info("anti-affinity group changed", namespace=str(namespace), group=group)
+
+    def namespaces_of_group(self, group: str) -> list[str]:
+        """Namespaces of a group."""
+        return sorted(namespace for namespace, other in self.groups.items() if other.lower() == group.lower())
+
+    async def _all_namespaces(self) -> list[NamespaceName]:
+        tenants = await self._store.children(paths.POLICIES)
+        return [NamespaceName(tenant, name) for tenant in tenants for name in await self._store.children(f"{paths.POLICIES}/{tenant}")]
+
+    async def _update(self, path: str, change: Callable[[Document], Document]) -> None:
+        for _ in range(ATTEMPTS_MAX):
+            node = await self._store.get(path)
+            if node is None:
+                if await self._store.create(path, write_object(change({}))):
+                    return
+                continue
+            try:
+                await self._store.put(path, write_object(change(read_object(node.value, path))), version=node.version)
+            except VersionConflictError:
+                continue
+            return
+        raise ConflictError(f"Concurrent modification of {path}")
+
+
+def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
+    """The policy, typed. Raises `BadInputError` for one that cannot be used."""
+    if policy is None:
+        return None
+    found = decode_policies(msgspec.json.encode({name: policy}))[name]
+    if not found.namespaces or not found.primary:
+        raise BadInputError(f"isolation policy {name!r}: namespaces and primary must not be empty")
+    if found.auto_failover_policy.policy_type != "min_available":
+        raise BadInputError(f"isolation policy {name!r}: auto_failover_policy.policy_type must be min_available")
+    return found
+
+
+def _with(document: Document, name: str, value: Document | None) -> Document:
+    rest = {key: other for key, other in document.items() if key != name}
+    return rest if value is None else {**rest, name: value}
+
+
+def _group(node: Node | None, path: str) -> str | None:
+    group = _read(node, path).get(GROUP_FIELD)
+    return group if isinstance(group, str) and group else None
+
+
+def _read(node: Node | None, path: str) -> Document:
+    """The document in a node; one that cannot be read says nothing, and is logged."""
+    if node is None:
+        return {}
+    try:
+        return read_object(node.value, path)
+    except OperationalError as error:
+        log.warning("a policy cannot be read and counts as not set", error=str(error))
+        return {}

@@ -1,0 +1,178 @@
+"""The leader's desk over real parts: placing by policies, and splitting what is too big."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from runtime.fleet import NS, Fleet, LoopClock, a_fleet
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.election import Leader
+from loadmanager.ports.store import Change, ChangeKind
+from loadmanager.runtime.leader.desk import LeaderDesk
+from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.tasks import Scope
+
+GOLD = {"namespaces": ["gold/.*"], "primary": ["b1"], "secondary": ["b2"], "auto_failover_policy": {"parameters": {"min_limit": "1"}}}
+
+
+class Led:
+    """A fleet whose broker 0 leads."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        first = fleet.brokers[0]
+        self.fleet, self.store = fleet, first.store
+        self.policies = PlacementPolicies(first.store, "standalone")
+        self.settings = StrategySettings(failure_domains=True, distribute_evenly=False)
+        self.splits = SplitSettings(topics_max=10)
+
+        async def bundle_count(namespace: NamespaceName) -> int:
+            return len((await first.namespaces.bundles(namespace)).ranges)
+
+        self.desk = LeaderDesk(
+            epoch=1,
+            view=LoadView(first.brokers, self.policies, LoopClock()),
+            brokers=first.brokers,
+            peers=fleet,
+            clock=LoopClock(),
+            rng=random.Random(1),  # noqa: S311 - reproducible, not secret
+            settings=lambda: self.settings,
+            split_settings=lambda: self.splits,
+            bundle_count=bundle_count,
+            leading=first.leading,
+            observe=lambda _cycle, _plan: None,
+        )
+        first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what a watch is to bring."""
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def report(self, index: int, stats: dict[str, NamespaceBundleStats]) -> None:
+        """A broker reports."""
+        address = self.fleet.brokers[index].address
+        data = LocalBrokerData(
+            web_service_url=address.web_url, pulsar_service_url=address.service_url, bundles=list(stats), last_stats=stats
+        )
+        await self.fleet.brokers[index].store.put(paths.broker(address.broker_id), msgspec.json.encode(data))
+        await self.until(lambda: self.fleet.brokers[0].brokers.reports[address.broker_id].bundles == list(stats))
+
+
+@asynccontextmanager
+async def _led(brokers: int) -> AsyncIterator[Led]:
+    async with a_fleet(brokers) as fleet, Scope("policies") as scope:
+        led = Led(fleet)
+        watcher = Watcher(led.store, paths.ADMIN, led.policies.on_change)
+        scope.spawn(watcher.run(), "watch-policies")
+        await watcher.synced.wait()
+        yield led
+        scope.cancel()
+
+
+async def test_isolation_acts_on_the_next_placement() -> None:
+    """A namespace goes to its primaries while the policy is there; others keep off them."""
+    async with _led(3) as led:
+        assert await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
+        assert {await led.desk.place(f"gold/a/0x{n:08x}_0x{n + 1:08x}") for n in range(8)} == {"b1:8080"}
+        assert {await led.desk.place(f"iron/a/0x{n:08x}_0x{n + 1:08x}") for n in range(16)} == {"b0:8080", "b2:8080"}
+        await led.policies.set_isolation_policy("gold", None)
+        assert len({await led.desk.place(f"gold/b/0x{n:08x}_0x{n + 1:08x}") for n in range(32)}) == 3
+
+
+async def test_which_namespaces_a_policy_unloads() -> None:
+    """The symmetric difference of the expressions, everything when the primaries changed, nothing when told so."""
+    async with _led(1) as led:
+        names = led.fleet.brokers[0].namespaces
+        await names.create_tenant("gold", {})
+        for name in ("a", "b"):
+            await names.create_namespace(NamespaceName("gold", name), {})
+        a, b = NamespaceName("gold", "a"), NamespaceName("gold", "b")
+        assert await led.policies.set_isolation_policy("gold", {**GOLD, "namespaces": ["gold/a"]}) == [a]
+        assert await led.policies.set_isolation_policy("gold", {**GOLD, "namespaces": ["gold/a", "gold/b"]}) == [b]
+        assert await led.policies.set_isolation_policy("gold", {**GOLD, "namespaces": ["gold/a", "gold/b"], "primary": ["b9"]}) == [a, b]
+        assert await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
+        assert await led.policies.set_isolation_policy("gold", None) == [a, b]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {},
+        {"namespaces": ["a"], "primary": []},
+        {**GOLD, "primary": ["("]},
+        {**GOLD, "unload_scope": "some"},
+        {**GOLD, "auto_failover_policy": {"policy_type": "max"}},
+        {**GOLD, "auto_failover_policy": {"parameters": {"min_limit": "many"}}},
+    ],
+)
+async def test_policies_that_cannot_be_used_are_refused(policy: dict[str, object]) -> None:
+    """And change nothing."""
+    async with _led(1) as led:
+        with pytest.raises(BadInputError):
+            await led.policies.set_isolation_policy("gold", policy)
+        assert await led.policies.isolation_policies() == {}
+
+
+async def test_anti_affinity_over_failure_domains() -> None:
+    """Namespaces of a group are spread over the domains first; a broker cannot be in two of them."""
+    async with _led(4) as led:
+        await led.policies.set_failure_domain("left", ["b0:8080", "b1:8080"])
+        await led.policies.set_failure_domain("right", ["b2:8080", "b3:8080"])
+        with pytest.raises(ConflictError):
+            await led.policies.set_failure_domain("other", ["b3:8080"])
+        with pytest.raises(NotFoundError):
+            await led.policies.set_failure_domain("other", None)
+        names = led.fleet.brokers[0].namespaces
+        for index in range(4):
+            await names.create_namespace(NamespaceName(NS.tenant, f"n{index}"), {"bundles": {"numBundles": 1}})
+            await led.policies.set_anti_affinity_group(NamespaceName(NS.tenant, f"n{index}"), "G")
+        await led.until(lambda: len(led.policies.namespaces_of_group("g")) == 4 and len(led.policies.domains) == 2)
+        placed = [await led.desk.place(f"{NS.tenant}/n{index}/0x00000000_0xffffffff") for index in range(4)]
+        assert len(set(placed)) == 4
+        assert len({broker in ("b0:8080", "b1:8080") for broker in placed[:2]}) == 2
+
+
+async def test_unreadable_policies_leave_the_known_ones_in_force() -> None:
+    """A broken node does not open a namespace to everybody."""
+    async with _led(2) as led:
+        await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"})
+        await led.store.put("/admin/clusters/standalone/namespaceIsolationPolicies", b"{")
+        await led.policies.on_change(Change(ChangeKind.RESYNC, paths.ADMIN))
+        assert await led.desk.place("gold/a/0x00000000_0xffffffff") == "b1:8080"
+
+
+async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
+    """The owner is asked; a bundle that its owner does not split is not asked about again in the grace period."""
+    async with _led(2) as led:
+        bundle = f"{NS}/0x00000000_0x40000000"
+        await led.fleet.brokers[1].ownership.acquire(bundle, "test")
+        await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
+        await led.desk.split()
+        boundaries = (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries
+        assert 0x20000000 in boundaries
+        await led.desk.split()
+        splits = [item for item in led.desk.decisions(10) if item["kind"] == "split"]
+        assert [(item["bundle"], item["broker"], item["reason"]) for item in splits] == [(bundle, "b1:8080", "Topics")]
+
+
+async def test_splits_can_be_switched_off() -> None:
+    """loadBalancerAutoBundleSplitEnabled=false."""
+    async with _led(1) as led:
+        led.splits = SplitSettings(topics_max=10, enabled=False)
+        await led.report(0, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats(topics=11)})
+        await led.desk.split()
+        assert led.desk.decisions(10) == []
