@@ -48,8 +48,7 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
     broker = settings.leaf(BrokerSettings)
     strategies = settings.leaf(StrategySettings)
     register_plugins()
-    registry.shedder(strategies.shedder)
-    registry.placement(strategies.placement)
+    registry.check(strategies.shedder, strategies.placement)
     with asyncio.Runner(loop_factory=_loop_factory(broker)) as runner:
         return runner.run(_Broker(settings, options).run())
 

@@ -46,6 +46,14 @@ def shedder(name: str) -> Shedder:
     return found
 
 
+def check(shedder_name: str, placement_name: str) -> None:
+    """Raises `ConfigError` for an unknown strategy, and where AvgShedder is to place but not to shed: its placement needs its plans (Pulsar's rule)."""
+    shedder(shedder_name)
+    placement(placement_name)
+    if short_name(placement_name) == "AvgShedder" != short_name(shedder_name):
+        raise ConfigError("loadBalancerLoadPlacementStrategy = AvgShedder needs loadBalancerLoadSheddingStrategy = AvgShedder, too")
+
+
 def placement(name: str) -> PlacementRule:
     """The placement rule of that name. Raises `ConfigError` listing the known ones."""
     found = PLACEMENTS.get(short_name(name))
