@@ -7,7 +7,15 @@ from typing import Any
 import msgspec
 
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.load.reports import BrokerLoadData, BundleData, LocalBrokerData, TimeAverageBrokerData, TopBundlesLoadData
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    BundleData,
+    LocalBrokerData,
+    TimeAverageBrokerData,
+    TopBundlesLoadData,
+    decode_broker_load_data,
+    decode_local_broker_data,
+)
 from loadmanager.core.strategies.decision import Placement, Plan, Skip, Split, Unload
 
 
@@ -57,8 +65,6 @@ class Line(msgspec.Struct, rename="camel"):
 
 ACTIONS = ("shed", "split", "place")
 _LINE = msgspec.json.Decoder(Line)
-_LOCAL = msgspec.json.Decoder(LocalBrokerData)
-_LOAD = msgspec.json.Decoder(BrokerLoadData)
 _EXTENSIBLE_FIELDS = (b'"weightedMaxEMA"', b'"msgThroughputEMA"', b'"reportedAt"', b'"updatedAt"', b'"bundleCount"')
 
 
@@ -83,10 +89,10 @@ def decode_reports(brokers: dict[str, msgspec.Raw]) -> tuple[dict[str, LocalBrok
         extensible = b'"lastStats"' not in data and b'"bundles"' not in data and any(field in data for field in _EXTENSIBLE_FIELDS)
         try:
             if extensible:
-                load[broker] = _LOAD.decode(data)
+                load[broker] = decode_broker_load_data(data)
             else:
-                local[broker] = _LOCAL.decode(data)
-        except msgspec.DecodeError as error:
+                local[broker] = decode_local_broker_data(data)
+        except BadInputError as error:
             raise BadInputError(f"brokers[{broker!r}]: {error}") from None
     return local, load
 

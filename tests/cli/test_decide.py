@@ -69,6 +69,25 @@ def test_state_carries_over_and_config_is_per_line() -> None:
     assert [answer["strategy"] for answer in answers] == ["ThresholdShedder", "ThresholdShedder", "OverloadShedder", "OverloadShedder"]
 
 
+def test_reports_as_others_write_them() -> None:
+    """Nulls for what is missing, whole numbers as floats and the other way round."""
+    report = {
+        **a_report(40, "a", 4e8),
+        "bandwidthIn": None,
+        "lastBundleGains": None,
+        "numTopics": 12,
+        "memory": {"usage": 1, "limit": None},
+    }
+    average = {"maxSamples": 10.0, "numSamples": 3.0, "msgThroughputIn": 1}
+    line = {
+        **LINE,
+        "brokers": {**LINE["brokers"], "b1:8080": report},
+        "bundleData": {"t/a/0x00000000_0x00000001": {"shortTermData": average}},
+    }  # type: ignore[dict-item]
+    (answer,) = [json.loads(text) for text in decide([line]).stdout.splitlines()]
+    assert [unload["bundle"] for unload in answer["unloads"]] == ["t/a/0x00000000_0x00000001"]
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
@@ -76,6 +95,7 @@ def test_state_carries_over_and_config_is_per_line() -> None:
         ({"now": 1}, "brokers"),
         ({"brokers": {"b": {"cpu": {"usage": "x"}}}}, "cpu.usage"),
         ({"brokers": {}, "do": ["dance"]}, "dance"),
+        ({"brokers": {"b9:8080": None}}, "b9:8080"),
         ({"brokers": {}, "config": {"loadBalancerHistoryResourcePercentage": 7}}, "loadBalancerHistoryResourcePercentage"),
     ],
 )

@@ -6,7 +6,7 @@ percent of one core, bandwidth in kbit/s, memory in MiB.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -106,8 +106,8 @@ class LocalBrokerData(Json):
 class TimeAverageMessageData(Json):
     """Averages over the last samples: a true mean up to `max_samples`, an exponential one from then on."""
 
-    max_samples: int = 0
-    num_samples: int = 0
+    max_samples: int | float = 0
+    num_samples: int | float = 0
     msg_throughput_in: float = 0.0
     msg_throughput_out: float = 0.0
     msg_rate_in: float = 0.0
@@ -115,7 +115,7 @@ class TimeAverageMessageData(Json):
 
     def update(self, stats: NamespaceBundleStats) -> None:
         """Take one sample in (Pulsar `TimeAverageMessageData.update`)."""
-        n = self.num_samples = min(self.num_samples + 1, self.max_samples)
+        n = self.num_samples = int(min(self.num_samples + 1, self.max_samples)) or 1
         self.msg_throughput_in = ((n - 1) * self.msg_throughput_in + stats.msg_throughput_in) / n
         self.msg_throughput_out = ((n - 1) * self.msg_throughput_out + stats.msg_throughput_out) / n
         self.msg_rate_in = ((n - 1) * self.msg_rate_in + stats.msg_rate_in) / n
@@ -231,6 +231,7 @@ class BrokerLookupData(Json):
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+_BROKER_LOAD_DATA = msgspec.json.Decoder(BrokerLoadData)
 _LOCAL_BROKER_DATA = msgspec.json.Decoder(LocalBrokerData)
 _BUNDLE_DATA = msgspec.json.Decoder(BundleData)
 
@@ -238,6 +239,11 @@ _BUNDLE_DATA = msgspec.json.Decoder(BundleData)
 def decode_local_broker_data(value: bytes) -> LocalBrokerData:
     """A load report from its JSON; raises `BadInputError` naming the field that cannot be read."""
     return _decode(_LOCAL_BROKER_DATA, value, "load report")
+
+
+def decode_broker_load_data(value: bytes) -> BrokerLoadData:
+    """A load report of the extensible manager from its JSON; raises `BadInputError` naming the field that cannot be read."""
+    return _decode(_BROKER_LOAD_DATA, value, "load report")
 
 
 def decode_bundle_data(value: bytes) -> BundleData:
@@ -249,4 +255,12 @@ def _decode(decoder: msgspec.json.Decoder[T], value: bytes, what: str) -> T:
     try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
+        if "got `null`" in str(error) and value.strip() != b"null":  # some writers spell out what is missing
+            return _decode(decoder, msgspec.json.encode(_without_nulls(msgspec.json.decode(value))), what)
         raise BadInputError(f"malformed {what}: {error}") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value if item is not None] if isinstance(value, list) else value
