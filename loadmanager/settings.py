@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
@@ -40,6 +41,7 @@ LEAVES: tuple[type, ...] = (
     SplitSettings,
     MessagingSettings,
     ThrottlingSettings,
+    HistorySettings,
 )
 """Every component's settings, in the order of config/broker.conf."""
 

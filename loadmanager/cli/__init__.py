@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 
-COMMANDS = ("standalone", "broker", "config", "admin", "decide")
+COMMANDS = ("standalone", "broker", "config", "admin", "decide", "analyze")
 """Modules of this package, in the order of `--help`."""
 
 DESCRIPTION = "A live load manager with Apache Pulsar's concepts, names and wire formats."

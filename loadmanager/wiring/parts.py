@@ -13,6 +13,8 @@ import structlog
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.files.journal import Journal
+from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.server import BrokerServer
@@ -42,6 +44,7 @@ from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership, Transition
+from loadmanager.runtime.broker.recorder import Recorder
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.service import BrokerService
 from loadmanager.runtime.broker.splitting import Splitting
@@ -60,6 +63,8 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
 from loadmanager.settings import Settings, known_keys
+
+HISTORY_FLUSH_S = 1.0
 
 log = structlog.get_logger("ownership")
 
@@ -97,6 +102,7 @@ class Parts:
             publish_buffer_bytes=settings.leaf(MessagingSettings).publish_buffer_mb * 1024 * 1024,
         )
         self._splits = settings.leaf(SplitSettings)
+        self._ship_interval_s = settings.leaf(HistorySettings).ship_interval_s
         self._policies = PlacementPolicies(store, self._broker.cluster_name)
         self._limits = self._build_limits(settings)
         self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn, throttling=self._throttling)
@@ -109,6 +115,7 @@ class Parts:
             self_address=me,
             observe=self._on_transition,
         )
+        self._journal = self._build_journal(settings)
         self._lookups = Lookups(
             ownership=self._ownership,
             namespaces=self._namespaces,
@@ -119,6 +126,7 @@ class Parts:
             lookups_max=self._broker.lookups_max,
         )
         self._reporter = self._build_reporter(version)
+        self._recorder = self._build_recorder()
         self._guard = SessionGuard(
             store=store,
             hosting=self._hosting,
@@ -144,6 +152,27 @@ class Parts:
             weights=lambda: weights_of(self._strategies),
             self_address=self._me,
             version=version,
+        )
+
+    def _build_journal(self, settings: Settings) -> Journal | None:
+        history = settings.leaf(HistorySettings)
+        if not history.enabled:
+            return None
+        return Journal(history, cluster=self._broker.cluster_name, broker=self._me.broker_id, clock=self._clock)
+
+    def _build_recorder(self) -> Recorder | None:
+        if self._journal is None:
+            return None
+        return Recorder(
+            history=self._journal,
+            broker_id=self._me.broker_id,
+            clock=self._clock,
+            reporter=self._reporter,
+            hosting=self._hosting,
+            ownership=self._ownership,
+            throttling=self._throttling,
+            weights=lambda: weights_of(self._strategies),
+            settings=lambda: self._broker,
         )
 
     def _build_limits(self, settings: Settings) -> Limits:
@@ -207,7 +236,9 @@ class Parts:
             version=version,
         )
         page = MetricsPage(
-            Telemetry([samples.samples, lambda: limit_samples(self._throttling)]),
+            Telemetry(
+                [samples.samples, lambda: limit_samples(self._throttling), *([] if self._journal is None else [self._journal.samples])]
+            ),
             cluster=self._broker.cluster_name,
             broker=self._me.broker_id,
         )
@@ -261,8 +292,22 @@ class Parts:
             "sample",
         )
         scope.spawn(every(lambda: self._broker.report_interval_min_ms / 1000, self._reporter.tick, "report"), "report")
+        if self._journal is not None and self._recorder is not None:
+            await self._journal.start()
+            ship_s = self._ship_interval_s
+            scope.spawn(every(lambda: HISTORY_FLUSH_S, self._journal.flush, "history"), "history")
+            scope.spawn(every(lambda: ship_s, self._journal.ship, "ship-history", first_after_s=ship_s), "ship-history")
+            scope.spawn(every(lambda: self._broker.history_interval_s, self._recorder.sample, "record"), "record")
 
     async def stop(self, unloads_per_s_max: int) -> None:
+        """Give everything back, and close the history, whatever came of it."""
+        try:
+            await self._give_back(unloads_per_s_max)
+        finally:
+            if self._journal is not None:
+                await self._journal.close()
+
+    async def _give_back(self, unloads_per_s_max: int) -> None:
         """Take no new work, resign, give the bundles back, hang up; within `brokerShutdownTimeoutMs`."""
         draining = Draining(
             self._ownership, self._clock, unload_timeout_s=self._unload_timeout_s, unloads_max=self._broker.shutdown_unloads_max
@@ -294,7 +339,7 @@ class Parts:
             split_settings=lambda: self._splits,
             bundle_count=self._bundle_count,
             leading=self._leading,
-            observe=self._on_plan,
+            observe=lambda cycle, plan: self._on_plan(mine.epoch, cycle, plan),
         )
         term.spawn(_until_cancelled(view.close), "load-view")
         if self._broker.load_balancer_enabled:
@@ -321,12 +366,16 @@ class Parts:
 
     # What happened
 
-    def _on_plan(self, _cycle: int, plan: Plan) -> None:
+    def _on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
+        if self._recorder is not None:
+            self._recorder.on_plan(epoch, cycle, plan)
         self._counts.unload_cycles += bool(plan.unloads)
         self._counts.unloaded_bundles += len(plan.unloads)
 
     def _on_transition(self, step: Transition) -> None:
         """The ownership log: when this broker began and ceased to own a bundle, on a clock that all processes of the machine share."""
+        if self._recorder is not None:
+            self._recorder.on_transition(step)
         event = {BundleState.OWNED: "bundle acquired", BundleState.RELEASING: "bundle releasing", BundleState.FREE: "bundle released"}.get(
             step.after
         )

@@ -145,6 +145,7 @@ class _Standalone:
         given = read_properties(options.config) if options.config else {}
         return {
             **DEFAULTS,
+            "loadManagerHistoryDirectory": str(options.data_dir / "history"),
             **given,
             **options.overrides,
             "metadataStoreUrl": f"zk:{HOST}:{options.zookeeper_port}",

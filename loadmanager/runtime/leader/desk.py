@@ -12,7 +12,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.strategies import cycle
+from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Plan, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
@@ -82,6 +82,7 @@ class LeaderDesk:
         if choice.broker is None:
             raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
         self._remember("place", dataclasses.asdict(choice))
+        self._observe(self.cycles, Plan(registry.short_name(settings.placement), placements=(choice,)))
         return self._placed(bundle, choice.broker, f"one of {len(choice.candidates)} candidates")
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
@@ -164,6 +165,7 @@ class LeaderDesk:
             if self._leading.desk is not self or owner is None or split.bundle in self._split_ms:
                 continue
             self._split_ms[split.bundle] = self._clock.now_ms()
+            self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
             self._remember("split", {"bundle": split.bundle, "broker": owner.broker_id, "reason": split.reason})
             log.info("bundle splits", bundle=split.bundle, owner=owner.broker_id, reason=split.reason, epoch=self._epoch)
             try:

@@ -77,6 +77,12 @@ class BrokerSettings:
         "How many bundles are released at once during a graceful stop",
         minimum=1,
     )
+    history_interval_s: float = conf(
+        "loadManagerHistoryIntervalSeconds", 60.0, "How often loads and limits are recorded in the history", minimum=0.1, dynamic=True
+    )
+    history_topics_max: int = conf(
+        "loadManagerHistoryMaxTopics", 100, "How many of a broker's busiest topics the history records", minimum=0, dynamic=True
+    )
     lookups_max: int = conf("maxConcurrentLookupRequest", 50_000, "How many lookups may be in progress at once", minimum=1, dynamic=True)
     auto_create_topics: bool = conf("allowAutoTopicCreation", True, "Create a topic when a producer or consumer asks for it", dynamic=True)
     delete_namespace_force: bool = conf(

@@ -1,0 +1,128 @@
+"""Implements `ports.history.History`: records are encoded at once, kept in a bounded buffer, and written by a thread, a batch a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from loadmanager.adapters.files.segments import DAY_MS, Segments, day_of, safe_name
+from loadmanager.adapters.files.settings import HistorySettings
+from loadmanager.adapters.files.shipping import Shipper
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.history.records import Record
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.telemetry import Sample
+
+log = structlog.get_logger("history")
+
+
+class Journal:
+    """The history of one broker. Whatever the disk does, the broker goes on: what cannot be written is dropped, counted and logged once."""
+
+    def __init__(self, settings: HistorySettings, *, cluster: str, broker: str, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._segments = Segments(
+            Path(settings.directory) / f"cluster={safe_name(cluster)}",
+            broker,
+            segment_bytes_max=settings.segment_bytes_max,
+            segment_ms_max=settings.segment_minutes_max * 60_000,
+            bytes_max=settings.bytes_max,
+        )
+        self._shipper = Shipper(settings.ship_url) if settings.ship_url else None
+        self._encoder = msgspec.json.Encoder()
+        self._buffer: dict[tuple[str, int], list[bytes]] = {}
+        self._buffered_bytes = 0
+        self._failing = False
+        self._lock = asyncio.Lock()
+        self.written = 0
+        self.dropped = 0
+        self.shipped = 0
+        self.ship_failures = 0
+
+    def append(self, *records: Record) -> None:
+        """Keep records for the next write."""
+        for record in records:
+            line = self._encoder.encode(record)
+            if self._buffered_bytes + len(line) > self._settings.buffer_bytes_max:
+                self.dropped += 1
+                continue
+            self._buffered_bytes += len(line)
+            self._buffer.setdefault((record.kind, record.ts // DAY_MS), []).append(line)
+
+    async def start(self) -> None:
+        """Put right what an earlier process left."""
+        try:
+            found = await asyncio.to_thread(self._recover)
+            if found:
+                log.info("segments of an earlier run sealed", segments=found)
+        except OSError as error:
+            self._failed(error)
+
+    def _recover(self) -> int:
+        found = self._segments.recover()
+        self._segments.retain()
+        return found
+
+    async def flush(self) -> None:
+        """Write what was recorded, seal what is due, drop what is too much."""
+        async with self._lock:
+            buffer, self._buffer, self._buffered_bytes = self._buffer, {}, 0
+            count = sum(len(lines) for lines in buffer.values())
+            batch = {(kind, day_of(day * DAY_MS)): lines for (kind, day), lines in buffer.items()}
+            try:
+                await asyncio.to_thread(self._write, batch)
+            except OSError as error:
+                self.dropped += count
+                self._failed(error)
+                return
+            self.written += count
+            if self._failing:
+                self._failing = False
+                log.info("the history can be written again", dropped=self.dropped)
+
+    def _write(self, batch: dict[tuple[str, str], list[bytes]]) -> None:
+        sealed = self._segments.sealed
+        self._segments.write(batch, self._clock.now_ms())
+        if self._segments.sealed != sealed:
+            self._segments.retain()
+
+    def _failed(self, error: OSError) -> None:
+        if not self._failing:
+            self._failing = True
+            log.error("the history cannot be written; records are dropped", directory=self._settings.directory, error=str(error))
+
+    async def ship(self) -> None:
+        """Copy sealed segments to the URL. Raises `OperationalError` when that fails; it is tried again."""
+        if self._shipper is None:
+            return
+        try:
+            self.shipped += await asyncio.to_thread(self._shipper.ship, self._segments)
+        except OperationalError:
+            self.ship_failures += 1
+            raise
+
+    async def close(self) -> None:
+        """Write and seal everything."""
+        await self.flush()
+        async with self._lock:
+            try:
+                await asyncio.to_thread(self._segments.close)
+            except OSError as error:
+                self._failed(error)
+
+    def samples(self) -> Iterator[Sample]:
+        """What the metrics page says of it."""
+        segments = self._segments
+        yield Sample("loadmanager_history_records", "Records written to the history", self.written, (), "counter")
+        yield Sample("loadmanager_history_dropped_records", "Records that could not be kept", self.dropped, (), "counter")
+        yield Sample("loadmanager_history_sealed_segments", "Segments sealed", segments.sealed, (), "counter")
+        yield Sample("loadmanager_history_dropped_segments", "Segments deleted to keep within the limit", segments.dropped, (), "counter")
+        yield Sample("loadmanager_history_dropped_unshipped_segments", "Of those, never shipped", segments.dropped_unshipped, (), "counter")
+        yield Sample("loadmanager_history_shipped_segments", "Segments copied to the URL", self.shipped, (), "counter")
+        yield Sample("loadmanager_history_ship_failures", "Attempts to ship that failed", self.ship_failures, (), "counter")
+        yield Sample("loadmanager_history_bytes", "Bytes of compressed segments on this disk", segments.bytes_on_disk)

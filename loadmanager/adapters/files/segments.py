@@ -1,0 +1,186 @@
+"""Append-only segments of JSON lines: `kind=<kind>/date=<day>/<broker>-<start ms>-<seq>.jsonl`, in UTC days.
+
+The one being written ends in `.open`; it is sealed by rename, then compressed beside itself under a temporary name that a rename makes final. Whatever a
+crash leaves behind, the next start puts right: at most the torn last line is lost. Blocking; a thread calls it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+DAY_MS = 86_400_000
+COMPRESS_LEVEL = 6
+OPEN, SEALED, COMPRESSED, TEMPORARY, SHIPPED = ".open", ".jsonl", ".jsonl.gz", ".tmp", ".shipped"
+
+
+def safe_name(broker: str) -> str:
+    """A broker's id in a file name: Hadoop's paths cannot have a colon."""
+    return "".join(char if char.isalnum() or char in ".-" else "_" for char in broker)
+
+
+def day_of(ts_ms: int) -> str:
+    """The UTC day of a time, as partitions are named."""
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d")
+
+
+@dataclass(slots=True)
+class _Open:
+    """A segment that is being written."""
+
+    path: Path
+    file: IO[bytes]
+    started_ms: int
+    size: int = 0
+
+
+class Segments:
+    """The segments of one broker below `root` (`…/cluster=<name>`)."""
+
+    def __init__(self, root: Path, broker: str, *, segment_bytes_max: int, segment_ms_max: float, bytes_max: int) -> None:
+        self.root = root
+        self._prefix = safe_name(broker)
+        self._segment_bytes_max = segment_bytes_max
+        self._segment_ms_max = segment_ms_max
+        self._bytes_max = bytes_max
+        self._open: dict[tuple[str, str], _Open] = {}
+        self._sequence = 0
+        self.sealed = 0
+        self.dropped = 0
+        """Sealed segments that were deleted to keep within the limit."""
+        self.dropped_unshipped = 0
+        self.bytes_on_disk = 0
+        """What the compressed segments take, as of the last `retain`."""
+
+    def recover(self) -> int:
+        """Seal what an earlier process left behind; returns how many segments that were. Raises `OSError`."""
+        found = 0
+        for path in self._own(f"{SEALED}{OPEN}"):
+            _cut_torn_line(path)
+            if path.stat().st_size == 0:
+                path.unlink()
+                continue
+            path.rename(path.with_suffix(""))
+            found += 1
+        for path in self._own(SEALED):
+            _compress(path)
+        for path in self._own(f"{COMPRESSED}{TEMPORARY}"):
+            path.unlink(missing_ok=True)
+        return found
+
+    def write(self, batch: Mapping[tuple[str, str], Iterable[bytes]], now_ms: int) -> None:
+        """Append lines (without line ends) by kind and day; then seal what is full or old. Raises `OSError`; what was written whole stays whole."""
+        for key, lines in batch.items():
+            segment = self._open.get(key) or self._begin(key, now_ms)
+            data = b"\n".join(lines) + b"\n"
+            try:
+                _write_all(segment.file, data)
+            except OSError:
+                self._give_up(key, segment)
+                raise
+            segment.size += len(data)
+        for key, segment in list(self._open.items()):
+            if segment.size >= self._segment_bytes_max or now_ms - segment.started_ms >= self._segment_ms_max:
+                self._seal(key, segment)
+
+    def close(self) -> None:
+        """Seal everything. Raises `OSError`."""
+        for key, segment in list(self._open.items()):
+            self._seal(key, segment)
+
+    def complete(self) -> list[Path]:
+        """Compressed segments, the oldest first."""
+        return sorted(self._own(COMPRESSED), key=lambda path: (_started_ms(path), path.name, path.parent))
+
+    def retain(self) -> None:
+        """Delete the oldest sealed segments beyond the limit. Raises `OSError`."""
+        sizes = {path: path.stat().st_size for path in self.complete()}
+        total = sum(sizes.values())
+        self.bytes_on_disk = total
+        for path, size in sizes.items():
+            if total <= self._bytes_max:
+                break
+            marker = path.with_name(path.name + SHIPPED)
+            self.dropped_unshipped += not marker.exists()
+            path.unlink()
+            marker.unlink(missing_ok=True)
+            total -= size
+            self.dropped += 1
+            self.bytes_on_disk = total
+
+    def _own(self, suffix: str) -> list[Path]:
+        return sorted(path for path in self.root.glob(f"kind=*/date=*/{self._prefix}-*{suffix}") if _is_of(path, self._prefix))
+
+    def _begin(self, key: tuple[str, str], now_ms: int) -> _Open:
+        kind, day = key
+        folder = self.root / f"kind={kind}" / f"date={day}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._sequence += 1
+        path = folder / f"{self._prefix}-{now_ms}-{self._sequence}{SEALED}{OPEN}"
+        segment = self._open[key] = _Open(path, path.open("ab", buffering=0), now_ms)
+        return segment
+
+    def _give_up(self, key: tuple[str, str], segment: _Open) -> None:
+        """A write failed, perhaps in the middle of a line: go back to the last whole one; the next write begins another segment."""
+        del self._open[key]
+        try:
+            segment.file.truncate(segment.size)
+        finally:
+            segment.file.close()
+
+    def _seal(self, key: tuple[str, str], segment: _Open) -> None:
+        del self._open[key]
+        segment.file.close()
+        sealed = segment.path.with_suffix("")
+        segment.path.rename(sealed)
+        self.sealed += 1
+        for path in self._own(SEALED):  # this one, and any that could not be compressed before
+            _compress(path)
+
+
+def _write_all(file: IO[bytes], data: bytes) -> None:
+    """A full disk first takes a part, and then raises."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
+
+
+def _is_of(path: Path, prefix: str) -> bool:
+    """Whether a segment is this broker's, and not of one whose name goes on (`b-1` and `b-1-2`)."""
+    rest = path.name[len(prefix) + 1 :].partition(".")[0]
+    return all(part.isdigit() for part in rest.split("-")) and rest.count("-") == 1
+
+
+def _started_ms(path: Path) -> int:
+    return int(path.name.partition(".jsonl")[0].split("-")[-2])
+
+
+def _cut_torn_line(path: Path) -> None:
+    with path.open("r+b") as file:
+        end = file.seek(0, 2)
+        while end > 0:
+            start = max(end - 65_536, 0)
+            file.seek(start)
+            found = file.read(end - start).rfind(b"\n")
+            if found >= 0:
+                file.truncate(start + found + 1)
+                return
+            end = start
+        file.truncate(0)
+
+
+def _compress(path: Path) -> None:
+    temporary = path.with_name(path.name + ".gz" + TEMPORARY)
+    try:
+        with path.open("rb") as plain, gzip.open(temporary, "wb", COMPRESS_LEVEL) as packed:
+            shutil.copyfileobj(plain, packed, 1 << 20)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    temporary.rename(path.with_name(path.name + ".gz"))
+    path.unlink()

@@ -1,0 +1,53 @@
+"""Copies sealed segments to another file system, each exactly once by its name: under a temporary name first, then renamed.
+
+Blocking; a thread calls it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from loadmanager.adapters.files.segments import SHIPPED, Segments
+from loadmanager.core.errors import ConfigError, OperationalError
+
+PART = ".part"
+
+
+class Shipper:
+    """Ships to one fsspec URL. Raises `ConfigError` when fsspec, or what it needs for the URL, is not installed."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            import fsspec
+        except ImportError:
+            raise ConfigError("loadManagerHistoryShipUrl needs fsspec: pip install 'loadmanager[analysis]'") from None
+        self._url = url
+        try:
+            fs, root = fsspec.core.url_to_fs(url)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"loadManagerHistoryShipUrl = {url}: {error}") from None
+        self._fs: Any = fs
+        self._root = PurePosixPath(root)
+
+    def ship(self, segments: Segments) -> int:
+        """Copy what is not there yet; returns how many segments. Raises `OperationalError` at the first that fails; it is tried again next time."""
+        shipped = 0
+        for path in segments.complete():
+            marker = path.with_name(path.name + SHIPPED)
+            if not marker.exists():
+                self._copy(path, path.relative_to(segments.root.parent))
+                marker.touch()
+                shipped += 1
+        return shipped
+
+    def _copy(self, path: Path, name: Path) -> None:
+        target = str(self._root / name.as_posix())
+        try:
+            if self._fs.exists(target) and self._fs.size(target) == path.stat().st_size:
+                return  # shipped before a crash kept us from marking it
+            self._fs.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
+            self._fs.put_file(str(path), target + PART)
+            self._fs.mv(target + PART, target)
+        except Exception as error:  # noqa: BLE001 - every file system raises its own; all mean that it did not work now
+            raise OperationalError(f"{name} was not shipped to {self._url}: {error}") from None

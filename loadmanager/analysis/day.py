@@ -1,0 +1,97 @@
+"""What every question gets: one day's typed records, and the settings that the operator goes by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from loadmanager.analysis.ingest import DAY_MS, Ingest, day_start_ms
+from loadmanager.core.strategies.settings import StrategySettings
+
+BUCKET_MS = 300_000
+"""Time in plots and comparisons goes in steps of five minutes."""
+HOUR_MS = 3_600_000
+MIB = 1024 * 1024
+
+
+@dataclass(slots=True)
+class Day:
+    """One UTC day of one cluster."""
+
+    cluster: str
+    date: str
+    ingest: Ingest
+    settings: StrategySettings
+    tables: dict[str, DataFrame] = field(default_factory=dict)
+    """Answers of earlier questions, as they were stored."""
+
+    @property
+    def start_ms(self) -> int:
+        """When it began."""
+        return day_start_ms(self.date)
+
+    @property
+    def end_ms(self) -> int:
+        """When it was over."""
+        return self.start_ms + DAY_MS
+
+    def records(self, kind: str) -> DataFrame:
+        """The good records of one kind."""
+        return self.ingest.records(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that matters: in plain words, with its numbers and what to do."""
+
+    importance: float
+    """0 (a remark) to 100 (clients suffer now)."""
+    question: str
+    title: str
+    text: str
+    advice: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+
+def bucket(ts: str = "ts") -> Column:
+    """The start of the time step that a record falls into, in ms."""
+    return F.col(ts) - F.col(ts) % BUCKET_MS
+
+
+def throughput() -> Column:
+    """Bytes/s in and out."""
+    return F.col("msgThroughputIn") + F.col("msgThroughputOut")
+
+
+def rate() -> Column:
+    """Messages/s in and out."""
+    return F.col("msgRateIn") + F.col("msgRateOut")
+
+
+def namespace(bundle: str = "bundle") -> Column:
+    """`tenant/namespace` of a bundle."""
+    return F.substring_index(bundle, "/", 2)
+
+
+def hours(value_ms: Column) -> Column:
+    """Milliseconds as hours."""
+    return value_ms / F.lit(float(HOUR_MS))
+
+
+def mib(value: float) -> str:
+    """Bytes/s for a person."""
+    return f"{value / MIB:.1f} MiB/s" if value >= MIB / 10 else f"{value / 1024:.1f} KiB/s"
+
+
+def many(count: int, what: str) -> str:
+    """`1 move`, `2 moves`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def clock(ts_ms: float) -> str:
+    """Time of day in UTC for a person."""
+    minutes = int(ts_ms // 60_000) % 1440
+    return f"{minutes // 60:02}:{minutes % 60:02}"

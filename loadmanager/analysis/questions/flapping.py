@@ -1,0 +1,51 @@
+"""Which bundles went to and fro?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from loadmanager.analysis.day import Day, Finding, many
+from loadmanager.analysis.questions import moves
+
+NAME = "flapping"
+ABOUT = "Which bundles went to and fro? A return is a move back to a broker that the bundle had left within the grace period."
+ORDER = ("returns DESC", "moves DESC", "bundle")
+
+
+def table(day: Day) -> DataFrame:
+    """A row a bundle that moved."""
+    grace_ms = int(day.settings.grace_period_minutes * 60_000)
+    left_before = F.lag("until").over(Window.partitionBy("bundle", "broker").orderBy("ts"))
+    back = moves.spans(day).withColumn("left", left_before).where(F.col("source").isNotNull())
+    returned = F.col("left").isNotNull() & (F.col("ts") - F.col("left") <= grace_ms)
+    return back.groupBy("bundle").agg(
+        F.count(F.lit(1)).alias("moves"),
+        F.count_if(returned).alias("returns"),
+        F.countDistinct("broker").alias("brokers"),
+        F.min("ts").alias("first_ts"),
+        F.max("ts").alias("last_ts"),
+    )
+
+
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Bundles that returned."""
+    back = [row for row in rows if row.returns > 0]
+    if not back:
+        return []
+    worst = back[0]
+    returns = sum(row.returns for row in back)
+    return [
+        Finding(
+            importance=min(45 + 2 * returns, 85),
+            question=NAME,
+            title=f"{many(len(back), 'bundle')} went to and fro",
+            text=f"They came back {many(returns, 'time')} to a broker that they had left less than {day.settings.grace_period_minutes:g} minutes before. "
+            f"The worst is {worst.bundle} with {worst.moves} moves and {worst.returns} returns. Every move makes its clients reconnect.",
+            advice="Shedding and placement score different things: use AvgShedder for both, or a longer loadBalancerSheddingGracePeriodMinutes.",
+            numbers={"bundles": len(back), "returns": returns, "worstMoves": worst.moves, "worstReturns": worst.returns},
+        )
+    ]

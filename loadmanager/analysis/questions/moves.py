@@ -1,0 +1,108 @@
+"""What did each move of a bundle do: how long did clients wait, and was the cluster better balanced afterwards?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, many
+
+NAME = "moves"
+ABOUT = (
+    "What did each move do? Imbalance is the standard deviation of usage, ten minutes before against five to fifteen minutes after; "
+    "a move was worth it when that fell by more than 0.5 points and a twentieth."
+)
+ORDER = ("ts", "bundle")
+STEPS = 2
+"""So many time steps count before and after."""
+GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
+
+
+def spans(day: Day) -> DataFrame:
+    """Who owned which bundle from when: acquisitions by another broker than before are moves. Columns bundle, broker, ts, reason, source, until."""
+    acquired = day.records("ownership").where((F.col("after") == "Owned") & (F.col("before") == "Assigning"))
+    order = Window.partitionBy("bundle").orderBy("ts", "broker")
+    named = acquired.select("bundle", "broker", "ts", "reason", F.lag("broker").over(order).alias("source"))
+    changed = named.where(F.col("source").isNull() | (F.col("source") != F.col("broker")))
+    return changed.withColumn("until", F.lead("ts").over(order))
+
+
+def table(day: Day) -> DataFrame:
+    """A row a move."""
+    releases = (
+        day.records("ownership")
+        .where((F.col("before") == "Releasing") & (F.col("after") == "Free"))
+        .select(
+            "bundle",
+            F.col("broker").alias("source"),
+            F.col("ts").alias("released"),
+            F.col("pauseMs").alias("pause_ms"),
+            F.col("reason").alias("why"),
+        )
+    )
+    moved = spans(day).where(F.col("source").isNotNull()).withColumnRenamed("broker", "destination")
+    near = (F.col("released") >= F.col("ts") - 60_000) & (F.col("released") <= F.col("ts") + 60_000)
+    paused = (
+        moved.join(releases, ["bundle", "source"], "left")
+        .groupBy("bundle", "source", "destination", "ts", "reason")
+        .agg(F.max(F.when(near, F.col("pause_ms"))).alias("pause_ms"), F.max(F.when(near, F.col("why"))).alias("why"))
+    )
+    here = bucket() / BUCKET_MS
+    before = _imbalance(day, paused.select("ts").distinct(), here - STEPS, here - 1).withColumnRenamed("std", "std_before")
+    after = _imbalance(day, paused.select("ts").distinct(), here + 1, here + STEPS).withColumnRenamed("std", "std_after")
+    gain = F.col("std_before") - F.col("std_after")
+    worth = (gain > GAIN_MIN) & (gain > GAIN_SHARE_MIN * F.col("std_before"))
+    return (
+        paused.join(F.broadcast(before), "ts", "left")
+        .join(F.broadcast(after), "ts", "left")
+        .select("ts", "bundle", "source", "destination", F.coalesce("why", "reason").alias("reason"), "pause_ms", "std_before", "std_after")
+        .withColumn("gain", gain)
+        .withColumn("worth_it", worth)
+    )
+
+
+def _imbalance(day: Day, times: DataFrame, first: Any, last: Any) -> DataFrame:
+    """Mean imbalance over a few time steps around each moment: columns ts, std."""
+    steps = times.withColumn("step", F.explode(F.sequence(first.cast("long"), last.cast("long"))))
+    known = day.tables["imbalance"].select((F.col("bucket") / BUCKET_MS).cast("long").alias("step"), "std")
+    return steps.join(F.broadcast(known), "step").groupBy("ts").agg(F.avg("std").alias("std"))
+
+
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Moves that did not help, and long pauses."""
+    judged = [row for row in rows if row.worth_it is not None]
+    useless = [row for row in judged if not row.worth_it]
+    found = []
+    if useless:
+        share = len(useless) / len(judged)
+        worst = min(useless, key=lambda row: (row.gain, row.ts, row.bundle))
+        found.append(
+            Finding(
+                importance=20 + 40 * share,
+                question=NAME,
+                title=f"{len(useless)} of {len(judged)} moves did not help",
+                text="After them the brokers' usage was spread as before, or worse. "
+                f"The worst: {worst.bundle} from {worst.source} to {worst.destination}, "
+                f"standard deviation {worst.std_before:.3f} before and {worst.std_after:.3f} after ({worst.reason}).",
+                advice="A longer loadBalancerSheddingGracePeriodMinutes or a higher threshold saves such moves; "
+                "AvgShedder and TransferShedder name destinations.",
+                numbers={"useless": len(useless), "judged": len(judged), "worstGain": worst.gain},
+            )
+        )
+    pauses = sorted((row.pause_ms for row in rows if row.pause_ms is not None), reverse=True)
+    if pauses and pauses[0] > 1000:
+        slow = sum(pause > 1000 for pause in pauses)
+        found.append(
+            Finding(
+                importance=35 + min(slow, 25),
+                question=NAME,
+                title=f"{many(slow, 'move')} stopped clients for more than a second",
+                text=f"The longest pause was {pauses[0] / 1000:.1f} s; half of all moves took less than {pauses[len(pauses) // 2]:.0f} ms.",
+                advice="Look at the metadata store's latency and at the destination's log around that time.",
+                numbers={"slow": slow, "maxMs": pauses[0]},
+            )
+        )
+    return found

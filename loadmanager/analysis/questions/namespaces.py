@@ -1,0 +1,127 @@
+"""Which namespaces have too few bundles, or bundles cut at the wrong places, and which cuts would have served better?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from loadmanager.analysis.day import Day, Finding, many, namespace, throughput
+
+NAME = "namespaces"
+ABOUT = (
+    "Which namespaces are cut badly? A namespace wants four bundles for each broker's worth of its traffic, so that there is something to move; "
+    "the cuts are where its recorded topics, by hash, divide the day's bytes evenly."
+)
+ORDER = ("share DESC", "namespace")
+BUNDLES_PER_BROKER = 4
+BUNDLES_MAX = 128
+SHARE_MIN = 0.05
+
+
+def table(day: Day) -> DataFrame:
+    """A row a namespace."""
+    bundles = (
+        day.records("bundle_load")
+        .groupBy("bundle")
+        .agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"), F.max("ts").alias("last_ts"))
+        .withColumn("namespace", namespace())
+    )
+    brokers = day.records("broker_load").agg(F.greatest(F.countDistinct("broker"), F.lit(1)).alias("brokers"))
+    latest = F.max("last_ts").over(Window.partitionBy("namespace"))
+    present = bundles.withColumn("present", F.col("last_ts") >= latest - 2 * 300_000)
+    spaces = present.groupBy("namespace").agg(
+        F.count_if("present").alias("bundles"),
+        F.sum("bytes").alias("bytes"),
+        (F.max(F.when(F.col("present"), F.col("bytes"))) / F.sum(F.when(F.col("present"), F.col("bytes")))).alias("largest_share"),
+    )
+    total = spaces.agg(F.sum("bytes").alias("all"))
+    shares = (
+        spaces.crossJoin(F.broadcast(total))
+        .crossJoin(F.broadcast(brokers))
+        .withColumn("share", F.when(F.col("all") > 0, F.col("bytes") / F.col("all")).otherwise(0.0))
+        .withColumn(
+            "wanted", F.greatest(F.lit(1), F.least(F.lit(BUNDLES_MAX), F.ceil(BUNDLES_PER_BROKER * F.col("brokers") * F.col("share"))))
+        )
+        .drop("all", "brokers")
+    )
+    return shares.join(_cuts(day, shares.select("namespace", "wanted")), "namespace", "left")
+
+
+def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
+    """Boundaries between topics in order of their hash, such that each piece carries about as much: columns namespace, cuts, largest_share_then,
+    topics."""
+    topics = (
+        day.records("topic_load")
+        .groupBy("topic", namespace().alias("namespace"))
+        .agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"))
+        .withColumn("hash", F.crc32("topic"))
+        .join(F.broadcast(wanted), "namespace")
+    )
+    order = Window.partitionBy("namespace").orderBy("hash", "topic")
+    total = F.sum("bytes").over(Window.partitionBy("namespace"))
+    middle = F.sum("bytes").over(order) - F.col("bytes") / 2
+    pieces = topics.where(F.col("bytes") > 0).withColumn("piece", F.floor(middle / total * F.col("wanted"))).withColumn("total", total)
+    cut = F.when(
+        F.col("piece") != F.lag("piece").over(order),
+        F.lag("hash").over(order) + F.floor((F.col("hash") - F.lag("hash").over(order)) / 2).cast("long") + 1,
+    )
+    marked = pieces.withColumn("cut", cut)
+    largest = (
+        marked.groupBy("namespace", "piece")
+        .agg((F.sum("bytes") / F.max("total")).alias("share"))
+        .groupBy("namespace")
+        .agg(F.max("share").alias("largest_share_then"))
+    )
+    text = F.concat(F.lit("0x"), F.lpad(F.lower(F.hex("cut")), 8, "0"))
+    cuts = marked.groupBy("namespace").agg(
+        F.array_sort(F.collect_set(F.when(F.col("cut").isNotNull(), text))).alias("cuts"), F.count(F.lit(1)).alias("topics")
+    )
+    return cuts.join(largest, "namespace", "left")
+
+
+def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
+    """Namespaces with much traffic, and too few or badly cut bundles."""
+    found = []
+    for row in rows:
+        if row.share < SHARE_MIN:
+            continue
+        better = (
+            row.cuts
+            and row.largest_share_then is not None
+            and row.largest_share is not None
+            and row.largest_share_then < 0.75 * row.largest_share
+        )
+        numbers = {
+            "bundles": row.bundles,
+            "wanted": row.wanted,
+            "largestShare": row.largest_share,
+            "largestShareThen": row.largest_share_then,
+            "cuts": row.cuts,
+        }
+        cuts = f" Cut at {', '.join(row.cuts[:16])}{' …' if len(row.cuts) > 16 else ''}." if better else ""
+        if row.bundles < row.wanted:
+            found.append(
+                Finding(
+                    importance=35 + 30 * row.share,
+                    question=NAME,
+                    title=f"{row.namespace} has {many(row.bundles, 'bundle')} and wants {row.wanted}",
+                    text=f"It carries {row.share:.0%} of the traffic; with so few bundles there is little to move from a busy broker.",
+                    advice=f"Split its bundles until there are about {row.wanted}." + cuts,
+                    numbers=numbers,
+                )
+            )
+        elif better and row.largest_share > 2 / max(row.bundles, 1):
+            found.append(
+                Finding(
+                    importance=30 + 30 * row.largest_share,
+                    question=NAME,
+                    title=f"One bundle of {row.namespace} carries {row.largest_share:.0%} of it",
+                    text=f"It has {row.bundles} bundles; other cuts would have left {row.largest_share_then:.0%} at most in one.",
+                    advice="Use flow_or_qps_equally_divide, or specified_positions_divide." + cuts,
+                    numbers=numbers,
+                )
+            )
+    return found

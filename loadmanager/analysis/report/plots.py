@@ -1,0 +1,85 @@
+"""What the plots show, computed by Spark and small: time steps of a quarter of an hour, the busiest bundles, a bounded number of lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import functions as F  # noqa: N812
+
+from loadmanager.analysis.day import Day, throughput
+
+STEP_MS = 900_000
+STEPS = 96
+BUNDLES_MAX = 40
+BROKERS_MAX = 12
+MARKS_MAX = 400
+
+
+@dataclass(slots=True)
+class Plots:
+    """Numbers for the plots; the index of a list is the time step."""
+
+    start_ms: int
+    heat: dict[str, list[float | None]] = field(default_factory=dict)
+    """Bundle → bytes/s, the busiest first."""
+    heat_moves: list[tuple[str, int, str]] = field(default_factory=list)
+    """Bundle, ms, text."""
+    heat_splits: list[tuple[str, int, str]] = field(default_factory=list)
+    usage: dict[str, list[float | None]] = field(default_factory=dict)
+    """Broker → usage."""
+    std: list[float | None] = field(default_factory=list)
+    max_over_mean: list[float | None] = field(default_factory=list)
+    held: dict[str, float] = field(default_factory=dict)
+    """Limit → share of the time in which somebody was held."""
+
+
+def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
+    """Everything that is drawn."""
+    found = Plots(day.start_ms)
+    busiest = [row.bundle for row in shown["hot_bundles"][:BUNDLES_MAX]]
+    step = F.floor((F.col("ts") - day.start_ms) / STEP_MS).alias("step")
+    if busiest:
+        loads = (
+            day.records("bundle_load").where(F.col("bundle").isin(busiest)).groupBy("bundle", step).agg(F.avg(throughput()).alias("value"))
+        )
+        found.heat = _lines(loads.collect(), "bundle", busiest)
+    known = set(busiest)
+    found.heat_moves = [
+        (
+            row.bundle,
+            row.ts,
+            f"{row.source} → {row.destination}: {row.reason}"
+            + ("" if row.worth_it is None else ", worth it" if row.worth_it else ", no gain"),
+        )
+        for row in shown["moves"]
+        if row.bundle in known
+    ][:MARKS_MAX]
+    found.heat_splits = [
+        (bundle, row.ts, f"split of {row.parent}") for row in shown["splits"] for bundle in (row.parent, *row.children) if bundle in known
+    ][:MARKS_MAX]
+    brokers = sorted(row.broker for row in sorted(shown["broker_usage"], key=lambda row: (-row.max, row.broker))[:BROKERS_MAX])
+    if brokers:
+        usage = day.records("broker_load").where(F.col("broker").isin(brokers)).groupBy("broker", step).agg(F.avg("usage").alias("value"))
+        found.usage = _lines(usage.collect(), "broker", brokers)
+    means = (
+        day.tables["imbalance"]
+        .withColumnRenamed("bucket", "ts")
+        .groupBy(step)
+        .agg(F.avg("std").alias("std"), F.avg("max_over_mean").alias("ratio"))
+        .collect()
+    )
+    found.std, found.max_over_mean = [None] * STEPS, [None] * STEPS
+    for row in means:
+        if 0 <= row.step < STEPS:
+            found.std[row.step], found.max_over_mean[row.step] = row.std, row.ratio
+    found.held = {row.limit: row.held_share for row in shown["throttling"][:BROKERS_MAX] if row.held_share > 0}
+    return found
+
+
+def _lines(rows: list[Any], name: str, order: list[str]) -> dict[str, list[float | None]]:
+    found: dict[str, list[float | None]] = {key: [None] * STEPS for key in order}
+    for row in rows:
+        if 0 <= row.step < STEPS:
+            found[row[name]][row.step] = row.value
+    return found

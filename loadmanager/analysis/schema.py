@@ -1,0 +1,53 @@
+"""Spark schemas of the history's records, derived from `core.history.records`: there is one definition of a record."""
+
+from __future__ import annotations
+
+import types
+import typing
+from typing import Any
+
+import msgspec
+from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
+
+from loadmanager.core.history.records import KINDS
+
+CORRUPT = "_corrupt_record"
+
+_PLAIN: dict[Any, DataType] = {int: LongType(), float: DoubleType(), str: StringType(), bool: BooleanType()}
+
+
+def schema_of(kind: str) -> StructType:
+    """The schema of one kind of records, with the JSON's names."""
+    return _struct(KINDS[kind])
+
+
+def required_of(kind: str) -> list[str]:
+    """Fields without which a record is none."""
+    return [field.encode_name for field in msgspec.structs.fields(KINDS[kind]) if field.required]
+
+
+def defaults_of(kind: str) -> dict[str, Any]:
+    """What a missing number means, where that is not "unknown"."""
+    return {
+        field.encode_name: field.default
+        for field in msgspec.structs.fields(KINDS[kind])
+        if not field.required and isinstance(field.default, int | float)
+    }
+
+
+def _struct(cls: Any) -> StructType:
+    return StructType([StructField(field.encode_name, _type(field.type)) for field in msgspec.structs.fields(cls)])
+
+
+def _type(annotation: Any) -> DataType:
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (types.UnionType, typing.Union):
+        (inner,) = [arg for arg in args if arg is not type(None)]
+        return _type(inner)
+    if origin is list:
+        return ArrayType(_type(args[0]))
+    if origin is dict:
+        return MapType(_type(args[0]), _type(args[1]))
+    return _struct(annotation)

