@@ -136,6 +136,7 @@ class Job:
     def _stored(self, question: ModuleType, day: Day) -> Any:
         path = f"{self._spark_root}/tables/{question.NAME}/date={day.date}"
         question.table(day).coalesce(4).write.mode("overwrite").parquet(path)
+        self._spark.catalog.clearCache()
         return self._spark.read.parquet(path)
 
     def _report(self, day: Day, ingested: Ingested, shown: dict[str, list[Any]], findings: Sequence[Finding]) -> str:

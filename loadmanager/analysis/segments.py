@@ -132,6 +132,17 @@ class Source:
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
         return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
 
+    def is_whole(self, segment: Segment) -> bool:
+        """Whether a compressed segment can be decompressed to its end."""
+        unpacking = zlib.decompressobj(wbits=31)
+        try:
+            with self._fs.open(segment.path, "rb") as file:
+                while block := file.read(1 << 20):
+                    unpacking.decompress(block)
+        except (zlib.error, OSError):
+            return False
+        return unpacking.eof
+
     def spark_paths(self, segments: Iterable[Segment]) -> list[str]:
         """Where Spark reads them. Hadoop's paths cannot have a colon: local files with one are read through links, `.open` ones as plain text."""
         return [self._spark_path(segment) for segment in segments]

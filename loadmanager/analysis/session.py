@@ -83,7 +83,11 @@ def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[st
         settings["spark.master"] = master
         if master.startswith("local"):
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-            settings |= {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "16"}
+            settings |= {
+                "spark.driver.memory": "2g",
+                "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+                "spark.sql.shuffle.partitions": "16",
+            }
     return settings | given
 
 

@@ -25,15 +25,20 @@ def table(day: Day) -> DataFrame:
 
 def ranked(loads: DataFrame, name: str) -> DataFrame:
     """Traffic by `name`, the busiest with percentiles."""
-    totals = loads.groupBy(name).agg(
-        F.count(F.lit(1)).alias("samples"),
-        F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"),
-        F.avg(throughput()).alias("throughput_mean"),
-        F.max(throughput()).alias("throughput_max"),
-        F.avg(rate()).alias("rate_mean"),
-        F.max(rate()).alias("rate_max"),
-        F.countDistinct("broker").alias("brokers") if name == "topic" else F.max("topics").alias("topics_max"),
-    )
+    totals = (
+        loads.groupBy(name)
+        .agg(
+            F.count(F.lit(1)).alias("samples"),
+            F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"),
+            F.avg(throughput()).alias("throughput_mean"),
+            F.max(throughput()).alias("throughput_max"),
+            F.avg(rate()).alias("rate_mean"),
+            F.max(rate()).alias("rate_max"),
+            F.max("ts").alias("last_ts"),
+            *([F.max("topics").alias("topics_max")] if "topics" in loads.columns else []),
+        )
+        .persist()
+    )  # small, and asked three times
     shared = totals.crossJoin(F.broadcast(totals.agg(F.sum("bytes").alias("all"))))
     shares = shared.withColumn("share", F.when(F.col("all") > 0, F.col("bytes") / F.col("all")).otherwise(0.0)).drop("all")
     busiest = shares.orderBy(F.desc("bytes"), name).limit(BUSIEST).select(name)

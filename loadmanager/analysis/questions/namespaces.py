@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, many, namespace, throughput
+from loadmanager.analysis.day import Day, Finding, many, namespace
 
 NAME = "namespaces"
 ABOUT = (
@@ -23,12 +23,7 @@ SHARE_MIN = 0.05
 
 def table(day: Day) -> DataFrame:
     """A row a namespace."""
-    bundles = (
-        day.records("bundle_load")
-        .groupBy("bundle")
-        .agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"), F.max("ts").alias("last_ts"))
-        .withColumn("namespace", namespace())
-    )
+    bundles = day.tables["hot_bundles"].select("bundle", "bytes", "last_ts").withColumn("namespace", namespace())
     brokers = day.records("broker_load").agg(F.greatest(F.countDistinct("broker"), F.lit(1)).alias("brokers"))
     latest = F.max("last_ts").over(Window.partitionBy("namespace"))
     present = bundles.withColumn("present", F.col("last_ts") >= latest - 2 * 300_000)
@@ -50,14 +45,17 @@ def table(day: Day) -> DataFrame:
     return shares.join(_cuts(day, shares.select("namespace", "wanted")), "namespace", "left")
 
 
+def namespace_of_topic() -> Column:
+    """`tenant/namespace` of a topic's full name."""
+    return F.substring_index(F.substring_index("topic", "://", -1), "/", 2)
+
+
 def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
     """Boundaries between topics in order of their hash, such that each piece carries about as much: columns namespace, cuts, largest_share_then,
     topics."""
     topics = (
-        day.records("topic_load")
-        .groupBy("topic", namespace().alias("namespace"))
-        .agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"))
-        .withColumn("hash", F.crc32("topic"))
+        day.tables["hot_topics"]
+        .select("topic", "bytes", namespace_of_topic().alias("namespace"), F.crc32("topic").alias("hash"))
         .join(F.broadcast(wanted), "namespace")
     )
     order = Window.partitionBy("namespace").orderBy("hash", "topic")

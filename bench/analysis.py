@@ -1,0 +1,82 @@
+"""The nightly job on a large history, its stages, and the same aggregations in DuckDB beside it.
+
+`python -m bench analysis [--rows 1 10 50]` (millions) in local[2]. Histories are made from a seed and kept in `bench/out` (50 million rows take 2 GB,
+and a few minutes to make). DuckDB (pip install '.[bench]') reads the same JSON lines and the same Parquet with two threads. Memory is the highest
+resident size of all processes of a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+
+from bench import _history as history
+
+OUT = Path(__file__).parent / "out"
+MILLION = 1_000_000
+
+
+def main(argv: list[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m bench analysis", description=__doc__)
+    parser.add_argument("--rows", type=float, nargs="+", default=[1, 10, 50], help="millions")
+    parser.add_argument("--no-duckdb", action="store_true")
+    args = parser.parse_args(argv)
+    for millions in args.rows:
+        rows = int(millions * MILLION)
+        root = OUT / f"history-{rows}"
+        if not root.exists():
+            began_s = time.monotonic()
+            history.large(root, rows)
+            size = sum(path.stat().st_size for path in root.rglob("*.gz"))
+            print(f"{rows:,} rows made in {time.monotonic() - began_s:.0f} s, {size / 1e6:.0f} MB compressed", flush=True)
+        output = OUT / f"analysis-{rows}"
+        shutil.rmtree(output, ignore_errors=True)
+        command = [sys.executable, "-m", "loadmanager", "analyze", "--date", history.DATE, "--master", "local[2]"]
+        seconds, peak = _measured([*command, "--history", str(root), "--output", str(output)])
+        print(
+            f"{'Spark, the whole job':34} {rows:12,} rows {seconds:8.1f} s {rows / seconds:10,.0f} rows/s {peak / 2**20:8.0f} MiB",
+            flush=True,
+        )
+        if not args.no_duckdb:
+            code = [sys.executable, "-m", "bench._duckdb", str(root), str(OUT / f"duckdb-{rows}")]
+            seconds, peak = _measured(code)
+            print(
+                f"{'DuckDB, the same':34} {rows:12,} rows {seconds:8.1f} s {rows / seconds:10,.0f} rows/s {peak / 2**20:8.0f} MiB",
+                flush=True,
+            )
+    return 0
+
+
+def _measured(command: list[str]) -> tuple[float, int]:
+    """Seconds, and the most memory that the process and its children had together."""
+    began_s = time.monotonic()
+    process = subprocess.Popen(command)
+    peak = [0]
+    watcher = threading.Thread(target=_watch, args=(process.pid, peak), daemon=True)
+    watcher.start()
+    if process.wait() != 0:
+        raise SystemExit(f"{command[2]} ended with {process.returncode}")
+    return time.monotonic() - began_s, peak[0]
+
+
+def _watch(pid: int, peak: list[int]) -> None:
+    try:
+        process = psutil.Process(pid)
+        while True:
+            family = [process, *process.children(recursive=True)]
+            peak[0] = max(peak[0], sum(one.memory_info().rss for one in family if one.is_running()))
+            time.sleep(0.25)
+    except psutil.Error:
+        return
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
