@@ -61,14 +61,19 @@ def bucket(ts: str = "ts") -> Column:
     return F.col(ts) - F.col(ts) % BUCKET_MS
 
 
+def number(name: str) -> Column:
+    """An optional number of a record; one that was not given is 0."""
+    return F.coalesce(F.col(name), F.lit(0))
+
+
 def throughput() -> Column:
     """Bytes/s in and out."""
-    return F.col("msgThroughputIn") + F.col("msgThroughputOut")
+    return number("msgThroughputIn") + number("msgThroughputOut")
 
 
 def rate() -> Column:
     """Messages/s in and out."""
-    return F.col("msgRateIn") + F.col("msgRateOut")
+    return number("msgRateIn") + number("msgRateOut")
 
 
 def namespace(bundle: str = "bundle") -> Column:

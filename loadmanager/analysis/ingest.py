@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
-from loadmanager.analysis.schema import CORRUPT, defaults_of, required_of, schema_of
+from loadmanager.analysis.schema import CORRUPT, required_of, schema_of
 from loadmanager.analysis.segments import Listing, Segment, Source
 from loadmanager.core.history.records import KINDS
 
@@ -93,7 +93,7 @@ class Ingest:
         rows = self._parsed(kind, segments)
         seen = Observation()
         observed = rows.observe(seen, F.count(F.lit(1)).alias("rows"), F.count("problem").alias("bad"))
-        good = observed.where(F.col("problem").isNull()).select(*fields, "segment").fillna(defaults_of(kind))
+        good = observed.where(F.col("problem").isNull()).select(*fields, "segment")
         good.write.mode("overwrite").parquet(self._path("records", kind))
         counts = seen.get
         read = KindRead(rows=counts["rows"] - counts["bad"], quarantined=counts["bad"])

@@ -26,15 +26,6 @@ def required_of(kind: str) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(KINDS[kind]) if field.required]
 
 
-def defaults_of(kind: str) -> dict[str, Any]:
-    """What a missing number means, where that is not "unknown"."""
-    return {
-        field.encode_name: field.default
-        for field in msgspec.structs.fields(KINDS[kind])
-        if not field.required and isinstance(field.default, int | float)
-    }
-
-
 def _struct(cls: Any) -> StructType:
     return StructType([StructField(field.encode_name, _type(field.type)) for field in msgspec.structs.fields(cls)])
 

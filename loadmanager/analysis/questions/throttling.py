@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, hours
+from loadmanager.analysis.day import Day, Finding, hours, number
 
 NAME = "throttling"
 ABOUT = "Which limits held clients back? Delivered over configured counts the intervals in which somebody was held, of the scarcer of messages and bytes."
@@ -19,7 +19,7 @@ INACCURATE = 0.05
 
 def table(day: Day) -> DataFrame:
     """A row a limit."""
-    held = (F.col("held") > 0) | (F.col("queueLength") > 0)
+    held = (number("held") > 0) | (number("queueLength") > 0)
     ratio = F.greatest(_ratio("Messages"), _ratio("Bytes"))
     interval = F.col("intervalMs")
     return (

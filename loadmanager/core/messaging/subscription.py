@@ -63,7 +63,8 @@ class Subscription:
         self.consumers: list[Consumer] = []
         self._log = log
         self._partition = partition
-        self._turn = 0
+        self._turn = -1
+        self._turn_left = 0
         self.rewind_to(start_id)
 
     # Positions
@@ -129,29 +130,35 @@ class Subscription:
                 entries_max -= 1
                 yield self._deliver(active, entry)
             return
-        while entries_max > 0 and (consumer := self._next_consumer(unacked_max)) is not None:
-            turn = min(round_robin_max, entries_max)
-            while turn > 0 and consumer.permits > 0:
+        while entries_max > 0 and (consumer := self._next_consumer(round_robin_max, unacked_max)) is not None:
+            while self._turn_left > 0 and entries_max > 0 and consumer.permits > 0:
                 entry = self._next_entry()
                 if entry is None:
                     return
-                turn -= 1
+                self._turn_left -= 1
                 entries_max -= 1
                 yield self._deliver(consumer, entry)
+            if consumer.permits <= 0:
+                self._turn_left = 0
 
-    def _next_consumer(self, unacked_max: int) -> Consumer | None:
-        """The next in turn that can take something, of the best priority level that has one."""
+    def _next_consumer(self, round_robin_max: int, unacked_max: int) -> Consumer | None:
+        """The next in turn that can take something, of the best priority level that has one.
+
+        A turn that a limit cut short goes on the next time: otherwise limits and turns may fall into step, and some consumers get all the long turns.
+        """
         count = len(self.consumers)
         able: Consumer | None = None
+        chosen = -1
+        first = self._turn if self._turn_left > 0 else self._turn + 1
         for step in range(count):
-            index = (self._turn + step) % count
+            index = (first + step) % count
             consumer = self.consumers[index]
             if consumer.permits <= 0 or not consumer.writable or (unacked_max and consumer.unacked_messages >= unacked_max):
                 continue
             if able is None or consumer.priority < able.priority:
-                able, self_turn = consumer, index + 1
-        if able is not None:
-            self._turn = self_turn
+                able, chosen = consumer, index
+        if able is not None and not (chosen == self._turn and self._turn_left > 0):
+            self._turn, self._turn_left = chosen, round_robin_max
         return able
 
     def _next_entry(self) -> Entry | None:

@@ -224,3 +224,13 @@ def test_backlog_limit() -> None:
     subscription.ack_cumulative(consumer, 4)
     assert topic.publish(publisher, 10, b"x", 1) is not None
     assert topic.log.first_id == 5
+
+
+def test_limits_that_cut_turns_short_are_fair() -> None:
+    """Rounds of a turn and a quarter: without going on with a turn, every other consumer would get four times as much as the others."""
+    subscription, consumers = a_subscription(a_log(5_000), SHARED, *(f"c{index}" for index in range(10)), permits=10_000)
+    for _ in range(160):
+        for count, _ in enumerate(subscription.dispatch(entries_max=1000, round_robin_max=20, unacked_max=0), start=1):
+            if count == 25:
+                break
+    assert {consumer.delivered_messages for consumer in consumers} == {400}

@@ -1,0 +1,93 @@
+"""The job on a real standalone Spark cluster: a master and two workers of the PySpark package, on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+from conftest import free_port
+
+from bench import _history as history
+from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.session import java_home
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+READY_TIMEOUT_S = 60.0
+HOST = "127.0.0.1"
+
+
+@contextmanager
+def running(environment: dict[str, str], *arguments: str, log: Path) -> Iterator[None]:
+    """One process of the cluster."""
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def alive_workers(port: int) -> int:
+    """What the master says."""
+    try:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{HOST}:{port}/json/", timeout=5) as answer:
+            return int(json.load(answer)["aliveworkers"])
+    except (urllib.error.URLError, ConnectionError):
+        return 0
+
+
+def test_master_and_two_workers(tmp_path: Path) -> None:
+    """The executors know nothing of this package, and the answers are those of a local run."""
+    history.designed(tmp_path / "history")
+    port, ui = free_port(), free_port()
+    environment = {
+        **os.environ,
+        "JAVA_HOME": str(java_home(find_java(), tmp_path)),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+        "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+    }
+    deploy, master = "org.apache.spark.deploy", f"spark://{HOST}:{port}"
+    with ExitStack() as cluster:
+        begin = (f"{deploy}.master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(ui))
+        cluster.enter_context(running(environment, *begin, log=tmp_path / "master.log"))
+        for number in range(2):
+            worker = (f"{deploy}.worker.Worker", "--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g", master)
+            cluster.enter_context(running(environment, *worker, log=tmp_path / f"worker-{number}.log"))
+        deadline_s = time.monotonic() + READY_TIMEOUT_S
+        while alive_workers(ui) < 2:
+            assert time.monotonic() < deadline_s, (tmp_path / "master.log").read_text()[-2000:]
+            time.sleep(0.1)
+        command = [sys.executable, "-m", "loadmanager", "analyze", "--date", history.DATE, "--master", master, "--quiet"]
+        command += ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
+        for setting in (
+            f"spark.driver.host={HOST}",
+            f"spark.driver.bindAddress={HOST}",
+            "spark.executor.memory=700m",
+            "spark.sql.shuffle.partitions=2",
+        ):
+            command += ["--spark", setting]
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+        assert result.returncode == 0, result.stderr[-3000:]
+    report = json.loads((tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text())
+    tables = {name: table["rows"] for name, table in report["tables"].items()}
+    assert {row["bundle"]: (row["moves"], row["returns"]) for row in tables["flapping"]}[history.FLAPPING] == (4, 2)
+    assert tables["hot_bundles"][0]["bundle"] == history.HOT
+    assert list((tmp_path / "work").glob("app-*/*/stderr")), "executors ran on the workers"
