@@ -12,7 +12,7 @@ class WakeTimer:
 
     def __init__(self, wakeups: Wakeups) -> None:
         self._wakeups = wakeups
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: asyncio.Handle | None = None
         wakeups.on_earlier = self._arm
 
     def stop(self) -> None:
@@ -25,8 +25,16 @@ class WakeTimer:
         if self._handle is not None:
             self._handle.cancel()
         # Up to whole milliseconds, as event loops count: a timer that fires early would spin until the moment comes.
-        delay_s = max(-(-(at_ns - self._wakeups.clock()) // 1_000_000), 0) / 1000
-        self._handle = asyncio.get_running_loop().call_later(delay_s, self._fire)
+        delay_ms = -(-(at_ns - self._wakeups.clock()) // 1_000_000)
+        loop = asyncio.get_running_loop()
+        if delay_ms > 0:
+            self._handle = loop.call_later(delay_ms / 1000, self._fire)
+        else:
+            self._handle = loop.call_soon(self._after_others)
+
+    def _after_others(self) -> None:
+        """Due at once, after what the sockets have: callbacks of this turn of the loop still run before it looks at them."""
+        self._handle = asyncio.get_running_loop().call_soon(self._fire)
 
     def _fire(self) -> None:
         self._handle = None

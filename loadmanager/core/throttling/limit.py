@@ -25,7 +25,7 @@ from loadmanager.core.throttling.bucket import SECOND_NS, TokenBucket
 from loadmanager.core.throttling.stats import LimitSnapshot, LimitStats
 from loadmanager.core.throttling.wakeups import SLICE_NS, Wakeups
 
-QUANTUM_NS = 4_000_000
+QUANTUM_NS = 1_000_000
 CREDIT_NS = 250_000_000
 PATIENCE_NS = 50_000_000
 
