@@ -95,6 +95,7 @@ HOT = "t/hot/0x00000000_0x80000000"
 COLD = "t/hot/0x80000000_0xffffffff"
 SPLIT_USELESS, SPLIT_USEFUL = "t/split/0x00000000_0x80000000", "t/split/0x80000000_0xffffffff"
 MOVED_USELESS, MOVED_USEFUL = "t/move/0x00000000_0x80000000", "t/move/0x80000000_0xffffffff"
+"""The latter was acquired before the day began."""
 STARVING = "persistent://t/hot/starving"
 USEFUL_MINUTE, USELESS_MINUTE = 300, 800
 FLAP_MINUTES = (100, 110, 120, 170)
@@ -109,7 +110,7 @@ def designed(root: Path) -> None:
     write(root, "bundle_load", "b1", _designed_bundles())
     write(root, "topic_load", "b1", _designed_topics())
     steps: dict[str, list[str]] = {f"b{index}": [] for index in range(4)}
-    for bundle, owner in ((FLAPPING, "b1"), (MOVED_USELESS, "b2"), (MOVED_USEFUL, "b2"), (SPLIT_USELESS, "b1"), (SPLIT_USEFUL, "b1")):
+    for bundle, owner in ((FLAPPING, "b1"), (MOVED_USELESS, "b2"), (SPLIT_USELESS, "b1"), (SPLIT_USEFUL, "b1")):
         steps[owner] += [step(1, owner, bundle, "Free", "Assigning", "lookup"), step(1, owner, bundle, "Assigning", "Owned", "lookup")]
     moves = [move(minute, FLAPPING, *(("b1", "b2") if index % 2 == 0 else ("b2", "b1")), 40.0) for index, minute in enumerate(FLAP_MINUTES)]
     moves += [move(USEFUL_MINUTE, MOVED_USEFUL, "b2", "b1", 20.0), move(USELESS_MINUTE, MOVED_USELESS, "b2", "b1", 2500.0)]

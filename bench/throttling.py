@@ -2,8 +2,8 @@
 
 `python -m bench throttling` runs everything in about a quarter of an hour; `--part publish|mixed|dispatch|neighbour` one part of it, `--only 1000` one
 limit, `--seconds` for how long each. The server is the real protocol server alone in a process on uvloop; producers and consumers are stock
-clients in another process, one connection each. What the stock Python client cannot reach by itself (50,000 msg/s, see README) is sent as prebuilt
-frames, marked `raw`. A batch is at most a hundredth of a second's limit, because a frame is accepted whole or not at all.
+clients in another process, one connection each. What the stock Python client does not reach by itself beside the server on a small machine (50,000
+msg/s) is sent as prebuilt frames, marked `raw`. A batch is at most a hundredth of a second's limit, because a frame is accepted whole or not at all.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Job:
     def late(self, date: str) -> list[str]:
         """Days before `date` that were analysed and whose segments changed since."""
         earlier = [day for day in self._source.dates(self.cluster) if day < date][-LATE_DAYS:]
-        return [day for day in earlier if self._fingerprint(day) not in (None, self._source.day(self.cluster, day).fingerprint)]
+        return [day for day in earlier if self._fingerprint(day) not in (None, self._source.fingerprint(self.cluster, day))]
 
     def _fingerprint(self, date: str) -> str | None:
         path = f"{self._root}/records/date={date}{MANIFEST}"

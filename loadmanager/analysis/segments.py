@@ -7,7 +7,8 @@ import re
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from loadmanager.core.errors import BadInputError, OperationalError
 
 _NAME = re.compile(r"(?P<stem>.+)\.jsonl(?P<state>|\.gz|\.open)")
 _PATH = re.compile(r"cluster=(?P<cluster>[^/]+)/kind=(?P<kind>[^/]+)/date=(?P<date>\d{4}-\d{2}-\d{2})/(?P<name>[^/]+)$")
+LOOKS_AT_ONCE = 16
 TRAILER_BYTES = 8
 """CRC-32 and length modulo 2³², at the end of a gzip file (RFC 1952)."""
 
@@ -50,16 +52,12 @@ class Listing:
 
     segments: tuple[Segment, ...]
     left_out: tuple[tuple[str, str], ...]
+    fingerprint: str
+    """Changes when a file comes, goes or grows."""
 
     def of(self, kind: str) -> list[Segment]:
         """Segments of one kind."""
         return [segment for segment in self.segments if segment.kind == kind]
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes when a segment comes, goes or grows."""
-        text = "\n".join(f"{segment.kind}/{segment.stem} {segment.plain_bytes}" for segment in self.segments)
-        return hashlib.sha256(text.encode()).hexdigest()
 
 
 class Source:
@@ -83,51 +81,66 @@ class Source:
         """Days that have segments."""
         return sorted({path.rpartition("date=")[2] for path in self._glob(f"cluster={cluster}/kind=*/date=*")})
 
-    def _glob(self, pattern: str) -> list[str]:
+    def _glob(self, pattern: str) -> dict[str, int]:
+        """Paths with their sizes, in order."""
         try:
-            return sorted(self._fs.glob(f"{self._root}/{pattern}"))
+            found = self._fs.glob(f"{self._root}/{pattern}", detail=True)
+            return {path: int(info.get("size") or 0) for path, info in sorted(found.items())}
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
 
+    def fingerprint(self, cluster: str, date: str) -> str:
+        """That of the day's listing, without looking into files."""
+        return _fingerprint(self._files(cluster, date))
+
+    def _files(self, cluster: str, date: str) -> dict[str, int]:
+        found = self._glob(f"cluster={cluster}/kind=*/date={date}/*")
+        return {path: size for path, size in found.items() if _NAME.fullmatch(path.rpartition("/")[2])}
+
     def day(self, cluster: str, date: str) -> Listing:
         """The segments of a day: of each name one, of equal contents one."""
-        found: dict[tuple[str, str], Segment] = {}
+        files = self._files(cluster, date)
         left_out: list[tuple[str, str]] = []
-        for path in self._glob(f"cluster={cluster}/kind=*/date={date}/*"):
-            parts = _PATH.search(path)
-            name = _NAME.fullmatch(parts["name"]) if parts else None
-            if parts is None or name is None:
-                continue
-            try:
-                segment = self._segment(path, parts["kind"], parts["name"])
-            except Exception as error:  # noqa: BLE001 - one file that cannot be looked at must not end the rest
-                left_out.append((path, f"cannot be read: {error}"))
-                continue
+        segments: list[Segment] = []
+        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:  # an object store answers slowly, and many at once
+            for path, looked in zip(files, pool.map(self._look, files.items()), strict=True):
+                if isinstance(looked, Segment):
+                    segments.append(looked)
+                else:
+                    left_out.append((path, looked))
+        found: dict[tuple[str, str], Segment] = {}
+        for segment in segments:
             key = (segment.kind, segment.stem)
-            other = found.get(key)
-            if other is not None:
-                # Compressed but the plain one is still there: a crash came between. The larger one is whole.
+            other = found.get(key, segment)
+            # Compressed but the plain one is still there: a crash came between. The larger one is whole.
+            found[key] = max(other, segment, key=lambda item: item.plain_bytes)
+            if other is not segment:
                 left_out.append((min(other, segment, key=lambda item: item.plain_bytes).path, "duplicate of the same name"))
-                segment = max(other, segment, key=lambda item: item.plain_bytes)
-            found[key] = segment
         unique: dict[tuple[str, str], Segment] = {}
         for segment in found.values():
             twin = unique.setdefault((segment.kind, segment.identity), segment)
             if twin is not segment:
                 left_out.append((segment.path, f"duplicate of {twin.name}"))
-        return Listing(tuple(sorted(unique.values(), key=lambda item: (item.kind, item.name))), tuple(left_out))
+        chosen = sorted(unique.values(), key=lambda item: (item.kind, item.name))
+        return Listing(tuple(chosen), tuple(sorted(left_out)), _fingerprint(files))
 
-    def _segment(self, path: str, kind: str, name: str) -> Segment:
-        size = int(self._fs.size(path))
-        if not name.endswith(".gz"):
-            crc = 0
-            with self._fs.open(path, "rb") as file:
-                while block := file.read(1 << 20):
-                    crc = zlib.crc32(block, crc)
-            return Segment(path, kind, name, size, size, f"{crc:08x}-{size}")
+    def _look(self, file: tuple[str, int]) -> Segment | str:
+        """The segment, or why it cannot be read."""
+        path, size = file
+        parts = _PATH.search(path)
+        assert parts is not None
+        try:
+            return self._segment(path, parts["kind"], parts["name"], size)
+        except Exception as error:  # noqa: BLE001 - one file that cannot be looked at must not end the rest
+            return f"cannot be read: {error}"
+
+    def _segment(self, path: str, kind: str, name: str, size: int) -> Segment:
         crc = length = 0
-        if size >= TRAILER_BYTES:
-            with self._fs.open(path, "rb") as file:
+        with self._fs.open(path, "rb") as file:
+            if not name.endswith(".gz"):
+                while block := file.read(1 << 20):
+                    crc, length = zlib.crc32(block, crc), length + len(block)
+            elif size >= TRAILER_BYTES:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
         return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
@@ -166,3 +179,8 @@ class Source:
         """Remove the links."""
         if self._staging is not None:
             self._staging.cleanup()
+
+
+def _fingerprint(files: Mapping[str, int]) -> str:
+    text = "\n".join(f"{path.rpartition('cluster=')[2]} {size}" for path, size in sorted(files.items()))
+    return hashlib.sha256(text.encode()).hexdigest()

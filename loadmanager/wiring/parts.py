@@ -13,7 +13,7 @@ import structlog
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
-from loadmanager.adapters.files.journal import Journal
+from loadmanager.adapters.files.journal import FLUSH_S, Journal
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.metrics.settings import MetricsSettings
@@ -63,8 +63,6 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
 from loadmanager.settings import Settings, known_keys
-
-HISTORY_FLUSH_S = 1.0
 
 log = structlog.get_logger("ownership")
 
@@ -295,7 +293,7 @@ class Parts:
         if self._journal is not None and self._recorder is not None:
             await self._journal.start()
             ship_s = self._ship_interval_s
-            scope.spawn(every(lambda: HISTORY_FLUSH_S, self._journal.flush, "history"), "history")
+            scope.spawn(every(lambda: FLUSH_S, self._journal.flush, "history"), "history")
             scope.spawn(every(lambda: ship_s, self._journal.ship, "ship-history", first_after_s=ship_s), "ship-history")
             scope.spawn(every(lambda: self._broker.history_interval_s, self._recorder.sample, "record"), "record")
 

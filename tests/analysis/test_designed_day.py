@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
+import subprocess
 import zlib
 from html.parser import HTMLParser
 from pathlib import Path
@@ -170,6 +173,34 @@ def test_the_page_needs_nothing_else(analysed: Analysed) -> None:
     assert page.count("<svg") == 4
     for finding in analysed.report["findings"]:
         assert finding["title"].split("://")[-1][:20] in page
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+def test_a_browser_renders_it(analysed: Analysed, tmp_path: Path) -> None:
+    """Headless Chromium draws the page as wide as a phone, and everything that is not in a scrolling box fits."""
+    page = analysed.output / f"cluster={history.CLUSTER}/reports/{history.DATE}.html"
+    probe = tmp_path / "probe.html"
+    script = "<script>document.title = document.documentElement.scrollWidth + ' of ' + window.innerWidth</script></body>"
+    probe.write_text(page.read_text().replace("</body>", script))
+    shot = tmp_path / "shot.png"
+    common = [
+        str(CHROMIUM),
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--user-data-dir={tmp_path / 'profile'}",
+        "--window-size=500,2000",
+    ]
+    subprocess.run([*common, f"--screenshot={shot}", probe.as_uri()], check=True, capture_output=True, timeout=60)
+    assert shot.stat().st_size > 50_000
+    drawn = subprocess.run([*common, "--dump-dom", probe.as_uri()], check=True, capture_output=True, text=True, timeout=60).stdout
+    match = re.search(r"<title>(\d+) of (\d+)</title>", drawn)
+    assert match is not None
+    assert int(match[1]) <= int(match[2])
 
 
 def test_again_and_late(analysed: Analysed, capsys: pytest.CaptureFixture[str]) -> None:

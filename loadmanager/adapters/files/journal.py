@@ -1,4 +1,7 @@
-"""Implements `ports.history.History`: records are encoded at once, kept in a bounded buffer, and written by a thread, a batch a second."""
+"""Implements `ports.history.History`: records are encoded at once, kept in a bounded buffer, and written by a thread soon after.
+
+A write blocks while the disk does, so the event loop never writes: a process that is killed loses what it recorded in its last `FLUSH_S`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,11 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import Record
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.telemetry import Sample
+
+FLUSH_S = 0.05
+"""How often what was recorded goes to the disk."""
+LOOK_MS = 1000
+"""How often segments are looked at though nothing was recorded: old ones must be sealed."""
 
 log = structlog.get_logger("history")
 
@@ -37,6 +45,7 @@ class Journal:
         self._encoder = msgspec.json.Encoder()
         self._buffer: dict[tuple[str, int], list[bytes]] = {}
         self._buffered_bytes = 0
+        self._looked_ms = 0
         self._failing = False
         self._lock = asyncio.Lock()
         self.written = 0
@@ -70,6 +79,10 @@ class Journal:
 
     async def flush(self) -> None:
         """Write what was recorded, seal what is due, drop what is too much."""
+        now_ms = self._clock.now_ms()
+        if not self._buffer and 0 <= now_ms - self._looked_ms < LOOK_MS:
+            return
+        self._looked_ms = now_ms
         async with self._lock:
             buffer, self._buffer, self._buffered_bytes = self._buffer, {}, 0
             count = sum(len(lines) for lines in buffer.values())

@@ -22,10 +22,23 @@ GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
 
 
 def spans(day: Day) -> DataFrame:
-    """Who owned which bundle from when: acquisitions by another broker than before are moves. Columns bundle, broker, ts, reason, source, until."""
-    acquired = day.records("ownership").where((F.col("after") == "Owned") & (F.col("before") == "Assigning"))
+    """Who owned which bundle from when: acquisitions by another broker than before are moves. Columns bundle, broker, ts, reason, source, until.
+
+    Who gives up a bundle before anybody acquired it that day has owned it since before.
+    """
+    steps = day.records("ownership")
+    acquired = steps.where((F.col("after") == "Owned") & (F.col("before") == "Assigning")).select("bundle", "broker", "ts", "reason")
+    given_up = (
+        steps.where(F.col("before") == "Owned").groupBy("bundle").agg(F.min_by("broker", "ts").alias("broker"), F.min("ts").alias("given"))
+    )
+    begun = acquired.groupBy("bundle").agg(F.min("ts").alias("begun"))
+    earlier = (
+        given_up.join(begun, "bundle", "left")
+        .where(F.col("begun").isNull() | (F.col("begun") > F.col("given")))
+        .select("bundle", "broker", F.lit(day.start_ms).alias("ts"), F.lit("owned before").alias("reason"))
+    )
     order = Window.partitionBy("bundle").orderBy("ts", "broker")
-    named = acquired.select("bundle", "broker", "ts", "reason", F.lag("broker").over(order).alias("source"))
+    named = acquired.unionByName(earlier).select("bundle", "broker", "ts", "reason", F.lag("broker").over(order).alias("source"))
     changed = named.where(F.col("source").isNull() | (F.col("source") != F.col("broker")))
     return changed.withColumn("until", F.lead("ts").over(order))
 

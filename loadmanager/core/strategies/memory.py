@@ -18,6 +18,8 @@ class Memory:
     """brokerId → cycles above the high threshold (AvgShedder)."""
     hits_low: Mapping[str, int] = field(default_factory=dict)
     """brokerId → cycles above the low threshold (AvgShedder)."""
+    load_averages: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """brokerId → exponential averages of its usage and throughput, where TransferShedder runs on the modular manager's reports."""
     hits: int = 0
     """Cycles in a row in which the cluster was out of balance (TransferShedder)."""
     planned: Mapping[str, str] = field(default_factory=dict)

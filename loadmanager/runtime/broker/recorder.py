@@ -16,6 +16,9 @@ from loadmanager.ports.hosting import Hosting
 from loadmanager.runtime.broker.ownership import Ownership, Transition
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import sleep
+
+BUNDLES_AT_ONCE = 200
 
 
 class Recorder:
@@ -72,12 +75,13 @@ class Recorder:
         report = self._reporter.report
         usage = max_weighted_usage(report, self._weights())
         faults = sorted(fault.sensor for fault in self._reporter.faults)
-        self._history.append(
-            broker_load(now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults),
-            *bundle_loads(now_ms, self._broker_id, report.last_stats, interval_ms=interval_ms),
-            *self._topics(now_ms, interval_ms),
-            *self._limits(now_ms, interval_ms),
-        )
+        self._history.append(broker_load(now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults))
+        self._history.append(*self._topics(now_ms, interval_ms), *self._limits(now_ms, interval_ms))
+        stats = list(report.last_stats.items())
+        for start in range(0, len(stats), BUNDLES_AT_ONCE):
+            part = dict(stats[start : start + BUNDLES_AT_ONCE])
+            self._history.append(*bundle_loads(now_ms, self._broker_id, part, interval_ms=interval_ms))
+            await sleep(0)  # others have their turn
 
     def _topics(self, now_ms: int, interval_ms: int) -> list[TopicLoad]:
         """The topics with most traffic."""

@@ -132,7 +132,7 @@ class LeaderDesk:
         except OperationalError as error:
             log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
             return
-        self._view.moved(unload.bundle)
+        self._view.moved(unload.bundle, unload.source)
 
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now; changes nothing, not even the averages."""

@@ -37,6 +37,7 @@ class LoadView:
         self._time_averages: dict[str, TimeAverageBrokerData] = {}
         self._pending: dict[str, tuple[str, int]] = {}
         self._unloaded_ms: dict[str, int] = {}
+        self._unloaded_brokers_ms: dict[str, int] = {}
         for broker_id, report in brokers.reports.items():
             self.on_report(broker_id, report)
         brokers.listeners.append(self.on_report)
@@ -49,6 +50,7 @@ class LoadView:
         """A broker came, reported, or went (None)."""
         if report is None:
             self._time_averages.pop(broker_id, None)
+            self._unloaded_brokers_ms.pop(broker_id, None)
             self._pending = {bundle: item for bundle, item in self._pending.items() if item[0] != broker_id}
             return
         for bundle, stats in report.last_stats.items():
@@ -71,9 +73,9 @@ class LoadView:
             return None
         return known[0]
 
-    def moved(self, bundle: str) -> None:
-        """A bundle was moved now."""
-        self._unloaded_ms[bundle] = self._clock.now_ms()
+    def moved(self, bundle: str, source: str) -> None:
+        """A bundle was moved away from a broker now."""
+        self._unloaded_ms[bundle] = self._unloaded_brokers_ms[source] = self._clock.now_ms()
 
     def snapshot(self, settings: StrategySettings) -> ClusterSnapshot:
         """The cluster now. Forgets moves older than the grace period and placements that did not happen."""
@@ -91,6 +93,7 @@ class LoadView:
             time_averages=dict(self._time_averages),
             pending=pending,
             recently_unloaded_ms=dict(self._unloaded_ms),
+            recently_unloaded_brokers_ms=dict(self._unloaded_brokers_ms),
             isolation_policies=self._policies.isolation,
             anti_affinity_groups=dict(self._policies.groups),
             failure_domains=self._policies.domains if settings.failure_domains else {},

@@ -21,6 +21,7 @@ from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.from_reports import with_load_data
 
 MIB = 1024 * 1024
 
@@ -219,3 +220,22 @@ def test_guards() -> None:
     assert plan.unloads == ()
     assert any("ExcludedNamespace" in skip.reason for skip in plan.skipped)
     assert len(shed(snapshot, "OverloadShedder", moves_per_cycle_max=1)[0].unloads) == 1
+
+
+def test_transfer_on_modular_reports() -> None:
+    """TransferShedder can be tried on the modular manager's reports: averages as brokers of the extensible manager compute them, bundles in its order."""
+    settings = StrategySettings(history_weight=0.75, cpu_weight=0.5, memory_weight=0.5, direct_memory_weight=0.5, bandwidth_in_weight=0.5)
+    usage = [(1, 400, 2, 3, 4, 3), (300, 100, 2, 3, 4, 11)]
+    memory, averages = Memory(), []
+    for cpu, heap, direct, bandwidth_in, bandwidth_out, throughput in usage:
+        percents = [ResourceUsage(usage=value, limit=100) for value in (cpu, heap, direct, bandwidth_in, bandwidth_out)]
+        names = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
+        report = LocalBrokerData(**dict(zip(names, percents, strict=True)), msg_throughput_in=throughput)
+        snapshot, memory = with_load_data(ClusterSnapshot(now_ms=1, reports={"b": report}), settings, memory)
+        data = snapshot.load_data["b"]
+        averages.append((data.max_resource_usage, data.weighted_max_ema, data.msg_throughput_ema))
+    assert averages == [(0.04, 2.0, 3.0), (3.0, 1.875, 5.0)], "the vector of Pulsar's own test"
+    snapshot, memory = a_cluster((90, [30, 20, 10, 10]), (10, [5, 5])), Memory()
+    for _ in range(4):
+        plan, memory = shed(snapshot, "TransferShedder", memory)
+    assert moved(plan)[0][1:] == ("b0", "b1")

@@ -15,6 +15,7 @@ from loadmanager.core.strategies.decision import Skip, Unload
 from loadmanager.core.strategies.filters import Transferability
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.from_reports import with_load_data
 from loadmanager.core.strategies.shedding.selection import Shed
 
 SWAP_CEILING = 0.75
@@ -50,6 +51,8 @@ class _Stats:
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Shed:
     """One cycle."""
+    if snapshot.reports and not snapshot.load_data:
+        snapshot, memory = with_load_data(snapshot, settings, memory)
     reason, stats = _measure(snapshot, settings)
     if stats is None:
         return Shed((), (Skip("cluster", reason),), memory)

@@ -1,0 +1,90 @@
+"""What TransferShedder reads, derived from the modular manager's reports: so that it can be tried on them, and run by the modular leader.
+
+As the brokers of the extensible manager compute it themselves (`extensions.data.BrokerLoadData`, `extensions.models.TopKBundles`), except that an average
+advances once a cycle here, and not with every tick and every scrape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData, NamespaceBundleStats, TopBundle, TopBundlesLoadData
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.usage import max_usage
+from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.selection import is_system_namespace
+
+TOP_BUNDLES = 10
+"""Pulsar's default of loadBalancerMaxNumberOfBundlesInBundleLoadReport."""
+
+
+def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> tuple[ClusterSnapshot, Memory]:
+    """The snapshot with load data and top bundles for every report, and the memory with the averages advanced."""
+    averages: dict[str, tuple[float, float]] = {}
+    data: dict[str, BrokerLoadData] = {}
+    for broker in snapshot.brokers:
+        report = snapshot.reports[broker]
+        known = memory.load_averages.get(broker)
+        weighted, throughput = _weighted_max(report, settings), report.throughput
+        if known is not None:
+            weighted = known[0] * settings.history_weight + (1 - settings.history_weight) * weighted
+            throughput = known[1] * settings.history_weight + (1 - settings.history_weight) * throughput
+        averages[broker] = weighted, throughput
+        data[broker] = BrokerLoadData(
+            cpu=report.cpu,
+            memory=report.memory,
+            direct_memory=report.direct_memory,
+            bandwidth_in=report.bandwidth_in,
+            bandwidth_out=report.bandwidth_out,
+            msg_throughput_in=report.msg_throughput_in,
+            msg_throughput_out=report.msg_throughput_out,
+            msg_rate_in=report.msg_rate_in,
+            msg_rate_out=report.msg_rate_out,
+            bundle_count=report.num_bundles,
+            topics=report.num_topics,
+            max_resource_usage=max_usage(report),
+            weighted_max_ema=weighted,
+            msg_throughput_ema=throughput,
+            updated_at=report.last_update or snapshot.now_ms,
+        )
+    tops = {broker: _top(snapshot.reports[broker].last_stats) for broker in snapshot.brokers}
+    return replace(snapshot, load_data=data, top_bundles=tops), replace(memory, load_averages=averages)
+
+
+def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
+    """The most used resource after weighting, heap memory included, as a fraction."""
+    weighted = (
+        report.cpu.percent * settings.cpu_weight,
+        report.memory.percent * settings.memory_weight,
+        report.direct_memory.percent * settings.direct_memory_weight,
+        report.bandwidth_in.percent * settings.bandwidth_in_weight,
+        report.bandwidth_out.percent * settings.bandwidth_out_weight,
+    )
+    return max(weighted) / 100
+
+
+def _top(stats: Mapping[str, NamespaceBundleStats]) -> TopBundlesLoadData:
+    """The busiest bundles, the least busy of them first."""
+    able = [bundle for bundle, item in stats.items() if item.throughput > 0 and not is_system_namespace(split_bundle_name(bundle)[0])]
+    able.sort(key=lambda bundle: (_order(stats[bundle]), bundle))
+    return TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=bundle, stats=stats[bundle]) for bundle in able[-TOP_BUNDLES:]])
+
+
+def _order(stats: NamespaceBundleStats) -> tuple[int, int, int, int, int]:
+    """Pulsar's comparison of bundles, in its steps: figures that differ by less are equal."""
+    return (
+        _rounded(stats.msg_throughput_in, 1e5),
+        _rounded(stats.msg_throughput_out, 1e5),
+        _rounded(stats.rate, 100),
+        int(stats.topics + stats.consumer_count + stats.producer_count) // 500,
+        int(stats.cache_size) // 100_000,
+    )
+
+
+def _rounded(value: float, step: float) -> int:
+    """Halves up, as Java rounds."""
+    return math.floor(value / step + 0.5)
