@@ -135,7 +135,7 @@ class Job:
 
     def _stored(self, question: ModuleType, day: Day) -> Any:
         path = f"{self._spark_root}/tables/{question.NAME}/date={day.date}"
-        question.table(day).coalesce(4).write.mode("overwrite").parquet(path)
+        question.table(day).write.mode("overwrite").parquet(path)
         self._spark.catalog.clearCache()
         return self._spark.read.parquet(path)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from loadmanager.cli import admin_commands as do
+from loadmanager.cli import admin_policies as policies
 from loadmanager.cli.asking import Asking
 
 URL = "http://localhost:8080"
@@ -18,6 +19,9 @@ EXAMPLES = """examples:
   loadmanager admin bundles list acme/orders
   loadmanager admin bundles unload acme/orders/0x00000000_0x10000000 --to localhost:8082
   loadmanager admin topics lookup persistent://acme/orders/new --json
+  loadmanager admin limits set acme/orders publishRate --messages 1000
+  loadmanager admin limits why persistent://acme/orders/new
+  loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
   loadmanager admin drain localhost:8081 --stop
 
 Any broker can be asked; it sends the question on to the broker that is responsible. Exit status: 0 done, 1 failed, 2 refused as wrong.
@@ -51,6 +55,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _namespaces(group("namespaces", "list, create, delete, bundles, policies, unload"))
     _bundles(group("bundles", "list with owners, unload, split"))
     _topics(group("topics", "list, lookup, partitions, stats"))
+    _limits(group("limits", "list, why, show, set, remove: rate limits"))
+    _isolation(group("isolation", "list, set, delete: which brokers serve which namespaces"))
     shown = _leaf(subjects, "decisions", do.decisions, common)
     shown.add_argument("--limit", type=int, default=20, metavar="N", help="how many, newest first (default 20)")
     _leaf(subjects, "dry-run", do.dry_run, common)
@@ -109,6 +115,38 @@ def _topics(leaf: Leaf) -> None:
     partitions.add_argument("topic", metavar="TOPIC")
     partitions.add_argument("--create", type=int, metavar="N", help="create the topic with N partitions")
     leaf("stats", do.topics_stats).add_argument("topic", metavar="TOPIC")
+
+
+def _limits(leaf: Leaf) -> None:
+    leaf("list", policies.limits_list).add_argument("broker", nargs="?", metavar="BROKER")
+    leaf("why", policies.limits_why).add_argument("topic", metavar="TOPIC")
+    chosen = leaf("set", policies.limits_set)
+    removed = leaf("remove", policies.limits_remove)
+    for parser in (leaf("show", policies.limits_show), chosen, removed):
+        parser.add_argument("of", metavar="TENANT/NAMESPACE|TOPIC")
+    for parser in (chosen, removed):
+        parser.add_argument("limit", choices=policies.FIELDS)
+    chosen.add_argument(
+        "--messages", type=int, metavar="N", help="messages per second (SUBSCRIBE requests for subscribeRate); -1: unlimited"
+    )
+    chosen.add_argument("--bytes", type=int, metavar="N", help="bytes per second; -1: unlimited")
+    chosen.add_argument("--period", type=int, metavar="S", help="per so many seconds instead of one")
+
+
+def _isolation(leaf: Leaf) -> None:
+    leaf("list", policies.isolation_list)
+    chosen = leaf("set", policies.isolation_set)
+    for parser in (chosen, leaf("delete", policies.isolation_delete)):
+        parser.add_argument("policy", metavar="POLICY")
+    chosen.add_argument("--namespaces", nargs="+", required=True, metavar="REGEX", help="namespaces, such as 'acme/.*'")
+    chosen.add_argument("--primary", nargs="+", required=True, metavar="REGEX", help="brokers that serve them, by host or host:port")
+    chosen.add_argument("--secondary", nargs="*", default=[], metavar="REGEX", help="brokers that help out")
+    chosen.add_argument(
+        "--min-primaries", type=int, default=1, metavar="N", help="secondaries help out while fewer primaries live (default 1)"
+    )
+    chosen.add_argument(
+        "--unload", choices=("all_matching", "changed", "none"), default="changed", help="which namespaces move now (default changed)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,11 +36,13 @@ def _done(text: str, **data: Any) -> Shown:
     return Shown({"done": text, **data}, text)
 
 
-def _namespace(text: str) -> str:
+def namespace_path(text: str) -> str:
+    """The admin path of a namespace."""
     return f"{V2}/namespaces/{NamespaceName.parse(text)}"
 
 
-def _topic(text: str) -> str:
+def topic_path(text: str) -> str:
+    """Domain, namespace and encoded name of a topic."""
     topic = TopicName.parse(text)
     return f"{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
 
@@ -147,7 +149,7 @@ def namespaces_create(ask: Asking, args: argparse.Namespace) -> Shown:
         cut = {"boundaries": args.boundaries.split(","), "numBundles": args.boundaries.count(",")}
     elif args.bundles is not None:
         cut = {"numBundles": args.bundles}
-    path, tenant = _namespace(args.namespace), NamespaceName.parse(args.namespace).tenant
+    path, tenant = namespace_path(args.namespace), NamespaceName.parse(args.namespace).tenant
     if args.create_tenant and tenant not in ask.get(f"{V2}/tenants"):
         ask.ask("PUT", f"{V2}/tenants/{tenant}", {"adminRoles": [], "allowedClusters": ask.get(f"{V2}/clusters")})
     ask.ask("PUT", path, {"bundles": cut} if cut else None)
@@ -157,25 +159,25 @@ def namespaces_create(ask: Asking, args: argparse.Namespace) -> Shown:
 
 def namespaces_delete(ask: Asking, args: argparse.Namespace) -> Shown:
     """Delete a namespace."""
-    ask.ask("DELETE", _namespace(args.namespace) + _query(force=args.force))
+    ask.ask("DELETE", namespace_path(args.namespace) + _query(force=args.force))
     return _done(f"{args.namespace} deleted")
 
 
 def namespaces_bundles(ask: Asking, args: argparse.Namespace) -> Shown:
     """Boundaries of a namespace."""
-    cut = ask.get(f"{_namespace(args.namespace)}/bundles")
+    cut = ask.get(f"{namespace_path(args.namespace)}/bundles")
     bounds = cut["boundaries"]
     return Shown(cut, "\n".join(f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)))
 
 
 def namespaces_policies(ask: Asking, args: argparse.Namespace) -> Shown:
     """Policies of a namespace."""
-    return _json(ask.get(_namespace(args.namespace)))
+    return _json(ask.get(namespace_path(args.namespace)))
 
 
 def namespaces_unload(ask: Asking, args: argparse.Namespace) -> Shown:
     """Unload all bundles of a namespace."""
-    ask.ask("PUT", f"{_namespace(args.namespace)}/unload")
+    ask.ask("PUT", f"{namespace_path(args.namespace)}/unload")
     return _done(f"{args.namespace} unloaded; the next lookups place its bundles")
 
 
@@ -191,7 +193,7 @@ def bundles_list(ask: Asking, args: argparse.Namespace) -> Shown:
         stats.update(ask.at(broker).get(f"{V2}/broker-stats/load-report").get("lastStats") or {})
     data = []
     for namespace in args.namespace or _namespaces(ask):
-        bounds = ask.get(f"{_namespace(namespace)}/bundles")["boundaries"]
+        bounds = ask.get(f"{namespace_path(namespace)}/bundles")["boundaries"]
         names = [f"{namespace}/{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)]
         data += [{"bundle": name, "owner": owners.get(name), **_traffic(stats.get(name))} for name in names]
     headers = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
@@ -221,13 +223,13 @@ def bundles_unload(ask: Asking, args: argparse.Namespace) -> Shown:
 
 def _unload(ask: Asking, bundle: str, destination: str | None) -> None:
     namespace, bundle_range = split_bundle_name(bundle)
-    ask.ask("PUT", f"{_namespace(namespace)}/{quote(bundle_range, safe='')}/unload" + _query(destinationBroker=destination))
+    ask.ask("PUT", f"{namespace_path(namespace)}/{quote(bundle_range, safe='')}/unload" + _query(destinationBroker=destination))
 
 
 def bundles_split(ask: Asking, args: argparse.Namespace) -> Shown:
     """Split one bundle, or the LARGEST or HOT one of the broker asked."""
     namespace, bundle_range = split_bundle_name(args.bundle)
-    base = _namespace(namespace)
+    base = namespace_path(namespace)
     before = ask.get(f"{base}/bundles")["boundaries"]
     query = _query(unload=args.unload, splitAlgorithmName=args.algorithm)
     ask.ask("PUT", f"{base}/{quote(bundle_range, safe='')}/split{query}", [_position(text) for text in args.at] or None)
@@ -248,20 +250,20 @@ def _position(text: str) -> int:
 
 def topics_list(ask: Asking, args: argparse.Namespace) -> Shown:
     """Topics of a namespace."""
-    names = ask.get(f"{_namespace(args.namespace)}/topics?mode=ALL")
+    names = ask.get(f"{namespace_path(args.namespace)}/topics?mode=ALL")
     return Shown(names, "\n".join(names))
 
 
 def topics_lookup(ask: Asking, args: argparse.Namespace) -> Shown:
     """Who serves a topic; places it if nobody does."""
-    path = f"/lookup/v2/topic/{_topic(args.topic)}"
+    path = f"/lookup/v2/topic/{topic_path(args.topic)}"
     found = {"topic": str(TopicName.parse(args.topic)), "bundle": ask.get(f"{path}/bundle"), **ask.get(path)}
     return Shown(found, table(("topic", "bundle", "broker", "http"), [[found[key] for key in ("topic", "bundle", "brokerUrl", "httpUrl")]]))
 
 
 def topics_partitions(ask: Asking, args: argparse.Namespace) -> Shown:
     """Number of partitions, or create a topic with that many."""
-    path = f"{V2}/{_topic(args.topic)}/partitions"
+    path = f"{V2}/{topic_path(args.topic)}/partitions"
     if args.create is not None:
         ask.ask("PUT", path, args.create)
     count = ask.get(path)["partitions"]
@@ -270,7 +272,7 @@ def topics_partitions(ask: Asking, args: argparse.Namespace) -> Shown:
 
 def topics_stats(ask: Asking, args: argparse.Namespace) -> Shown:
     """Traffic of an open topic."""
-    stats = ask.get(f"{V2}/{_topic(args.topic)}/stats")
+    stats = ask.get(f"{V2}/{topic_path(args.topic)}/stats")
     return Shown(stats, "\n".join(f"{name:18} {value}" for name, value in stats.items()))
 
 

@@ -45,6 +45,7 @@ def test_http_lookups_the_shell_and_metrics(tmp_path: Path) -> None:
             names = {f"persistent://{NAMESPACE}/{name}" for name in ("plain", "with space + 100% ü")}
             assert names <= set(_admin(cluster, "topics", "list", NAMESPACE))
             _check_stats(cluster)
+            _check_policies(cluster)
             _check_moves(cluster)
         finally:
             client.close()
@@ -57,6 +58,24 @@ def _check_stats(cluster: Cluster) -> None:
         return (stats["producersCount"], stats["consumersCount"]) == (1, 1)
 
     wait_for(attached, "the next statistics count the producer and the consumer")
+
+
+def _check_policies(cluster: Cluster) -> None:
+    _admin(cluster, "limits", "set", NAMESPACE, "publishRate", "--messages", "1000")
+    assert _admin(cluster, "limits", "show", NAMESPACE)["publishRate"]["publishThrottlingRateInMsg"] == 1000
+
+    def in_use() -> bool:
+        return any(limit["configuredMessagesPerS"] == 1000 for limit in _admin(cluster, "limits", "list"))
+
+    wait_for(in_use, "the limit is in use")
+    assert len(_admin(cluster, "limits", "why", f"{NAMESPACE}/plain")["producers"]) == 1
+    _admin(cluster, "limits", "remove", NAMESPACE, "publishRate")
+    assert "publishRate" not in _admin(cluster, "limits", "show", NAMESPACE)
+    wait_for(lambda: not in_use(), "the limit is gone")
+    _admin(cluster, "isolation", "set", "kept", "--namespaces", "other/.*", "--primary", "127.0.0.1:.*")
+    assert len(_admin(cluster, "isolation", "list")["brokers"]["kept"]) == 2
+    _admin(cluster, "isolation", "delete", "kept")
+    assert _admin(cluster, "isolation", "list") == {"policies": {}, "brokers": {}}
 
 
 def _check_moves(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, Finding, mib, rate, throughput
@@ -49,7 +49,7 @@ def ranked(loads: DataFrame, name: str) -> DataFrame:
             F.percentile(throughput(), F.lit(0.5)).alias("throughput_p50"), F.percentile(throughput(), F.lit(0.95)).alias("throughput_p95")
         )
     )
-    return shares.join(F.broadcast(quantiles), name, "left").withColumn("rank", F.row_number().over(Window.orderBy(F.desc("bytes"), name)))
+    return shares.join(F.broadcast(quantiles), name, "left")
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
