@@ -16,13 +16,12 @@ from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.policies import ResourceGroup, stored
 from loadmanager.core.throttling.report import broker_report, topic_report
 from loadmanager.ports.limits import Document
-from loadmanager.ports.store import Change, ChangeKind, Node, Store, VersionConflictError
+from loadmanager.ports.store import Change, ChangeKind, Node, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.documents import read_object, update
 
 GROUP_FIELD = "resource_group_name"
-ATTEMPTS_MAX = 7
 
 log = structlog.get_logger("limits")
 
@@ -153,7 +152,7 @@ class Limits:
     async def set_topic_policy(self, topic: TopicName, path: tuple[str, ...], rate: Document | None) -> None:
         """Set or remove one policy of a topic."""
         await self._namespaces.bundles(topic.namespace)
-        await self._update(paths.topic_policies(topic), lambda document: _with(document, path, rate))
+        await update(self._store, paths.topic_policies(topic), lambda document: _with(document, path, rate))
         log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
 
     async def resource_groups(self) -> list[str]:
@@ -171,7 +170,9 @@ class Limits:
     async def put_resource_group(self, name: str, group: Document) -> None:
         """Create or change a resource group."""
         path = paths.resource_group(check_part(name, "resource group"))
-        await self._update(path, lambda document: {**document, **{field: value for field, value in group.items() if value is not None}})
+        await update(
+            self._store, path, lambda document: {**document, **{field: value for field, value in group.items() if value is not None}}
+        )
         log.info("resource group changed", group=name, rates=group)
 
     async def delete_resource_group(self, name: str) -> None:
@@ -201,7 +202,7 @@ class Limits:
                 self._check({name: value})
             except ConfigError as error:
                 raise BadInputError(str(error)) from None
-        await self._update(paths.DYNAMIC_CONFIGURATION, lambda document: _with(document, (name,), value))
+        await update(self._store, paths.DYNAMIC_CONFIGURATION, lambda document: _with(document, (name,), value))
         log.info("dynamic configuration changed", key=name, value=value)
 
     def broker_throttling(self) -> Document:
@@ -217,21 +218,6 @@ class Limits:
         return [
             NamespaceName.parse(name) for tenant in await self._namespaces.tenants() for name in await self._namespaces.namespaces(tenant)
         ]
-
-    async def _update(self, path: str, change: Callable[[Document], Document]) -> None:
-        """Read, change and write a document by compare-and-set."""
-        for _ in range(ATTEMPTS_MAX):
-            node = await self._store.get(path)
-            if node is None:
-                if await self._store.create(path, write_object(change({}))):
-                    return
-                continue
-            try:
-                await self._store.put(path, write_object(change(read_object(node.value, path))), version=node.version)
-            except VersionConflictError:
-                continue
-            return
-        raise ConflictError(f"Concurrent modification of {path}")
 
 
 def _read(node: Node | None, path: str) -> Document:

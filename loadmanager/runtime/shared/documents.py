@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.ports.store import Store, VersionConflictError
+
+ATTEMPTS_MAX = 7
 
 
 def read_object(value: bytes, path: str) -> dict[str, Any]:
@@ -25,3 +29,19 @@ def read_object(value: bytes, path: str) -> dict[str, Any]:
 def write_object(document: dict[str, Any]) -> bytes:
     """The bytes of a JSON object."""
     return msgspec.json.encode(document)
+
+
+async def update(store: Store, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Read, change and write an object by compare-and-set; a missing node is an empty object. Raises `ConflictError` when others keep writing it."""
+    for _ in range(ATTEMPTS_MAX):
+        node = await store.get(path)
+        if node is None:
+            if await store.create(path, write_object(change({}))):
+                return
+            continue
+        try:
+            await store.put(path, write_object(change(read_object(node.value, path))), version=node.version)
+        except VersionConflictError:
+            continue
+        return
+    raise ConflictError(f"Concurrent modification of {path}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import structlog
@@ -11,13 +11,12 @@ from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.policies.isolation import IsolationPolicy, decode_policies, policy_of
 from loadmanager.ports.policies import Document
-from loadmanager.ports.store import Change, ChangeKind, Node, Store, VersionConflictError
+from loadmanager.ports.store import Change, ChangeKind, Node, Store
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.documents import read_object, update
 
 GROUP_FIELD = "namespaceAntiAffinityGroup"
 SCOPES = ("all_matching", "changed", "none")
-ATTEMPTS_MAX = 7
 
 log = structlog.get_logger("policies")
 
@@ -87,7 +86,7 @@ class PlacementPolicies:
             raise BadInputError(f"unload_scope {scope!r}: one of {', '.join(SCOPES)} is allowed")
         new = _checked(name, policy)
         old = _checked(name, (await self.isolation_policies()).get(name))
-        await self._update(self._isolation_path, lambda document: _with(document, name, policy))
+        await update(self._store, self._isolation_path, lambda document: _with(document, name, policy))
         await self._read_isolation()
         log.info("isolation policy changed", policy=name, unload_scope=scope, removed=policy is None)
         if scope == "none":
@@ -120,7 +119,7 @@ class PlacementPolicies:
             for other, theirs in known.items():
                 if other != domain and set(theirs) & set(brokers):
                     raise ConflictError(f"{', '.join(sorted(set(theirs) & set(brokers)))} is in failure domain {other} already")
-            await self._update(path, lambda document: {**document, "brokers": brokers})
+            await update(self._store, path, lambda document: {**document, "brokers": brokers})
         log.info("failure domain changed", domain=domain, brokers=brokers)
 
     async def anti_affinity_group(self, namespace: NamespaceName) -> str | None:
@@ -134,7 +133,7 @@ class PlacementPolicies:
     async def set_anti_affinity_group(self, namespace: NamespaceName, group: str | None) -> None:
         """Set or remove a namespace's group."""
         await self.anti_affinity_group(namespace)
-        await self._update(paths.local_policies(namespace), lambda document: {**document, GROUP_FIELD: group})
+        await update(self._store, paths.local_policies(namespace), lambda document: {**document, GROUP_FIELD: group})
         log.info("anti-affinity group changed", namespace=str(namespace), group=group)
 
     def namespaces_of_group(self, group: str) -> list[str]:
@@ -144,20 +143,6 @@ class PlacementPolicies:
     async def _all_namespaces(self) -> list[NamespaceName]:
         tenants = await self._store.children(paths.POLICIES)
         return [NamespaceName(tenant, name) for tenant in tenants for name in await self._store.children(f"{paths.POLICIES}/{tenant}")]
-
-    async def _update(self, path: str, change: Callable[[Document], Document]) -> None:
-        for _ in range(ATTEMPTS_MAX):
-            node = await self._store.get(path)
-            if node is None:
-                if await self._store.create(path, write_object(change({}))):
-                    return
-                continue
-            try:
-                await self._store.put(path, write_object(change(read_object(node.value, path))), version=node.version)
-            except VersionConflictError:
-                continue
-            return
-        raise ConflictError(f"Concurrent modification of {path}")
 
 
 def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
