@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from loadmanager.core.errors import ConflictError
+from loadmanager.core.errors import BadInputError, ConflictError
 from loadmanager.ports.session import Lease
 
 VALUE_BYTES_MAX = 1_000_000
 """A value longer than this is refused with `BadInputError` before it is sent (ZooKeeper's jute.maxbuffer is 1 MiB)."""
+OPERATIONS_MAX = 500
+"""A transaction of more is refused with `BadInputError`."""
 
 
 class VersionConflictError(ConflictError):
@@ -67,6 +69,21 @@ class Check:
 
 
 Operation = Create | Put | Delete | Check
+
+
+def check_size(path: str, value: bytes) -> None:
+    """Raises `BadInputError` for a value that does not fit."""
+    if len(value) > VALUE_BYTES_MAX:
+        raise BadInputError(f"{path}: {len(value)} bytes do not fit into a node, {VALUE_BYTES_MAX} do")
+
+
+def check_operations(operations: Sequence[Operation]) -> None:
+    """Raises `BadInputError` for a transaction that does not fit."""
+    if len(operations) > OPERATIONS_MAX:
+        raise BadInputError(f"a transaction holds at most {OPERATIONS_MAX} operations, not {len(operations)}")
+    total = sum(len(operation.value) for operation in operations if isinstance(operation, Create | Put))
+    if total > VALUE_BYTES_MAX:
+        raise BadInputError(f"a transaction holds at most {VALUE_BYTES_MAX} bytes of values, not {total}")
 
 
 class ChangeKind(Enum):

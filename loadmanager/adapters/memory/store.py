@@ -12,10 +12,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from loadmanager.core.errors import BadInputError, ConflictError, OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import (
-    VALUE_BYTES_MAX,
     Change,
     ChangeKind,
     Check,
@@ -26,10 +25,11 @@ from loadmanager.ports.store import (
     Put,
     SessionState,
     VersionConflictError,
+    check_operations,
+    check_size,
 )
 
 HEARTBEATS_PER_TIMEOUT = 8
-OPERATIONS_MAX = 500
 PENDING_MAX = 100_000
 
 T = TypeVar("T")
@@ -270,7 +270,7 @@ class MemoryStore:
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
         """Create a node with its parents; False when it exists."""
-        _check_size(path, value)
+        check_size(path, value)
         await self._turn()
         if path in self._tree.nodes:
             return False
@@ -285,7 +285,7 @@ class MemoryStore:
 
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
         """Set a value; see the port."""
-        _check_size(path, value)
+        check_size(path, value)
         await self._turn()
         if version is None and path not in self._tree.nodes:
             return 0 if await self.create(path, value) else await self.put(path, value)
@@ -312,21 +312,12 @@ class MemoryStore:
 
     async def commit(self, operations: Sequence[Operation]) -> None:
         """All or nothing."""
-        if len(operations) > OPERATIONS_MAX:
-            raise BadInputError(f"a transaction holds at most {OPERATIONS_MAX} operations, not {len(operations)}")
-        total = sum(len(operation.value) for operation in operations if isinstance(operation, Create | Put))
-        if total > VALUE_BYTES_MAX:
-            raise BadInputError(f"a transaction holds at most {VALUE_BYTES_MAX} bytes of values, not {total}")
+        check_operations(operations)
         await self._turn()
         try:
             self._tree.apply(operations, self._session_id)
         except ConflictError as error:
             raise VersionConflictError(str(error)) from None
-
-
-def _check_size(path: str, value: bytes) -> None:
-    if len(value) > VALUE_BYTES_MAX:
-        raise BadInputError(f"{path}: {len(value)} bytes do not fit into a node, {VALUE_BYTES_MAX} do")
 
 
 class _Queue(Generic[T]):

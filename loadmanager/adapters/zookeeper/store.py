@@ -29,10 +29,9 @@ from kazoo.retry import KazooRetry
 
 from loadmanager.adapters.zookeeper.client import TreeWatchingClient
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.errors import BadInputError, ConflictError, OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import (
-    VALUE_BYTES_MAX,
     Change,
     ChangeKind,
     Check,
@@ -43,6 +42,8 @@ from loadmanager.ports.store import (
     Put,
     SessionState,
     VersionConflictError,
+    check_operations,
+    check_size,
 )
 
 CONCURRENT_READS_MAX = 256
@@ -55,7 +56,6 @@ The heartbeat is a `sync`, because the ensemble's leader answers it and, in doin
 answering reads while the leader expires its sessions. But the leader learns from a follower's next ping which sessions were heard of, so what it knows
 for sure is the heartbeat before this one; hence one interval less. The rest is for clocks that differ in rate.
 """
-OPERATIONS_MAX = 500
 
 _KINDS = {EventType.CREATED: ChangeKind.CREATED, EventType.CHANGED: ChangeKind.CHANGED, EventType.DELETED: ChangeKind.DELETED}
 _DEAD = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
@@ -287,7 +287,7 @@ class ZooKeeperStore:
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
         """Create a node with its parents; False when it exists."""
-        _check_size(path, value)
+        check_size(path, value)
         try:
             await self._answer(self._client.create_async(path, value, ephemeral=ephemeral))
         except NodeExistsError:
@@ -302,7 +302,7 @@ class ZooKeeperStore:
 
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
         """Set a value; see the port."""
-        _check_size(path, value)
+        check_size(path, value)
         try:
             stat = await self._answer(self._client.set_async(path, value, -1 if version is None else version))
         except BadVersionError:
@@ -333,11 +333,7 @@ class ZooKeeperStore:
 
     async def commit(self, operations: Sequence[Operation]) -> None:
         """All or nothing."""
-        if len(operations) > OPERATIONS_MAX:
-            raise BadInputError(f"a transaction holds at most {OPERATIONS_MAX} operations, not {len(operations)}")
-        total = sum(len(operation.value) for operation in operations if isinstance(operation, Create | Put))
-        if total > VALUE_BYTES_MAX:
-            raise BadInputError(f"a transaction holds at most {VALUE_BYTES_MAX} bytes of values, not {total}")
+        check_operations(operations)
         transaction = self._client.transaction()
         for operation in operations:
             match operation:
@@ -357,11 +353,6 @@ class ZooKeeperStore:
 
 def _node(value: bytes, stat: ZnodeStat) -> Node:
     return Node(value, stat.version, stat.ephemeralOwner, stat.ctime)
-
-
-def _check_size(path: str, value: bytes) -> None:
-    if len(value) > VALUE_BYTES_MAX:
-        raise BadInputError(f"{path}: {len(value)} bytes do not fit into a node, {VALUE_BYTES_MAX} do")
 
 
 T = TypeVar("T")
