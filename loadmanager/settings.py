@@ -14,7 +14,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,6 +46,8 @@ LEAVES: tuple[type, ...] = (
 """Every component's settings, in the order of config/broker.conf."""
 
 FILE_BYTES_MAX = 4_000_000
+UNKNOWN_MAX = 1_000
+"""So many unknown keys are told of."""
 
 Leaf = TypeVar("Leaf")
 
@@ -106,7 +108,8 @@ class Settings:
     def with_overrides(self, overrides: Mapping[str, str]) -> Settings:
         """These settings with some keys changed. Raises `ConfigError` as `parse` does."""
         changed = parse({**self.given, **overrides})
-        return dataclasses.replace(changed, unknown=(*self.unknown, *changed.unknown))
+        unknown = tuple(dict.fromkeys((*self.unknown, *changed.unknown)))[:UNKNOWN_MAX]
+        return dataclasses.replace(changed, unknown=unknown)
 
     def runtime(self) -> dict[str, str]:
         """Every key with the value in force, as broker.conf would spell it."""
@@ -143,8 +146,13 @@ def parse(values: Mapping[str, str]) -> Settings:
 def _unknown(values: Mapping[str, str], known: Mapping[str, KnownKey]) -> Iterator[Unknown]:
     for name in values:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
-            yield Unknown(name, near[0] if near else None)
+            yield Unknown(name, _nearest(name))
+
+
+@lru_cache(maxsize=UNKNOWN_MAX)
+def _nearest(name: str) -> str | None:
+    near = difflib.get_close_matches(name, known_keys(), n=1, cutoff=0.88)
+    return near[0] if near else None
 
 
 def _value(target: KnownKey, text: str) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from loadmanager import settings
 from loadmanager.core.errors import BadInputError, ConfigError
+from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.deciding import Deciding
@@ -45,16 +46,22 @@ def run(args: argparse.Namespace) -> int:
     register_plugins()
     base = settings.load(args.config, settings.parse_overrides(args.set))
     deciding = Deciding(random.Random(args.seed))  # noqa: S311 - reproducible, not secret
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that has no bars shows question marks
     loaded = base
+    _warn("settings", base.unknown)
+    checked = _checked(base)
     for number, raw in enumerate(sys.stdin.buffer, start=1):
         if not raw.strip():
             continue
         try:
             line = decode_line(raw)
             if line.config:
+                before = loaded.unknown
                 loaded = loaded.with_overrides({key: settings.spell(value) for key, value in line.config.items()})
+                _warn(f"line {number}", loaded.unknown[len(before) :])
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})  # who gives them wants them to count
+            checked = checked if loaded is checked else _checked(loaded)
             plan = deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
         except (BadInputError, ConfigError) as error:
             sys.stdout.flush()
@@ -66,3 +73,15 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.buffer.write(encode_output(line.now, plan) + b"\n")
             sys.stdout.buffer.flush()
     return 0
+
+
+def _checked(loaded: settings.Settings) -> settings.Settings:
+    """The settings, if their strategies go together. Raises `ConfigError`."""
+    strategies = loaded.leaf(StrategySettings)
+    registry.check(strategies.shedder, strategies.placement)
+    return loaded
+
+
+def _warn(where: str, unknown: tuple[settings.Unknown, ...]) -> None:
+    if unknown:
+        print(f"loadmanager decide: {where}: unknown keys are ignored: {settings.unknown_text(unknown)}", file=sys.stderr)

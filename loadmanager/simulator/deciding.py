@@ -19,6 +19,9 @@ from loadmanager.core.strategies.splitting.algorithms import TopicLoad
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.lines import Line, SplitLine, decode_reports
 
+PENDING_MS_MAX = 60_000
+"""A placement that no report shows after this long did not happen, as in the live leader."""
+
 
 class Deciding:
     """One leader's state over the lines of one input."""
@@ -29,11 +32,13 @@ class Deciding:
         self._bundle_data: dict[str, BundleData] = {}
         self._unloaded_ms: dict[str, int] = {}
         self._unloaded_brokers_ms: dict[str, int] = {}
+        self._placed: dict[str, tuple[str, int]] = {}
+        """Bundle → where it was placed, and when; until a report shows it."""
 
     def decide(self, line: Line, strategies: StrategySettings, splits: SplitSettings) -> Plan:
         """What the leader does in this cycle. Raises `BadInputError`."""
         snapshot = self._snapshot(line, strategies)
-        plan = Plan(registry.short_name(strategies.shedder))
+        plan = Plan(cycle.shedder_name(snapshot, strategies))
         if "shed" in line.do:
             plan, self._memory = cycle.shed(snapshot, strategies, self._memory)
             for unload in plan.unloads:
@@ -41,14 +46,19 @@ class Deciding:
                 self._unloaded_brokers_ms[unload.source] = snapshot.now_ms
         if "split" in line.do:
             done, skipped = self._split(line, snapshot, splits, strategies.load_manager_class)
-            plan = replace(plan, splits=done, skipped=(*plan.skipped, *skipped))
+            leaving = {unload.bundle for unload in plan.unloads}
+            late = tuple(Skip(split.bundle, "Unloading: it leaves its broker in this cycle") for split in done if split.bundle in leaving)
+            staying = tuple(split for split in done if split.bundle not in leaving)
+            plan = replace(plan, splits=staying, skipped=(*plan.skipped, *skipped, *late))
         if "place" in line.do:
             placements, self._memory = cycle.place(snapshot, line.place, strategies, self._memory, self._rng)
             plan = replace(plan, placements=tuple(placements))
+            self._placed.update((item.bundle, (item.broker, snapshot.now_ms)) for item in placements if item.broker is not None)
         return plan
 
     def _snapshot(self, line: Line, strategies: StrategySettings) -> ClusterSnapshot:
-        reports, load_data = decode_reports(line.brokers)
+        found = decode_reports(line.brokers)
+        reports, load_data = found.local, found.load
         now_ms = int(line.now)
         self._sample(line, reports)
         self._unloaded_ms.update((bundle, int(at_ms)) for bundle, at_ms in line.recently_unloaded.items())
@@ -66,12 +76,26 @@ class Deciding:
             reports=reports,
             bundle_data=self._bundle_data,
             time_averages={**averages, **line.broker_time_averages},
+            pending=self._pending(now_ms, reports, {*reports, *load_data}),
             recently_unloaded_ms=dict(self._unloaded_ms),
             load_data=load_data,
             top_bundles=line.top_bundles,
             recently_unloaded_brokers_ms=dict(self._unloaded_brokers_ms),
             owners=line.owners,
+            unusable=found.unusable,
         )
+
+    def _pending(self, now_ms: int, reports: Mapping[str, LocalBrokerData], brokers: set[str]) -> dict[str, dict[str, BundleData]]:
+        """Placements of earlier lines that count until their broker reports them, goes, or a minute passes."""
+        self._placed = {
+            bundle: (broker, at_ms)
+            for bundle, (broker, at_ms) in self._placed.items()
+            if broker in brokers and now_ms - at_ms <= PENDING_MS_MAX and not (broker in reports and bundle in reports[broker].bundles)
+        }
+        pending: dict[str, dict[str, BundleData]] = {}
+        for bundle, (broker, _) in self._placed.items():
+            pending.setdefault(broker, {})[bundle] = self._bundle_data.get(bundle) or default_bundle_data()
+        return pending
 
     def _sample(self, line: Line, reports: Mapping[str, LocalBrokerData]) -> None:
         """The line's averages if it has them, else a sample of each report into ours; bundles that nobody reports are forgotten."""
@@ -128,7 +152,9 @@ class Deciding:
                 settings=settings,
                 positions=tuple(item.positions),
             )
-            if cuts:
+            if Split(item.bundle, cuts, "Admin") in done:
+                skipped.append(Skip(item.bundle, "AlreadyPlanned: twice in one cycle"))
+            elif cuts:
                 done.append(Split(item.bundle, cuts, "Admin"))
             else:
                 skipped.append(Skip(item.bundle, f"Unsplittable: {why_not}"))

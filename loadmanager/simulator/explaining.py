@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.usage import max_usage
 from loadmanager.core.strategies.decision import Plan, Unload
@@ -13,15 +15,15 @@ TO_BE_PLACED = "(to be placed)"
 
 def explain(number: int, line: Line, plan: Plan) -> str:
     """The text of one cycle."""
-    reports, load_data = decode_reports(line.brokers)
+    found = decode_reports(line.brokers)
     before = {
-        **{name: max_usage(report) for name, report in reports.items()},
-        **{name: data.weighted_max_ema for name, data in load_data.items()},
+        **{name: max_usage(report) for name, report in found.local.items()},
+        **{name: data.weighted_max_ema for name, data in found.load.items()},
     }
     after = dict(before)
     for unload in plan.unloads:
-        moved = _share(reports.get(unload.source), line, unload) * before.get(unload.source, 0.0)
-        after[unload.source] = after.get(unload.source, 0.0) - moved
+        moved = _share(found.local.get(unload.source), line, unload) * before.get(unload.source, 0.0)
+        after[unload.source] = max(after.get(unload.source, 0.0) - moved, 0.0)
         destination = unload.destination if unload.destination in before else TO_BE_PLACED
         after[destination] = after.get(destination, 0.0) + moved
     lines = [f"cycle {number}, {plan.strategy}: {len(plan.unloads)} unloads, {len(plan.placements)} placements, {len(plan.splits)} splits"]
@@ -51,9 +53,12 @@ def _bars(title: str, usage: dict[str, float]) -> list[str]:
 def _share(report: LocalBrokerData | None, line: Line, unload: Unload) -> float:
     """The part of its broker's traffic that a bundle carries; in the extensible manager, of the bundles that the broker published."""
     if report is not None:
-        loads = {name: stats.throughput for name, stats in report.last_stats.items()}
+        averages = line.bundle_data or {}
+        loads = {name: stats.throughput for name, stats in report.last_stats.items()} or {
+            name: averages[name].short_term_data.throughput for name in report.bundles if name in averages
+        }
     else:
         top = line.top_bundles.get(unload.source)
         loads = {item.bundle_name: item.stats.throughput for item in top.top_bundles_load_data} if top else {}
-    total = sum(loads.values())
+    total = math.fsum(loads.values())
     return loads.get(unload.bundle, 0.0) / total if total else 0.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import (
     BrokerLoadData,
@@ -15,8 +18,10 @@ from loadmanager.core.load.reports import (
     TopBundlesLoadData,
     decode_broker_load_data,
     decode_local_broker_data,
+    decode_tolerant,
 )
 from loadmanager.core.strategies.decision import Placement, Plan, Skip, Split, Unload
+from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS
 
 
 class NamespaceLine(msgspec.Struct, rename="camel"):
@@ -65,36 +70,107 @@ class Line(msgspec.Struct, rename="camel"):
 
 ACTIONS = ("shed", "split", "place")
 _LINE = msgspec.json.Decoder(Line)
+_MAPS = tuple(field.encode_name for field in msgspec.structs.fields(Line))
 _EXTENSIBLE_FIELDS = (b'"weightedMaxEMA"', b'"msgThroughputEMA"', b'"reportedAt"', b'"updatedAt"', b'"bundleCount"')
+_MODULAR_FIELDS = (b'"lastStats"', b'"bundles"', b'"lastUpdate"', b'"numBundles"', b'"numTopics"', b'"loadReportType"')
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The brokers' reports, of one manager, and why those that are left cannot be used."""
+
+    local: dict[str, LocalBrokerData]
+    load: dict[str, BrokerLoadData]
+    unusable: dict[str, str]
 
 
 def decode_line(raw: bytes) -> Line:
     """One line. Raises `BadInputError` naming the field."""
     try:
-        line = _LINE.decode(raw)
+        line = decode_tolerant(_LINE, raw)
     except msgspec.DecodeError as error:
+        raise BadInputError(_with_key(raw, str(error))) from None
+    except (UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(str(error)) from None
     unknown = [action for action in line.do if action not in ACTIONS]
     if unknown:
         raise BadInputError(f"do: {unknown[0]!r} is not one of {', '.join(ACTIONS)}")
+    for index, bundle in enumerate(line.place):
+        _check_bundle(bundle, f"place[{index}]")
+    for index, item in enumerate(line.split):
+        _check_bundle(item.bundle, f"split[{index}].bundle")
+        if item.algorithm is not None and item.algorithm not in ALGORITHMS:
+            raise BadInputError(f"split[{index}].algorithm: {item.algorithm!r} is not one of {', '.join(ALGORITHMS)}")
+    for broker, top in line.top_bundles.items():
+        for entry in top.top_bundles_load_data:
+            _check_bundle(entry.bundle_name, f"topBundles[{broker!r}]")
     return line
 
 
-def decode_reports(brokers: dict[str, msgspec.Raw]) -> tuple[dict[str, LocalBrokerData], dict[str, BrokerLoadData]]:
-    """The reports of both managers, each broker's by what its fields say. Raises `BadInputError` naming broker and field."""
-    local: dict[str, LocalBrokerData] = {}
-    load: dict[str, BrokerLoadData] = {}
-    for broker, raw in brokers.items():
-        data = bytes(raw)
-        extensible = b'"lastStats"' not in data and b'"bundles"' not in data and any(field in data for field in _EXTENSIBLE_FIELDS)
+def _check_bundle(bundle: str, where: str) -> None:
+    try:
+        BundleRange.parse(split_bundle_name(bundle)[1])
+    except BadInputError as error:
+        raise BadInputError(f"{where}: {error}") from None
+
+
+def _with_key(raw: bytes, message: str) -> str:
+    """The decoder's message with the key or index that it leaves out of a path (`$.config[...]`)."""
+    field = next((name for name in _MAPS if f"$.{name}[...]" in message), None)
+    if field is None:
+        return message
+    found = msgspec.json.decode(raw)[field]
+    for key, value in found.items() if isinstance(found, dict) else enumerate(found):
+        alone = {"brokers": {}, field: {key: value} if isinstance(found, dict) else [value]}
         try:
-            if extensible:
-                load[broker] = decode_broker_load_data(data)
+            decode_tolerant(_LINE, msgspec.json.encode(alone))
+        except msgspec.DecodeError as error:
+            return str(error).replace(f"$.{field}[...]", f"$.{field}[{key!r}]", 1)
+    return message
+
+
+def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
+    """Each broker's report. Where there are some of both managers, those of the modular one count.
+
+    A report whose fields could be of either manager is taken for one of the others' manager. Raises `BadInputError` naming broker and field.
+    """
+    extensible = {broker: _is_extensible(bytes(raw)) for broker, raw in brokers.items()}
+    modular = False in extensible.values() or True not in extensible.values()
+    reports = Reports({}, {}, {})
+    for broker, raw in brokers.items():
+        try:
+            if modular and extensible[broker]:
+                reports.unusable[broker] = "OtherLoadManager: its report is the extensible manager's, others are the modular one's"
+            elif modular:
+                reports.local[broker] = _complete(decode_local_broker_data(bytes(raw)), bytes(raw))
             else:
-                local[broker] = decode_local_broker_data(data)
+                reports.load[broker] = decode_broker_load_data(bytes(raw))
         except BadInputError as error:
             raise BadInputError(f"brokers[{broker!r}]: {error}") from None
-    return local, load
+    return reports
+
+
+def _is_extensible(data: bytes) -> bool | None:
+    """Whose report it is; None where no field says so."""
+    if any(field in data for field in _MODULAR_FIELDS):
+        return False
+    return True if any(field in data for field in _EXTENSIBLE_FIELDS) else None
+
+
+def _complete(report: LocalBrokerData, data: bytes) -> LocalBrokerData:
+    """The report with the bundles and sums that it left out, from its bundles' statistics. Raises `BadInputError` for a bundle's name."""
+    for bundle in (*report.bundles, *report.last_stats):
+        _check_bundle(bundle, "bundles")
+    if b'"bundles"' not in data:
+        report.bundles = sorted(report.last_stats)
+    stats = report.last_stats.values()
+    if report.throughput == 0:
+        report.msg_throughput_in = math.fsum(item.msg_throughput_in for item in stats)
+        report.msg_throughput_out = math.fsum(item.msg_throughput_out for item in stats)
+    if report.rate == 0:
+        report.msg_rate_in = math.fsum(item.msg_rate_in for item in stats)
+        report.msg_rate_out = math.fsum(item.msg_rate_out for item in stats)
+    return report
 
 
 def encode_output(now: float, plan: Plan) -> bytes:

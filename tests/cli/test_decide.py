@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from loadmanager.core.strategies import registry
+
 
 def a_report(cpu: float, name: str, throughput: float) -> dict[str, object]:
     """A report as Pulsar writes it, with four bundles, whole numbers as floats, and a field that nobody knows."""
@@ -50,11 +52,29 @@ def test_one_line_in_one_line_out() -> None:
 
 
 def test_same_bytes_for_any_hash_seed() -> None:
-    """Same input, same output, byte for byte; also with the brokers in another order."""
-    line = {**LINE, "do": ["shed", "place"], "place": ["x/y/0x00000000_0xffffffff"]}
-    shuffled = {**line, "brokers": dict(reversed(LINE["brokers"].items()))}  # type: ignore[attr-defined]
-    outputs = {decide([given] * 3, seed=seed).stdout for seed in ("0", "1", "2") for given in (line, shuffled)}
+    """Same input, same output, byte for byte, with every strategy; also with the brokers and their bundles in another order."""
+    pairs = [(shedder, placement) for shedder in registry.SHEDDERS for placement in registry.PLACEMENTS if placement != "AvgShedder"]
+    lines = [
+        {
+            **LINE,
+            "do": ["shed", "place", "split"],
+            "place": ["x/y/0x00000000_0xffffffff"],
+            "config": {
+                "loadBalancerLoadSheddingStrategy": shedder,
+                "loadBalancerLoadPlacementStrategy": placement,
+                "loadBalancerSheddingConditionHitCountThreshold": 0,
+                "loadBalancerNamespaceBundleMaxTopics": 2,
+            },
+        }
+        for shedder, placement in [*pairs, ("AvgShedder", "AvgShedder")]
+    ]
+    shuffled = [
+        {**line, "brokers": {name: {**report, "bundles": report["bundles"][::-1]} for name, report in reversed(line["brokers"].items())}}  # type: ignore[attr-defined]
+        for line in lines
+    ]
+    outputs = {decide(given, seed=seed).stdout for seed in ("0", "1", "2") for given in (lines, shuffled)}  # type: ignore[arg-type]
     assert len(outputs) == 1
+    assert len(outputs.pop().splitlines()) == len(lines)
 
 
 def test_state_carries_over_and_config_is_per_line() -> None:
@@ -97,6 +117,16 @@ def test_reports_as_others_write_them() -> None:
         ({"brokers": {}, "do": ["dance"]}, "dance"),
         ({"brokers": {"b9:8080": None}}, "b9:8080"),
         ({"brokers": {}, "config": {"loadBalancerHistoryResourcePercentage": 7}}, "loadBalancerHistoryResourcePercentage"),
+        ({"brokers": {}, "config": {"loadBalancerCPUResourceWeight": [1]}}, "$.config['loadBalancerCPUResourceWeight']"),
+        ({"brokers": {}, "config": {"loadBalancerLoadSheddingStrategy": "Foo"}}, "ThresholdShedder"),
+        ({"brokers": {}, "config": {"loadBalancerLoadPlacementStrategy": "AvgShedder"}}, "loadBalancerLoadSheddingStrategy"),
+        ({"brokers": {}, "bundleData": {"t/n/0x0_0x1": {"shortTermData": {"msgRateIn": "x"}}}}, "['t/n/0x0_0x1'].shortTermData.msgRateIn"),
+        ({"brokers": {"b": {"msgRateIn": 1.7e308}}}, "msgRateIn"),
+        ({"brokers": {"b": {"lastStats": {"foo": {}}}}}, "foo"),
+        ({"brokers": {}, "do": ["place"], "place": ["foo"]}, "place[0]"),
+        ({"brokers": {}, "split": [{"bundle": "t/n/0x0_0x9", "algorithm": "halve"}]}, "split[0].algorithm"),
+        ({"brokers": {}, "isolationPolicies": {"p": {"auto_failover_policy": {"parameters": {"min_limit": "²"}}}}}, "min_limit"),
+        ('{"brokers": {}, "x": ' + "[" * 100_000, "line 2"),
     ],
 )
 def test_malformed_lines(line: object, words: str) -> None:
@@ -106,6 +136,69 @@ def test_malformed_lines(line: object, words: str) -> None:
     assert len(result.stdout.splitlines()) == 1
     assert "line 2" in result.stderr
     assert words in result.stderr
+
+
+def test_unknown_keys_are_told_once() -> None:
+    """A misspelt key changes nothing, and is said to be unknown with what was meant."""
+    line = {**LINE, "config": {"loadBalancerLoadShedingStrategy": "AvgShedder"}}
+    result = decide([line, line])
+    assert (result.returncode, len(result.stdout.splitlines())) == (0, 2)
+    assert result.stderr.count("did you mean loadBalancerLoadSheddingStrategy?") == 1
+
+
+def test_bundles_of_pulsar_itself() -> None:
+    """Heartbeats, whose namespaces may have three parts, stay where they are, whatever the strategy."""
+    own = ("pulsar/standalone/localhost:8080", "pulsar/localhost:8080", "sla-monitor/standalone/localhost:8080", "pulsar/system")
+    stats = {f"{namespace}/0x00000000_0xffffffff": {"msgThroughputIn": 1e8, "msgRateIn": 1e5, "topics": 1} for namespace in own}
+    line = {"brokers": {"b1:8080": {**a_report(90, "a", 0), "bundles": list(stats), "lastStats": stats}, "b2:8080": a_report(10, "b", 1e6)}}
+    for shedder in registry.SHEDDERS:
+        config = {"loadBalancerLoadSheddingStrategy": shedder, "loadBalancerSheddingConditionHitCountThreshold": 0, "minUnloadMessage": 0}
+        result = decide([{**line, "config": config, "do": ["shed", "split"]}])
+        assert (result.returncode, json.loads(result.stdout)["unloads"]) == (0, []), shedder
+
+
+def test_reports_of_two_managers() -> None:
+    """One manager's reports count; the other brokers are named with the reason, and an empty report is taken for one of the others."""
+    extensible = {"cpu": {"usage": 10, "limit": 100}, "weightedMaxEMA": 0.1, "updatedAt": 1000}
+    place = {"do": ["shed", "place"], "place": ["x/y/0x00000000_0xffffffff"]}
+    answer = json.loads(decide([{**LINE, **place, "brokers": {**LINE["brokers"], "b4:8080": extensible}}]).stdout)  # type: ignore[dict-item]
+    assert "OtherLoadManager" in answer["placements"][0]["rejected"]["b4:8080"]
+    assert [skip["what"] for skip in answer["skipped"] if "OtherLoadManager" in skip["reason"]] == ["b4:8080"]
+    answer = json.loads(decide([{**place, "brokers": {"b4:8080": extensible, "b5:8080": extensible, "b6:8080": {}}}]).stdout)
+    assert answer["strategy"] == "TransferShedder"
+    (placement,) = answer["placements"]
+    assert {*placement["candidates"], *placement["rejected"]} == {"b4:8080", "b5:8080", "b6:8080"}
+
+
+def test_what_reports_leave_out_is_taken_from_their_bundles() -> None:
+    """Without `bundles` and sums, the bundles' statistics say which and how much."""
+    report = {key: value for key, value in a_report(40, "a", 4e8).items() if key not in ("bundles", "msgThroughputIn")}
+    sparse = {**LINE, "brokers": {**LINE["brokers"], "b1:8080": report}}  # type: ignore[dict-item]
+    assert decide([sparse]).stdout == decide([LINE]).stdout
+
+
+def test_placements_count_until_they_are_reported() -> None:
+    """The same bundle gets the same broker; the next line's placements see those of the line before."""
+    names = [f"x/y/0x{n:08x}_0x{n + 1:08x}" for n in range(3)]
+    lines = [{"now": 1000 + at, "brokers": LINE["brokers"], "do": ["place"], "place": [name, name]} for at, name in enumerate(names)]
+    answers = [json.loads(line)["placements"] for line in decide(lines).stdout.splitlines()]  # type: ignore[arg-type]
+    assert all(first["broker"] == second["broker"] for first, second in answers)
+    assert {first["broker"] for first, _ in answers} == set(LINE["brokers"])  # type: ignore[arg-type]
+
+
+def test_useless_splits_are_reported() -> None:
+    """Topics of one hash, and a cut that leaves all topics on one side: the reason instead of a split."""
+    bundle = "t/n/0x00000000_0x00000010"
+    for hashes, algorithm, words in (
+        ((3, 3), "range_equally_divide", "one hash"),
+        ((3,), "topic_count_equally_divide", "one topic"),
+        ((5, 5, 5, 9), "topic_count_equally_divide", "one side"),
+    ):
+        topics = {f"persistent://t/n/{n}": {"hash": value} for n, value in enumerate(hashes)}
+        line = {"brokers": {}, "do": ["split"], "split": [{"bundle": bundle, "algorithm": algorithm}], "topics": {bundle: topics}}
+        answer = json.loads(decide([line]).stdout)
+        assert answer["splits"] == []
+        assert words in answer["skipped"][0]["reason"]
 
 
 def test_splits() -> None:

@@ -1,4 +1,4 @@
-"""One verifier with properties for every registered shedder."""
+"""One verifier with properties for every registered shedder, and one for every placement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from loadmanager.core.load.reports import (
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.decision import Placement, Plan
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -70,6 +70,7 @@ def a_snapshot(
             last_stats=stats,
             msg_throughput_in=total,
             msg_rate_in=total / 1000,
+            last_update=STALE_MS if stale else NOW_MS,
         )
         load[name] = BrokerLoadData(
             weighted_max_ema=cpu / 100, msg_throughput_in=total, msg_throughput_ema=total, updated_at=STALE_MS if stale else NOW_MS
@@ -106,7 +107,7 @@ def test_properties(shedder: str, shape: dict[str, tuple[float, list[float], boo
     everything = sorted(bundle for bundles in owned.values() for bundle in bundles)
     recently = frozenset(data.draw(st.sets(st.sampled_from(everything)))) if everything else frozenset()
     snapshot = a_snapshot(shape, recently, extensible=extensible, order=0)
-    stale = {name for name, (_, _, old) in shape.items() if old} if extensible else set()
+    stale = {name for name, (_, _, old) in shape.items() if old}
     answers = plans(shedder, snapshot)
     for plan in answers:
         moved = [item.bundle for item in plan.unloads]
@@ -160,3 +161,27 @@ def test_guards_hold(shedder: str, shape: dict[str, tuple[float, list[float], bo
             assert item.destination is not None
             assert item.destination != item.source
             assert (item.destination == f"b{primary}:8080") == (namespace == "t/n3")
+
+
+@pytest.mark.parametrize("placement", sorted(registry.PLACEMENTS))
+@given(shape=clusters(), seed=st.integers(0, 9), extensible=st.booleans(), names=st.lists(st.integers(0, 5), max_size=6))
+def test_every_placement(
+    placement: str, shape: dict[str, tuple[float, list[float], bool]], seed: int, extensible: bool, names: list[int]
+) -> None:
+    """A fresh broker out of the candidates, a reason for every other one, the same answer for the same bundle and for shuffled input."""
+    settings = StrategySettings(placement=placement)
+    bundles = [f"t/n{name}/0xf0000000_0xffffffff" for name in names]
+    stale = {name for name, (_, _, old) in shape.items() if old}
+
+    def placed(order: int) -> list[Placement]:
+        snapshot = a_snapshot(shape, frozenset(), extensible=extensible, order=order)
+        return cycle.place(snapshot, bundles, settings, Memory(), random.Random(seed))[0]  # noqa: S311 - reproducible
+
+    answers = placed(0)
+    for answer in answers:
+        assert set(answer.candidates) | set(answer.rejected) == set(shape)
+        assert not set(answer.candidates) & set(answer.rejected)
+        assert not set(answer.candidates) & stale
+        assert (answer.broker in answer.candidates) == (len(shape) > len(stale))
+        assert answer == next(other for other in answers if other.bundle == answer.bundle)
+    assert placed(1) == answers

@@ -63,9 +63,10 @@ def bundle_name(namespace: str, bundle_range: str) -> str:
 
 @lru_cache(maxsize=500_000)
 def split_bundle_name(bundle: str) -> tuple[str, str]:
-    """`(tenant/namespace, range)` of a bundle's name; raises `BadInputError`."""
-    namespace, separator, bundle_range = bundle.rpartition("/")
-    if not separator or namespace.count("/") != 1:
+    """`(tenant/namespace, range)` of a bundle's name; raises `BadInputError`. Heartbeats still have namespaces of three parts."""
+    namespace, _, bundle_range = bundle.rpartition("/")
+    parts = namespace.split("/")
+    if not all(parts) or len(parts) not in (2, 3):
         raise BadInputError(f"invalid bundle {bundle!r}: tenant/namespace/0x00000000_0xffffffff is expected")
     return namespace, bundle_range
 

@@ -6,7 +6,7 @@ percent of one core, bandwidth in kbit/s, memory in MiB.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,6 +14,13 @@ import numpy as np
 from loadmanager.core.errors import BadInputError
 
 T = TypeVar("T")
+
+NUMBER_MAX = 1e18
+LIMIT_MIN = 1e-9
+Number = Annotated[float, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
+"""A figure of a report; larger ones are nonsense, and sums of them would not be finite."""
+Count = Annotated[int, msgspec.Meta(ge=-int(NUMBER_MAX), le=int(NUMBER_MAX))] | Number
+"""A count, which some writers spell as a float."""
 
 
 class Json(msgspec.Struct, rename="camel", kw_only=True):
@@ -23,13 +30,13 @@ class Json(msgspec.Struct, rename="camel", kw_only=True):
 class ResourceUsage(Json):
     """One resource: how much is used and how much there is, in the same unit."""
 
-    usage: float = 0.0
-    limit: float = 0.0
+    usage: Number = 0.0
+    limit: Number = 0.0
 
     @property
     def percent(self) -> float:
         """Usage in percent with Pulsar's single precision; 0 when the limit is not positive."""
-        if not self.limit > 0:
+        if not self.limit > LIMIT_MIN:
             return 0.0
         return float(np.float32(np.float32(self.usage) / np.float32(self.limit)) * np.float32(100))
 
@@ -37,14 +44,14 @@ class ResourceUsage(Json):
 class NamespaceBundleStats(Json):
     """Traffic of one bundle."""
 
-    msg_rate_in: float = 0.0
-    msg_throughput_in: float = 0.0
-    msg_rate_out: float = 0.0
-    msg_throughput_out: float = 0.0
-    consumer_count: int | float = 0
-    producer_count: int | float = 0
-    topics: int | float = 0
-    cache_size: int | float = 0
+    msg_rate_in: Number = 0.0
+    msg_throughput_in: Number = 0.0
+    msg_rate_out: Number = 0.0
+    msg_throughput_out: Number = 0.0
+    consumer_count: Count = 0
+    producer_count: Count = 0
+    topics: Count = 0
+    cache_size: Count = 0
 
     @property
     def rate(self) -> float:
@@ -71,16 +78,16 @@ class LocalBrokerData(Json):
     direct_memory: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
     bandwidth_in: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
     bandwidth_out: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    last_update: int | float = 0
+    msg_throughput_in: Number = 0.0
+    msg_throughput_out: Number = 0.0
+    msg_rate_in: Number = 0.0
+    msg_rate_out: Number = 0.0
+    last_update: Count = 0
     last_stats: dict[str, NamespaceBundleStats] = msgspec.field(default_factory=dict)
-    num_topics: int | float = 0
-    num_bundles: int | float = 0
-    num_consumers: int | float = 0
-    num_producers: int | float = 0
+    num_topics: Count = 0
+    num_bundles: Count = 0
+    num_consumers: Count = 0
+    num_producers: Count = 0
     bundles: list[str] = msgspec.field(default_factory=list)
     last_bundle_gains: list[str] = msgspec.field(default_factory=list)
     last_bundle_losses: list[str] = msgspec.field(default_factory=list)
@@ -90,7 +97,7 @@ class LocalBrokerData(Json):
     load_report_type: str = "LocalBrokerData"
     broker_id: str | None = None
     load_manager_class_name: str | None = None
-    start_timestamp: int | float = 0
+    start_timestamp: Count = 0
 
     @property
     def rate(self) -> float:
@@ -106,12 +113,12 @@ class LocalBrokerData(Json):
 class TimeAverageMessageData(Json):
     """Averages over the last samples: a true mean up to `max_samples`, an exponential one from then on."""
 
-    max_samples: int | float = 0
-    num_samples: int | float = 0
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
+    max_samples: Count = 0
+    num_samples: Count = 0
+    msg_throughput_in: Number = 0.0
+    msg_throughput_out: Number = 0.0
+    msg_rate_in: Number = 0.0
+    msg_rate_out: Number = 0.0
 
     def update(self, stats: NamespaceBundleStats) -> None:
         """Take one sample in (Pulsar `TimeAverageMessageData.update`)."""
@@ -137,7 +144,7 @@ class BundleData(Json):
 
     short_term_data: TimeAverageMessageData = msgspec.field(default_factory=lambda: TimeAverageMessageData(max_samples=NUM_SHORT_SAMPLES))
     long_term_data: TimeAverageMessageData = msgspec.field(default_factory=lambda: TimeAverageMessageData(max_samples=NUM_LONG_SAMPLES))
-    topics: int | float = 0
+    topics: Count = 0
 
     def update(self, stats: NamespaceBundleStats) -> None:
         """Take one sample into both averages."""
@@ -170,14 +177,14 @@ def default_bundle_data() -> BundleData:
 class TimeAverageBrokerData(Json):
     """Sums of the averages of a broker's bundles, at `/loadbalance/broker-time-average/<brokerId>`."""
 
-    short_term_msg_throughput_in: float = 0.0
-    short_term_msg_throughput_out: float = 0.0
-    short_term_msg_rate_in: float = 0.0
-    short_term_msg_rate_out: float = 0.0
-    long_term_msg_throughput_in: float = 0.0
-    long_term_msg_throughput_out: float = 0.0
-    long_term_msg_rate_in: float = 0.0
-    long_term_msg_rate_out: float = 0.0
+    short_term_msg_throughput_in: Number = 0.0
+    short_term_msg_throughput_out: Number = 0.0
+    short_term_msg_rate_in: Number = 0.0
+    short_term_msg_rate_out: Number = 0.0
+    long_term_msg_throughput_in: Number = 0.0
+    long_term_msg_throughput_out: Number = 0.0
+    long_term_msg_rate_in: Number = 0.0
+    long_term_msg_rate_out: Number = 0.0
 
 
 class BrokerLoadData(Json):
@@ -188,17 +195,17 @@ class BrokerLoadData(Json):
     direct_memory: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
     bandwidth_in: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
     bandwidth_out: ResourceUsage = msgspec.field(default_factory=ResourceUsage)
-    msg_throughput_in: float = 0.0
-    msg_throughput_out: float = 0.0
-    msg_rate_in: float = 0.0
-    msg_rate_out: float = 0.0
-    bundle_count: int | float = 0
-    topics: int | float = 0
-    max_resource_usage: float = 1.0
-    weighted_max_ema: float = msgspec.field(default=1.0, name="weightedMaxEMA")
-    msg_throughput_ema: float = msgspec.field(default=0.0, name="msgThroughputEMA")
-    updated_at: int | float = 0
-    reported_at: int | float = 0
+    msg_throughput_in: Number = 0.0
+    msg_throughput_out: Number = 0.0
+    msg_rate_in: Number = 0.0
+    msg_rate_out: Number = 0.0
+    bundle_count: Count = 0
+    topics: Count = 0
+    max_resource_usage: Number = 1.0
+    weighted_max_ema: Number = msgspec.field(default=1.0, name="weightedMaxEMA")
+    msg_throughput_ema: Number = msgspec.field(default=0.0, name="msgThroughputEMA")
+    updated_at: Count = 0
+    reported_at: Count = 0
 
 
 class TopBundle(Json):
@@ -226,7 +233,7 @@ class BrokerLookupData(Json):
     persistent_topics_enabled: bool = True
     non_persistent_topics_enabled: bool = True
     load_manager_class_name: str | None = None
-    start_timestamp: int | float = 0
+    start_timestamp: Count = 0
     broker_version: str | None = None
     properties: dict[str, str] = msgspec.field(default_factory=dict)
 
@@ -253,11 +260,19 @@ def decode_bundle_data(value: bytes) -> BundleData:
 
 def _decode(decoder: msgspec.json.Decoder[T], value: bytes, what: str) -> T:
     try:
+        return decode_tolerant(decoder, value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInputError(f"malformed {what}: {error}") from None
+
+
+def decode_tolerant(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
+    """Decode JSON in which some writers spelled out with null what is missing. Raises as the decoder does."""
+    try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
-        if "got `null`" in str(error) and value.strip() != b"null":  # some writers spell out what is missing
-            return _decode(decoder, msgspec.json.encode(_without_nulls(msgspec.json.decode(value))), what)
-        raise BadInputError(f"malformed {what}: {error}") from None
+        if "got `null`" not in str(error) or value.strip() == b"null":
+            raise
+        return decoder.decode(msgspec.json.encode(_without_nulls(msgspec.json.decode(value))))
 
 
 def _without_nulls(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,8 @@ class ClusterSnapshot:
     """brokerId → when bundles were last moved away from it (extensible manager)."""
     owners: Mapping[str, str] = field(default_factory=dict)
     """Bundle → brokerId, where it differs from the reports."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """brokerId → why its report cannot be used. Nothing goes to these brokers or comes from them."""
 
     isolation_policies: Mapping[str, Any] = field(default_factory=dict)
     """Name → `core.policies.isolation.IsolationPolicy`, in order of name."""
@@ -94,17 +97,17 @@ class ClusterSnapshot:
 
 
 def time_average_of(report: LocalBrokerData, bundle_data: Mapping[str, BundleData]) -> TimeAverageBrokerData:
-    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`)."""
-    total, unseen = TimeAverageBrokerData(), default_bundle_data()
-    for bundle in report.bundles or report.last_stats:
-        data = bundle_data.get(bundle) or unseen
-        short, long = data.short_term_data, data.long_term_data
-        total.short_term_msg_throughput_in += short.msg_throughput_in
-        total.short_term_msg_throughput_out += short.msg_throughput_out
-        total.short_term_msg_rate_in += short.msg_rate_in
-        total.short_term_msg_rate_out += short.msg_rate_out
-        total.long_term_msg_throughput_in += long.msg_throughput_in
-        total.long_term_msg_throughput_out += long.msg_throughput_out
-        total.long_term_msg_rate_in += long.msg_rate_in
-        total.long_term_msg_rate_out += long.msg_rate_out
-    return total
+    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`), exact, because their order in a report is a hash table's."""
+    unseen = default_bundle_data()
+    averages = [bundle_data.get(bundle) or unseen for bundle in report.bundles or report.last_stats]
+    short, long = [data.short_term_data for data in averages], [data.long_term_data for data in averages]
+    return TimeAverageBrokerData(
+        short_term_msg_throughput_in=math.fsum(data.msg_throughput_in for data in short),
+        short_term_msg_throughput_out=math.fsum(data.msg_throughput_out for data in short),
+        short_term_msg_rate_in=math.fsum(data.msg_rate_in for data in short),
+        short_term_msg_rate_out=math.fsum(data.msg_rate_out for data in short),
+        long_term_msg_throughput_in=math.fsum(data.msg_throughput_in for data in long),
+        long_term_msg_throughput_out=math.fsum(data.msg_throughput_out for data in long),
+        long_term_msg_rate_in=math.fsum(data.msg_rate_in for data in long),
+        long_term_msg_rate_out=math.fsum(data.msg_rate_out for data in long),
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from loadmanager.core.load.reports import LocalBrokerData
 
 
@@ -28,8 +30,8 @@ def weighted_percents(report: LocalBrokerData, weights: Weights) -> tuple[float,
 
 
 def max_usage(report: LocalBrokerData) -> float:
-    """The most used resource, unweighted, as a fraction."""
-    return max(weighted_percents(report, Weights(direct_memory=1.0))) / 100
+    """The most used resource, unweighted, as a fraction in single precision, as Pulsar divides it: 90 % is a little less than 0.9."""
+    return float(np.float32(max(weighted_percents(report, Weights(direct_memory=1.0)))) / np.float32(100))
 
 
 def max_weighted_usage(report: LocalBrokerData, weights: Weights) -> float:

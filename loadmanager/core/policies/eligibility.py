@@ -25,11 +25,11 @@ def same_load_manager(brokers: Sequence[str], reports: Mapping[str, LocalBrokerD
 
 
 def newest_version(brokers: Sequence[str], reports: Mapping[str, LocalBrokerData], rejected: dict[str, str]) -> list[str]:
-    """The brokers of the newest version. If any version is missing or none, the filter fails and all stay (Pulsar's rule)."""
+    """The brokers of the newest version; none of them where a version is missing or unreadable, because then the filter fails (Pulsar's rule)."""
     keys = {broker: _key(reports[broker].broker_version_string or "") for broker in brokers}
     known = [key for key in keys.values() if key is not None]
     if not known or len(known) < len(brokers):
-        return list(brokers)
+        return []
     newest = max(known)
     for broker in brokers:
         if keys[broker] != newest:

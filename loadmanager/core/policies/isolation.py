@@ -50,7 +50,7 @@ def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
                 re.compile(expression)
             except re.error as error:
                 raise BadInputError(f"isolation policy {name!r}: {expression!r} is no regular expression: {error}") from None
-        if not str(policy.auto_failover_policy.parameters.get("min_limit", 1)).isdigit():
+        if not str(policy.auto_failover_policy.parameters.get("min_limit", 1)).isdecimal():
             raise BadInputError(f"isolation policy {name!r}: min_limit must be a whole number")
     return dict(sorted(policies.items()))
 

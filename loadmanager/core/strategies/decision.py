@@ -15,6 +15,8 @@ class Unload:
     destination: str | None
     reason: str
     why: Mapping[str, float | str] = field(default_factory=dict)
+    swap: str | None = None
+    """The swap that this move is part of, named by the bundle that goes the other way: all of its moves are made, or none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,13 +33,24 @@ def modular(
         able = anti_affinity.least_of_group(able, counts, snapshot.failure_domains, reasons)
     if settings.distribute_evenly or namespace == SYSTEM_NAMESPACE:
         able = _fewest_of_namespace(snapshot, able, namespace, reasons)
-    able = eligibility.same_load_manager(able, snapshot.reports, settings.load_manager_class, reasons)
-    if settings.prefer_later_versions:
-        able = eligibility.newest_version(able, snapshot.reports, reasons)
+    able = _of_our_kind(snapshot, able, settings, reasons)
     if not able:
         return list(allowed)
     rejected.update(reasons)
     return able
+
+
+def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, str]:
+    """Brokers that the modular manager sends no bundle to, of whatever namespace, and why. None of them if they are all."""
+    reasons: dict[str, str] = {}
+    able = _below_topic_limit(snapshot, sorted(snapshot.available), settings, reasons)
+    return reasons if _of_our_kind(snapshot, able, settings, reasons) else {}
+
+
+def _of_our_kind(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, rejected: dict[str, str]) -> list[str]:
+    """Load manager class, version."""
+    able = eligibility.same_load_manager(brokers, snapshot.reports, settings.load_manager_class, rejected)
+    return eligibility.newest_version(able, snapshot.reports, rejected) if settings.prefer_later_versions else able
 
 
 def extensible(snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings, rejected: dict[str, str]) -> list[str]:
@@ -96,10 +107,8 @@ def _below_topic_limit(
 def _fewest_of_namespace(snapshot: ClusterSnapshot, brokers: Sequence[str], namespace: str, rejected: dict[str, str]) -> list[str]:
     """Brokers that have the fewest bundles of a namespace, reported and pending."""
     prefix = f"{namespace}/"
-    counts = {
-        broker: len({name for name in (*snapshot.reports[broker].bundles, *snapshot.pending.get(broker, {})) if name.startswith(prefix)})
-        for broker in brokers
-    }
+    known = served(snapshot)
+    counts = {broker: len({name for name in known[broker] if name.startswith(prefix)}) for broker in brokers}
     least = min(counts.values(), default=0)
     rejected.update(
         (broker, f"DistributeEvenly: it has {counts[broker]} bundles of {namespace}, another has {least}")

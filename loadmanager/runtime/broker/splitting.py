@@ -9,14 +9,14 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.core.strategies.splitting.algorithms import FlowLimits, TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.algorithms import TopicLoad, boundaries
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.strategies.splitting.threshold import limits_of, useful_cuts
 from loadmanager.ports.control import Redirect
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 
-MIB = 1024 * 1024
 LARGEST, HOT = "LARGEST", "HOT"
 
 log = structlog.get_logger("splitting")
@@ -60,14 +60,17 @@ class Splitting:
         if owner is None:
             await self._ownership.acquire(bundle, "to be split")
         settings = self._settings()
-        limits = FlowLimits(settings.msg_rate_max, settings.bandwidth_mib_max * MIB, settings.flow_difference_percent / 100)
         topics = {
             name: TopicLoad(topic_hash(name), item.msg_rate_in + item.msg_rate_out, item.msg_throughput_in + item.msg_throughput_out)
             for name, item in self._hosting.topics(bundle).items()
         }
-        cuts = boundaries(algorithm or settings.algorithm, span, topics, positions=positions, limits=limits)
+        if algorithm is None:
+            cuts, why_not = useful_cuts(settings.algorithm, span, topics, settings=settings)
+        else:  # somebody's wish
+            cuts = boundaries(algorithm, span, topics, positions=positions, limits=limits_of(settings))
+            why_not = f"{algorithm} finds no useful cut"
         if not cuts:
-            log.info("bundle not split", bundle=bundle, reason="no useful cut: one topic, or topics of one hash", topics=len(topics))
+            log.info("bundle not split", bundle=bundle, reason=why_not, topics=len(topics))
             return None
         if len(cut.ranges) + len(cuts) > settings.bundles_max:
             raise ConflictError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -16,6 +17,7 @@ from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Plan, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.selection import is_system_namespace
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
@@ -99,7 +101,7 @@ class LeaderDesk:
     async def shed(self) -> None:
         """One cycle: decide, then move bundle by bundle while the term lasts."""
         settings = self._settings()
-        plan, self._memory = self._plan(settings)
+        plan, self._memory = self._plan(settings, self._rng)
         self.cycles += 1
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
@@ -135,14 +137,14 @@ class LeaderDesk:
         self._view.moved(unload.bundle, unload.source)
 
     def dry_run(self) -> dict[str, Any]:
-        """What a shedding cycle would do right now; changes nothing, not even the averages."""
+        """What a shedding cycle would do right now; changes nothing, neither the averages nor what chance brings next."""
         settings = self._settings()
-        return _plan_document(self._plan(settings)[0])
+        return _plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
 
-    def _plan(self, settings: StrategySettings) -> tuple[Plan, Memory]:
+    def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memory]:
         snapshot = self._view.snapshot(settings)
         plan, memory = cycle.shed(snapshot, settings, self._memory)
-        return cycle.destinations(snapshot, plan, settings, memory, self._rng)
+        return cycle.destinations(snapshot, plan, settings, memory, rng)
 
     # Splitting
 
@@ -158,7 +160,8 @@ class LeaderDesk:
         asked_before_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
         self._split_ms = {bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms}
         namespaces = {split_bundle_name(bundle)[0] for report in snapshot.reports.values() for bundle in report.last_stats}
-        counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in sorted(namespaces)}
+        names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
+        counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in names}
         owners = {bundle: broker for broker in snapshot.brokers for bundle in snapshot.reports[broker].last_stats}
         for split in threshold.modular(snapshot, settings, None, counts).splits:
             owner = self._brokers.address(owners[split.bundle])

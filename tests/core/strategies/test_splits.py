@@ -28,7 +28,7 @@ HOT = NamespaceBundleStats(msg_rate_in=20_000, msg_rate_out=10_001, topics=2)
 def modular(stats: dict[str, NamespaceBundleStats], rate: float = 0.0, **settings: object) -> threshold.Splits:
     """Splits of one broker's bundles, all with one long-term rate."""
     data = {name: BundleData(long_term_data=TimeAverageMessageData(msg_rate_in=rate)) for name in stats}
-    snapshot = ClusterSnapshot(now_ms=0, reports={"b1": LocalBrokerData(last_stats=stats)}, bundle_data=data)
+    snapshot = ClusterSnapshot(now_ms=0, reports={"b1": LocalBrokerData(last_stats=stats), "b2": LocalBrokerData()}, bundle_data=data)
     return threshold.modular(snapshot, SplitSettings(**settings), {}, {"t/n": 4})  # type: ignore[arg-type]
 
 

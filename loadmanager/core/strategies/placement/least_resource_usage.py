@@ -1,11 +1,14 @@
 """LeastResourceUsageWithWeight: brokers well below the average usage, else any (Pulsar `impl.LeastResourceUsageWithWeight` and the extensible one).
 
-The modular rule keeps an average of each broker's usage that advances with every placement; the extensible rule takes the average that brokers report.
+The modular rule keeps an average of each broker's usage; the extensible rule takes the average that brokers report.
+
+Deviation: Pulsar advances an average with every placement for which its broker is a candidate; here all advance once for all placements of a request, and
+the averages of brokers that went are forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
@@ -21,8 +24,7 @@ def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: Stra
     if snapshot.extensible:
         usage = {broker: snapshot.load_data[broker].weighted_max_ema for broker in brokers if broker in snapshot.load_data}
     else:
-        usage = _advance(snapshot, brokers, settings, memory.placement_averages)
-        memory = replace(memory, placement_averages={**memory.placement_averages, **usage})
+        usage = {broker: memory.placement_averages[broker] for broker in brokers if broker in memory.placement_averages}
     if not usage:
         return list(brokers), memory
     coming = pending_usage(snapshot, usage)
@@ -33,15 +35,12 @@ def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: Stra
     return best or list(brokers), memory
 
 
-def _advance(
-    snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, before: Mapping[str, float]
-) -> dict[str, float]:
-    """Each candidate's average after this placement; a broker without bundles or without messages begins anew."""
-    weights = weights_of(settings)
+def advance(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Memory:
+    """The memory with each broker's average advanced by its report; a broker without bundles or without messages begins anew."""
+    weights, before = weights_of(settings), memory.placement_averages
     after = {}
-    for broker in brokers:
-        report = snapshot.reports[broker]
+    for broker, report in snapshot.reports.items():
         idle = not report.bundles or (report.msg_rate_in == 0 and report.msg_rate_out == 0)
         usage, known = max_weighted_usage(report, weights), None if idle else before.get(broker)
         after[broker] = usage if known is None else known * settings.history_weight + (1 - settings.history_weight) * usage
-    return after
+    return replace(memory, placement_averages=after)

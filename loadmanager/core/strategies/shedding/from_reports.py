@@ -13,11 +13,13 @@ from dataclasses import replace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData, NamespaceBundleStats, TopBundle, TopBundlesLoadData
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import max_usage
+from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.core.strategies.filters import has_policy
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import is_system_namespace
 
+UNWEIGHTED = Weights(direct_memory=1.0)
 TOP_BUNDLES = 10
 """Pulsar's default of loadBalancerMaxNumberOfBundlesInBundleLoadReport."""
 
@@ -46,12 +48,12 @@ def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, memory
             msg_rate_out=report.msg_rate_out,
             bundle_count=report.num_bundles,
             topics=report.num_topics,
-            max_resource_usage=max_usage(report),
+            max_resource_usage=max_weighted_usage(report, UNWEIGHTED),
             weighted_max_ema=weighted,
             msg_throughput_ema=throughput,
             updated_at=report.last_update or snapshot.now_ms,
         )
-    tops = {broker: _top(snapshot.reports[broker].last_stats) for broker in snapshot.brokers}
+    tops = {broker: _top(snapshot, snapshot.reports[broker].last_stats, settings) for broker in snapshot.brokers}
     return replace(snapshot, load_data=data, top_bundles=tops), replace(memory, load_averages=averages)
 
 
@@ -67,9 +69,13 @@ def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
     return max(weighted) / 100
 
 
-def _top(stats: Mapping[str, NamespaceBundleStats]) -> TopBundlesLoadData:
-    """The busiest bundles, the least busy of them first."""
-    able = [bundle for bundle, item in stats.items() if item.throughput > 0 and not is_system_namespace(split_bundle_name(bundle)[0])]
+def _top(snapshot: ClusterSnapshot, stats: Mapping[str, NamespaceBundleStats], settings: StrategySettings) -> TopBundlesLoadData:
+    """The busiest bundles that may be moved, the least busy of them first."""
+
+    def movable(namespace: str) -> bool:
+        return not is_system_namespace(namespace) and (settings.shed_policy_bundles or not has_policy(snapshot, namespace))
+
+    able = [bundle for bundle, item in stats.items() if item.throughput > 0 and movable(split_bundle_name(bundle)[0])]
     able.sort(key=lambda bundle: (_order(stats[bundle]), bundle))
     return TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=bundle, stats=stats[bundle]) for bundle in able[-TOP_BUNDLES:]])
 

@@ -178,8 +178,9 @@ def _between(
             if found is None:
                 break
             swaps = found
-        exchange.unloads += [Unload(other, least, most, reason, {**why, "swapFor": name}) for other, _ in swaps]
-        exchange.unloads.append(Unload(name, most, least if transferable.transfer_enabled else None, reason, why))
+        exchange.unloads += [Unload(other, least, most, reason, {**why, "swapFor": name}, swap=name) for other, _ in swaps]
+        destination = least if transferable.transfer_enabled else None
+        exchange.unloads.append(Unload(name, most, destination, reason, why, swap=name if swaps else None))
         exchange.out += load
         exchange.back += sum(amount for _, amount in swaps)
         remaining -= 1

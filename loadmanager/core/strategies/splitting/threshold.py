@@ -15,7 +15,7 @@ from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Split
 from loadmanager.core.strategies.memory import Memory
-from loadmanager.core.strategies.splitting.algorithms import FlowLimits, TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.algorithms import POSITIONS, RANGE, FlowLimits, TopicLoad, boundaries
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 
 MIB = 1024 * 1024
@@ -45,7 +45,11 @@ def modular(snapshot: ClusterSnapshot, settings: SplitSettings, topics: Topics |
     `bundle_counts` is how many bundles each namespace has.
     """
     cutting = _Cutting(settings, topics, dict(bundle_counts))
-    for _, bundle, stats in _reported(snapshot):
+    if len(snapshot.available) < 2:
+        return Splits((), (Skip("cluster", "NoOtherBroker: there is one broker, or none"),))  # Pulsar's rule
+    for broker, bundle, stats in _reported(snapshot):
+        if snapshot.owners.get(bundle, broker) != broker:
+            continue
         data = snapshot.bundle_data.get(bundle)
         rate, throughput = (data.long_term_data.rate, data.long_term_data.throughput) if data else (0.0, 0.0)
         reason = _too_big(stats, rate, throughput, settings)
@@ -124,6 +128,8 @@ class _Cutting:
     def cut(self, bundle: str, stats: NamespaceBundleStats, reason: str) -> bool:
         """Choose a bundle that is too big, or say why not; whether it was chosen."""
         namespace, span = split_bundle_name(bundle)
+        if any(split.bundle == bundle for split in self.splits):
+            return self._no(bundle, "AlreadyPlanned: two brokers report it")
         count = self._counts.get(namespace, 0)
         if count >= self._settings.bundles_max:
             return self._no(bundle, f"MaxBundles: {namespace} has {count} bundles")
@@ -132,8 +138,6 @@ class _Cutting:
         if self._topics is None:
             return self._choose(bundle, (), reason)
         topics = self._topics.get(bundle, {})
-        if topics and len({topic.hash for topic in topics.values()}) < TOPICS_MIN:
-            return self._no(bundle, f"Unsplittable: {reason}, but topics of one hash carry it; partition the topic")
         cuts, why_not = useful_cuts(self._settings.algorithm, BundleRange.parse(span), topics, settings=self._settings)
         if not cuts:
             return self._no(bundle, f"Unsplittable: {reason}, but {why_not}")
@@ -159,10 +163,16 @@ def useful_cuts(
 ) -> tuple[tuple[int, ...], str]:
     """The cuts, or none and why they would not help. Raises `BadInputError` for an unknown algorithm."""
     cuts = boundaries(algorithm, span, topics, positions=positions, limits=limits_of(settings))
+    hashes = sorted({topic.hash for topic in topics.values()})
     if not span.splittable:
         return (), "it is one hash wide"
+    if len(hashes) == 1:
+        return (), f"{'topics of one hash carry' if len(topics) > 1 else 'one topic carries'} it; partition the topic"
     if not cuts:
         return (), f"{algorithm} finds no useful cut among the {len(topics)} topics that are known"
     if cuts[0] <= span.lower or cuts[-1] >= span.upper:
         return (), f"{algorithm} cuts at its edge"
+    # A range cut with all topics on one side still closes in on them, and the positions are the operator's wish; other cuts would be made again and again.
+    if hashes and algorithm not in (RANGE, POSITIONS) and not any(hashes[0] < cut <= hashes[-1] for cut in cuts):
+        return (), f"{algorithm} leaves all topics on one side"
     return cuts, ""
