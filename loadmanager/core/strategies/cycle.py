@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
+import msgspec
+
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
@@ -66,7 +68,7 @@ def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettin
             refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
             continue
         pending[destination] = {**pending.get(destination, {}), unload.bundle: snapshot.data_of(unload.bundle)}
-        moves.append(replace(unload, destination=destination))
+        moves.append(msgspec.structs.replace(unload, destination=destination))
     return replace(plan, unloads=tuple(moves), skipped=(*plan.skipped, *refused)), memory
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
@@ -46,6 +47,7 @@ class Guards:
         self._settings = settings
         self._available = snapshot.available
         self._under_way = {bundle for bundles in snapshot.pending.values() for bundle in bundles}
+        self._choosy = bool(settings.excluded_namespaces or snapshot.isolation_policies or snapshot.anti_affinity_groups)
         self._unfit: dict[str, str] | None = None
         self._allowed: dict[str, Unload] = {}
         self._refused: list[Skip] = []
@@ -53,6 +55,9 @@ class Guards:
     def admit(self, unloads: Sequence[Unload]) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
         """The moves that may be, and why each other one may not. The moves of a swap are admitted together."""
         for moves in _together(unloads):
+            if len(moves) == 1 and self._plain(moves[0]):
+                self._allowed[moves[0].bundle] = moves[0]
+                continue
             vetoes = {move.bundle: veto for move in moves if (veto := self._veto(move)) is not None}
             limit = self._settings.moves_per_cycle_max
             if not vetoes and 0 <= limit < len(self._allowed) + len(moves):
@@ -62,6 +67,22 @@ class Guards:
             for move in moves if vetoes else ():
                 self._refused.append(Skip(move.bundle, vetoes.get(move.bundle, f"Swap: {next(iter(vetoes))} must stay, so this one does")))
         return tuple(self._allowed.values()), tuple(self._refused)
+
+    def _plain(self, unload: Unload) -> bool:
+        """Whether nothing can be said against a move; a shortcut, because a cycle over a large cluster has thousands of moves like this."""
+        bundle, report = unload.bundle, self._snapshot.reports.get(unload.source)
+        return (
+            unload.destination is None
+            and report is not None
+            and bundle in report.last_stats
+            and self._settings.moves_per_cycle_max < 0
+            and not self._choosy
+            and bundle not in self._allowed
+            and bundle not in self._snapshot.recently_unloaded_ms
+            and bundle not in self._under_way
+            and bundle not in self._snapshot.owners
+            and not is_system_namespace(split_bundle_name(bundle)[0])
+        )
 
     def _veto(self, unload: Unload) -> str | None:
         """Why a move must not be; None when it may."""
@@ -133,8 +154,9 @@ class Guards:
 
 def _together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:
     """The moves of each swap, which follow one another, and each other move by itself."""
-    for swap, moves in groupby(unloads, key=lambda unload: unload.swap):
+    for swap, moves in groupby(unloads, key=attrgetter("swap")):
         if swap is None:
-            yield from ([move] for move in moves)
+            for move in moves:
+                yield [move]
         else:
             yield list(moves)

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
@@ -189,6 +190,6 @@ class LeaderDesk:
 def _plan_document(plan: Plan) -> dict[str, Any]:
     return {
         "strategy": plan.strategy,
-        "unloads": [dataclasses.asdict(unload) for unload in plan.unloads],
+        "unloads": [msgspec.structs.asdict(unload) for unload in plan.unloads],
         "skipped": [dataclasses.asdict(skip) for skip in plan.skipped],
     }
