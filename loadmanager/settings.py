@@ -46,6 +46,7 @@ LEAVES: tuple[type, ...] = (
 """Every component's settings, in the order of config/broker.conf."""
 
 FILE_BYTES_MAX = 4_000_000
+NUMBER_MAX = 2**63 - 1
 UNKNOWN_MAX = 1_000
 """So many unknown keys are told of."""
 
@@ -179,11 +180,13 @@ def _value(target: KnownKey, text: str) -> Any:
 def _number(key: Key, kind: type, text: str) -> int | float:
     what = f"{'a whole number' if kind is int else 'a number'}{_range_text(key)} is allowed"
     try:
+        if not text.isascii() or "_" in text:  # Python reads these, Java does not
+            raise ValueError
         value = kind(text)
     except ValueError:
         raise ValueError(what) from None
-    low = -math.inf if key.minimum is None else key.minimum
-    high = math.inf if key.maximum is None else key.maximum
+    low = -NUMBER_MAX if key.minimum is None else key.minimum
+    high = NUMBER_MAX if key.maximum is None else key.maximum
     if not low <= value <= high or value in (math.inf, -math.inf):
         raise ValueError(what)
     number: int | float = value

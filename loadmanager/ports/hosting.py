@@ -33,6 +33,8 @@ class TopicTraffic:
     producers: int = 0
     consumers: int = 0
     backlog_messages: int = 0
+    publish_limited_times: int = 0
+    """How often its producers were held by publish limits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,10 @@ class LimitControl(Protocol):
         """A topic's own policies, empty when it has none. Raises `NotFoundError` for a missing namespace."""
         ...
 
+    async def applied_limit(self, topic: TopicName, path: tuple[str, ...]) -> Document | None:
+        """The rate that a topic without one of its own is under, from its namespace or broker.conf; None when that is no limit."""
+        ...
+
     async def set_topic_policy(self, topic: TopicName, path: tuple[str, ...], rate: Document | None) -> None:
         """Set one policy of a topic, `path` naming the nested fields that it is under; None removes it."""
         ...
@@ -50,7 +54,7 @@ class LimitControl(Protocol):
         ...
 
     async def delete_resource_group(self, name: str) -> None:
-        """Delete a resource group; raises `NotFoundError`, or `ConflictError` while a namespace is attached to it."""
+        """Delete a resource group; raises `NotFoundError`, or `BadInputError` while a namespace is attached to it."""
         ...
 
     def dynamic_names(self) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import namespace_of, redirect_to, topic_of
+from loadmanager.adapters.admin.answers import RefusedError, body, flag, namespace_of, redirect_to, topic_of
 from loadmanager.core.errors import NotFoundError
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup, SubscribeRate, decode, plain
 from loadmanager.ports.control import TopicControl
@@ -76,7 +76,7 @@ class ThrottlingRoutes:
             return _shown(await self._limits.namespace_limit(namespace_of(request), field))
 
         async def write(request: web.Request) -> web.StreamResponse:
-            await self._limits.set_namespace_limit(namespace_of(request), field, plain(decode(await request.read(), kind)))
+            await self._limits.set_namespace_limit(namespace_of(request), field, plain(await _rate(request, kind)))
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
@@ -95,13 +95,16 @@ class ThrottlingRoutes:
 
     def _topic_policy(self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any) -> tuple[Handle, Handle, Handle]:
         async def read(request: web.Request) -> web.StreamResponse:
-            found: Any = await self._limits.topic_policies(topic_of(request))
-            for name in path_of(request):
+            topic, path = topic_of(request), path_of(request)
+            found: Any = await self._limits.topic_policies(topic)
+            for name in path:
                 found = found.get(name) if isinstance(found, dict) else None
+            if found is None and flag(request, "applied"):
+                found = await self._limits.applied_limit(topic, path)
             return _shown(found)
 
         async def write(request: web.Request) -> web.StreamResponse:
-            await self._limits.set_topic_policy(topic_of(request), path_of(request), plain(decode(await request.read(), kind)))
+            await self._limits.set_topic_policy(topic_of(request), path_of(request), plain(await _rate(request, kind)))
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
@@ -134,7 +137,7 @@ class ThrottlingRoutes:
 
     async def put_group(self, request: web.Request) -> web.Response:
         """PUT /resourcegroups/{group}: create or change."""
-        group = decode(await request.read(), ResourceGroup)
+        group = await _rate(request, ResourceGroup)
         await self._limits.put_resource_group(request.match_info["group"], plain(group))
         return web.Response(status=204)
 
@@ -175,6 +178,14 @@ class ThrottlingRoutes:
         if owner == self._topics.self_address:
             raise NotFoundError(f"Topic {topic} is not open: it has neither producers nor consumers")
         return redirect_to(owner.web_url, request)
+
+
+async def _rate(request: web.Request, kind: Any) -> Any:
+    """The rate in a body. Raises `RefusedError` (400, 408) for what is no JSON object, `BadInputError` (412) for values that are not allowed."""
+    document = await body(request)
+    if not isinstance(document, dict):
+        raise RefusedError(400, f"the body must be a JSON object with {', '.join(kind.__struct_encode_fields__)}")
+    return decode(document, kind)
 
 
 def _shown(found: Any) -> web.Response:

@@ -122,6 +122,7 @@ class TopicRoutes:
                 "producersCount": traffic.producers,
                 "consumersCount": traffic.consumers,
                 "msgBacklog": traffic.backlog_messages,
+                "publishRateLimitedTimes": traffic.publish_limited_times,
             }
         )
 

@@ -109,6 +109,13 @@ class Connection(asyncio.Protocol):
         """Whether the client is still there."""
         return self._transport is not None
 
+    def lost(self) -> bool:
+        """Whether the client is gone, even if nothing was read meanwhile that would show it: then hang up, too."""
+        if self._transport is not None and not self._reading and _hung_up(self._transport):
+            self.abort()
+            return True
+        return self._transport is None
+
     @property
     def held(self) -> bool:
         """Whether something holds the connection back."""

@@ -77,6 +77,11 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscr
     kind = SubscriptionType(asked.subType)
     subscription = hosted.core.subscribe(asked.subscription, kind, _start_id(hosted, asked), durable=asked.durable)
     core = Consumer(asked.consumer_name, asked.priority_level)
+    if kind is not SubscriptionType.SHARED:  # a client that died must not be in the way of its successor
+        for other in [hosted.attached[item] for item in subscription.consumers if item in hosted.attached]:
+            if other.connection.lost():
+                other.connection.consumers.pop(other.consumer_id, None)
+                connection.server.detach_consumer(other)
     active = subscription.active
     subscription.attach(core, kind)
     if asked.HasField("schema"):

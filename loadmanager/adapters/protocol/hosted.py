@@ -46,6 +46,7 @@ class HostedTopic:
             producers=len(self.producers),
             consumers=len(self.attached),
             backlog_messages=sum(item.backlog_messages for item in core.subscriptions.values()),
+            publish_limited_times=self.limits.held_times,
         )
 
     def _publish_rates(self) -> PublishRates:

@@ -41,8 +41,9 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     if before is not None:
         connection.server.detach_producer(before, for_good=False)
     name = asked.producer_name or connection.server.next_producer_name()
-    stale = next((item for item in hosted.producers if item.core.name == name and not item.connection.open), None)
+    stale = next((item for item in hosted.producers if item.core.name == name and item.connection.lost()), None)
     if stale is not None:
+        stale.connection.producers.pop(stale.producer_id, None)
         connection.server.detach_producer(stale, for_good=False)
     core = hosted.core.attach_publisher(name, asked.epoch, exclusive=asked.producer_access_mode == ACCESS_EXCLUSIVE)
     taken_over = next((item for item in hosted.producers if item.core.name == name), None)

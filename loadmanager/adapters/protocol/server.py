@@ -46,7 +46,7 @@ from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError, Topic
 from loadmanager.core.throttling.broker import BrokerThrottling
-from loadmanager.core.throttling.dispatch import DispatchPace
+from loadmanager.core.throttling.dispatch import DispatchGate, DispatchPace
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
@@ -312,7 +312,11 @@ class BrokerServer:
     def _deliver_topic(self, hosted: HostedTopic) -> None:
         settings, core = self.settings, hosted.core
         for subscription in list(core.subscriptions.values()):
-            pace = self._pace(hosted, subscription)
+            gate = self._gate(hosted, subscription)
+            if gate is not None and not subscription.ready(settings.unacked_per_consumer_max):
+                gate.withdraw()
+                continue
+            pace = None if gate is None else DispatchPace(gate)
             if pace is not None and pace.exhausted:
                 continue
             handed = 0
@@ -335,8 +339,8 @@ class BrokerServer:
             if handed == DELIVERY_BATCH:
                 self._dirty[hosted] = None
 
-    def _pace(self, hosted: HostedTopic, subscription: Subscription) -> DispatchPace | None:
-        """What a subscription may be sent now; None without limits, or when it is caught up and such ones are not limited."""
+    def _gate(self, hosted: HostedTopic, subscription: Subscription) -> DispatchGate | None:
+        """What limits a subscription now; None without limits, or when it is caught up and such ones are not limited."""
         gate = hosted.limits.gates.get(subscription.name)
         if gate is None:
             gate = hosted.limits.gate(subscription.name, lambda: self._resume(hosted))
@@ -344,7 +348,7 @@ class BrokerServer:
             return None
         if not self.throttling.settings.dispatch_limits_caught_up and hosted.core.log.end_id - subscription.read_id <= CAUGHT_UP_ENTRIES:
             return None
-        return DispatchPace(gate)
+        return gate
 
     def _resume(self, hosted: HostedTopic) -> None:
         """A dispatch limit let go of a subscription."""

@@ -119,6 +119,15 @@ class Subscription:
 
     # Dispatch
 
+    def ready(self, unacked_max: int) -> bool:
+        """Whether there may be something to hand out, and a consumer that can take it."""
+        if not self._replay and self.read_id >= self._log.end_id:
+            return False
+        if self.kind is SubscriptionType.SHARED:
+            return any(_able(consumer, unacked_max) for consumer in self.consumers)
+        active = self.active
+        return active is not None and active.permits > 0 and active.writable
+
     def dispatch(self, *, entries_max: int, round_robin_max: int, unacked_max: int) -> Iterator[Delivery]:
         """Hand out at most `entries_max` entries to consumers that have permits."""
         if self.kind is not SubscriptionType.SHARED:
@@ -153,7 +162,7 @@ class Subscription:
         for step in range(count):
             index = (first + step) % count
             consumer = self.consumers[index]
-            if consumer.permits <= 0 or not consumer.writable or (unacked_max and consumer.unacked_messages >= unacked_max):
+            if not _able(consumer, unacked_max):
                 continue
             if able is None or consumer.priority < able.priority:
                 able, chosen = consumer, index
@@ -259,3 +268,8 @@ class Subscription:
         if entry_id not in self._replayed:
             self._replayed.add(entry_id)
             heapq.heappush(self._replay, entry_id)
+
+
+def _able(consumer: Consumer, unacked_max: int) -> bool:
+    """Whether a consumer of a shared subscription can take something."""
+    return consumer.permits > 0 and consumer.writable and not (unacked_max and consumer.unacked_messages >= unacked_max)

@@ -62,7 +62,7 @@ class BrokerThrottling:
 
     def topic_policies(self, name: TopicName) -> Mapping[str, Any]:
         """What was last set for a topic; a partition has those of its partitioned topic."""
-        return self._topic_policies.get(str(name), self._topic_policies.get(str(name.partitioned_topic), NOTHING))
+        return self._topic_policies.get(str(name.partitioned_topic), NOTHING)
 
     def set_namespace_policies(self, namespace: str, found: Mapping[str, Any]) -> None:
         """A namespace's policies were read or changed (Pulsar's Policies object)."""
@@ -88,9 +88,14 @@ class BrokerThrottling:
 
     def update_settings(self, settings: ThrottlingSettings) -> None:
         """broker.conf keys changed on the running broker."""
+        exempt = settings.dispatch_limits_caught_up != self.settings.dispatch_limits_caught_up
         self.settings = settings
         self._update_broker()
         self._update_topics(lambda topic: True)
+        if exempt:  # the server asks before each dispatch who is exempt: whoever waits must ask again
+            for topic in list(self.topics.values()):
+                for gate in list(topic.gates.values()):
+                    gate.restart()
 
     def limits(self) -> Iterator[Limit]:
         """Every limit that has a rate now."""

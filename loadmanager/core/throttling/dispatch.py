@@ -110,6 +110,7 @@ class DispatchGate:
     def allowance(self) -> tuple[int, int]:
         """Messages (entries, where entries are charged) and bytes that may be sent now; `NO_LIMIT` without a limit.
 
+        To be asked by a subscription that has something to send only: it may be queued, and `withdraw`s when it has nothing any more.
         (0, 0) when held: `resume` will be called. Charge what was sent before asking again.
         """
         if self._holding:
@@ -131,6 +132,20 @@ class DispatchGate:
         messages = sent.entries if self.charges_entries else sent.messages
         for limit in self.limits:
             limit.charge(self._ticket(limit), messages, sent.size_bytes)
+
+    def withdraw(self) -> None:
+        """There is nothing to send: leave every queue, and give back what was set aside. A subscription without need must not keep others waiting."""
+        for limit, ticket in self._tickets.items():
+            if ticket.queued:
+                self._holding -= 1
+                limit.leave(ticket)
+            elif ticket.reserved is not None:
+                limit.leave(ticket)
+
+    def restart(self) -> None:
+        """What applies has changed: whoever waits looks again."""
+        self.withdraw()
+        self._resume()
 
     def keep(self, limits: Iterable[DispatchLimiter]) -> None:
         """From now on these limits apply; the others let go at once."""

@@ -155,7 +155,7 @@ class Limit:
             window_s=window_s,
             error=max(nearness) - 1 if binding and nearness else None,
             queue_length=self.length,
-            next_ms=self.debt_ns() / 1e6,
+            next_ms=(self.debt_ns() if self.wakeup_ns is None else max(self.wakeup_ns - now_ns, 0)) / 1e6,
             messages=stats.messages,
             size_bytes=stats.size_bytes,
             held=stats.held,
@@ -246,12 +246,10 @@ class Limit:
             self._releasing = False
             self._schedule()
 
-    def position(self, ticket: Ticket) -> int:
-        """How many are let go before the ticket; −1 when it does not wait."""
-        if not ticket.queued:
-            return -1
-        ahead = sorted(entry[:2] for entry in self._heap if entry[2].queued == entry[1])
-        return next(place for place, entry in enumerate(ahead) if entry[1] == ticket.queued)
+    def places(self) -> dict[Ticket, int]:
+        """How many are let go before each ticket that waits."""
+        waiting = sorted((entry for entry in self._heap if entry[2].queued == entry[1]), key=lambda entry: entry[:2])
+        return {ticket: place for place, (_, _, ticket) in enumerate(waiting)}
 
     def _reserved_for_others(self, ticket: Ticket | None) -> tuple[int, int]:
         if ticket is None or ticket.reserved is None:

@@ -12,10 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.throttling.settings import ThrottlingSettings
-
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
+from loadmanager.core.throttling.settings import INT_MAX, LONG_MAX, ThrottlingSettings
 
 
 class PublishRate(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,30 +57,31 @@ class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 Rate = TypeVar("Rate", PublishRate, DispatchRate, SubscribeRate, ResourceGroup)
 
-_LIMITS = {
-    "publishThrottlingRateInMsg": (-1, INT_MAX),
-    "publishThrottlingRateInByte": (-1, LONG_MAX),
-    "dispatchThrottlingRateInMsg": (-1, INT_MAX),
-    "dispatchThrottlingRateInByte": (-1, LONG_MAX),
-    "subscribeThrottlingRatePerConsumer": (-1, INT_MAX),
-    "ratePeriodInSecond": (1, INT_MAX),
-    "publishRateInMsgs": (-1, INT_MAX),
-    "publishRateInBytes": (-1, LONG_MAX),
-    "dispatchRateInMsgs": (-1, INT_MAX),
-    "dispatchRateInBytes": (-1, LONG_MAX),
+_MAXIMA = {
+    "publishThrottlingRateInMsg": INT_MAX,
+    "dispatchThrottlingRateInMsg": INT_MAX,
+    "subscribeThrottlingRatePerConsumer": INT_MAX,
+    "ratePeriodInSecond": INT_MAX,
+    "publishRateInMsgs": INT_MAX,
+    "dispatchRateInMsgs": INT_MAX,
 }
+"""What Pulsar's fields hold; the others are longs. Zero and negative rates are unlimited, periods below a second are a second."""
 
 
-def decode(body: bytes, kind: type[Rate]) -> Rate:
-    """A rate out of a request body. Raises `BadInputError` naming the field and what is allowed; unknown fields are ignored, as by Pulsar."""
+def decode(document: Mapping[str, Any], kind: type[Rate]) -> Rate:
+    """A rate out of a request's JSON object; numbers may be strings, as Jackson reads them, and unknown fields are ignored.
+
+    Raises `BadInputError` naming the field and what is allowed.
+    """
+    given = {name: value for name, value in document.items() if value is not None}
     try:
-        rate = msgspec.json.decode(body, type=kind)
-    except msgspec.MsgspecError as error:
+        rate = msgspec.convert(given, kind, strict=False)
+    except msgspec.ValidationError as error:
         raise BadInputError(f"the body must be a JSON object with {', '.join(kind.__struct_encode_fields__)}: {error}") from None
     for name, value in msgspec.to_builtins(rate).items():
-        low, high = _LIMITS.get(name, (None, None))
-        if low is not None and high is not None and value is not None and not low <= value <= high:
-            raise BadInputError(f"{name} = {value}: from {low} to {high} is allowed (-1 or 0: unlimited)")
+        high = _MAXIMA.get(name, LONG_MAX)
+        if value is not None and value > high:
+            raise BadInputError(f"{name} = {value}: at most {high} is allowed")
     return rate
 
 
@@ -167,6 +165,23 @@ def subscribe_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], clust
     return SubscribeRate(subscribes=settings.subscribes_per_consumer, period_s=settings.subscribe_period_s)
 
 
-def is_set(rate: DispatchRate) -> bool:
-    """Whether a dispatch rate limits anything."""
+def applied(
+    topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, path: tuple[str, ...], settings: ThrottlingSettings
+) -> PublishRate | DispatchRate | SubscribeRate:
+    """The rate in force, by the field of a topic's policies that would set it (`("subscriptionPolicies", name, "dispatchRate")` for one subscription)."""
+    if path[0] == "publishRate":
+        return publish_rate(topic, namespace, cluster, settings)
+    if path[0] == "dispatchRate":
+        return topic_dispatch_rate(topic, namespace, cluster, settings)
+    if path[0] == "subscribeRate":
+        return subscribe_rate(topic, namespace, cluster, settings)
+    return subscription_dispatch_rate(topic, namespace, cluster, path[1] if len(path) > 1 else "", settings)
+
+
+def is_set(rate: PublishRate | DispatchRate | SubscribeRate) -> bool:
+    """Whether a rate limits anything."""
+    if isinstance(rate, SubscribeRate):
+        return rate.subscribes > 0
+    if isinstance(rate, PublishRate):
+        return rate.messages_per_s > 0 or rate.bytes_per_s > 0
     return rate.messages > 0 or rate.bytes > 0

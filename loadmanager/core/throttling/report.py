@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +10,9 @@ from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
 from loadmanager.core.throttling.limit import Limit, Ticket
 from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.throttling.stats import LimitSnapshot
+
+Waiting = Mapping[Limit, tuple[LimitSnapshot, Mapping[Ticket, int]]]
+"""Each limit's figures, and how many are let go before each of those who wait; computed once for a report, because thousands may wait."""
 
 
 def broker_report(throttling: BrokerThrottling) -> dict[str, Any]:
@@ -30,11 +33,12 @@ def broker_report(throttling: BrokerThrottling) -> dict[str, Any]:
 
 def topic_report(topic: TopicThrottling) -> dict[str, Any]:
     """Why the producers and subscriptions of one topic are slow, if they are: the worst first."""
-    producers = [producer_report(sender) for sender in topic.senders]
+    waiting = {limit: (limit.snapshot(), limit.places()) for limit in topic.all_limits()}
+    producers = [_producer(sender, waiting) for sender in topic.senders]
     return {
         "topic": str(topic.name),
         "resourceGroup": topic.group_name,
-        "limits": [limit_report(limit) for limit in topic.all_limits()],
+        "limits": [_figures(figures) for figures, _ in waiting.values()],
         "producers": sorted(producers, key=lambda one: (-one["heldSeconds"], one["producer"])),
         "subscriptions": {
             name: {
@@ -49,10 +53,14 @@ def topic_report(topic: TopicThrottling) -> dict[str, Any]:
 
 def limit_report(limit: Limit) -> dict[str, Any]:
     """One limit: configured and delivered rates with their error, and who waits."""
-    return {_camel(name): value for name, value in asdict(limit.snapshot()).items()}
+    return _figures(limit.snapshot())
 
 
-def producer_report(sender: Sender) -> dict[str, Any]:
+def _figures(figures: LimitSnapshot) -> dict[str, Any]:
+    return {_camel(name): value for name, value in asdict(figures).items()}
+
+
+def _producer(sender: Sender, waiting: Waiting) -> dict[str, Any]:
     """One producer: what holds it now, what held it so far, and why in one sentence."""
     throttle = sender.throttle
     held_s = {cause.value: ns / 1e9 for cause, ns in throttle.throttled_ns.items()}
@@ -61,7 +69,7 @@ def producer_report(sender: Sender) -> dict[str, Any]:
     return {
         "producer": sender.name,
         "paused": throttle.paused,
-        "why": why(sender),
+        "why": _why(sender, waiting),
         "heldSeconds": sum(held_s.values()),
         "heldSecondsByCause": held_s,
         "pauses": throttle.throttled_times,
@@ -70,9 +78,9 @@ def producer_report(sender: Sender) -> dict[str, Any]:
     }
 
 
-def why(sender: Sender) -> str:
+def _why(sender: Sender, waiting: Waiting) -> str:
     """Why a producer is slow, in one sentence."""
-    reasons = [*(_waits(ticket) for ticket in sender.waiting()), *_connection(sender)]
+    reasons = [*(_waits(ticket, waiting) for ticket in sender.waiting()), *_connection(sender)]
     if reasons:
         return "held by " + "; and by ".join(reasons)
     if sender.times_held:
@@ -80,9 +88,9 @@ def why(sender: Sender) -> str:
     return "no limit of this broker slows it down"
 
 
-def _waits(ticket: Ticket) -> str:
-    figures = ticket.limit.snapshot()
-    ahead = ticket.limit.position(ticket)
+def _waits(ticket: Ticket, waiting: Waiting) -> str:
+    figures, places = waiting[ticket.limit]
+    ahead = places[ticket]
     place = f", after {ahead} other producers" if ahead else ""
     return f"{figures.name} limit of {_configured(figures)}, of which {_delivered(figures)} was delivered{place}; next turn in {figures.next_ms:.0f} ms"
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
 
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+"""What Pulsar's int and long hold."""
 _WITHOUT_EFFECT = "Accepted for the sake of old files, without effect (as in Pulsar since PIP-322)"
 
 
@@ -14,16 +17,31 @@ class ThrottlingSettings:
     """Limits of the broker itself, and of topics and subscriptions that no policy mentions. Rates per second, 0: unlimited."""
 
     broker_publish_messages_per_s: int = conf(
-        "brokerPublisherThrottlingMaxMessageRate", 0, "Publish limit of the broker in messages/s; 0: none", minimum=-1, dynamic=True
+        "brokerPublisherThrottlingMaxMessageRate",
+        0,
+        "Publish limit of the broker in messages/s; 0: none",
+        minimum=-1,
+        maximum=INT_MAX,
+        dynamic=True,
     )
     broker_publish_bytes_per_s: int = conf(
-        "brokerPublisherThrottlingMaxByteRate", 0, "Publish limit of the broker in bytes/s; 0: none", minimum=-1, dynamic=True
+        "brokerPublisherThrottlingMaxByteRate",
+        0,
+        "Publish limit of the broker in bytes/s; 0: none",
+        minimum=-1,
+        maximum=LONG_MAX,
+        dynamic=True,
     )
     topic_publish_messages_per_s: int = conf(
-        "maxPublishRatePerTopicInMessages", 0, "Publish limit of each topic in messages/s; 0: none", minimum=-1, dynamic=True
+        "maxPublishRatePerTopicInMessages",
+        0,
+        "Publish limit of each topic in messages/s; 0: none",
+        minimum=-1,
+        maximum=INT_MAX,
+        dynamic=True,
     )
     topic_publish_bytes_per_s: int = conf(
-        "maxPublishRatePerTopicInBytes", 0, "Publish limit of each topic in bytes/s; 0: none", minimum=-1, dynamic=True
+        "maxPublishRatePerTopicInBytes", 0, "Publish limit of each topic in bytes/s; 0: none", minimum=-1, maximum=LONG_MAX, dynamic=True
     )
     pending_publishes_per_connection: int = conf(
         "maxPendingPublishRequestsPerConnection",
@@ -32,28 +50,49 @@ class ThrottlingSettings:
         minimum=0,
     )
     subscribes_per_consumer: int = conf(
-        "subscribeThrottlingRatePerConsumer", 0, "SUBSCRIBE requests of one consumer per period; 0: no limit", minimum=-1, dynamic=True
+        "subscribeThrottlingRatePerConsumer",
+        0,
+        "SUBSCRIBE requests of one consumer per period; 0: no limit",
+        minimum=-1,
+        maximum=INT_MAX,
+        dynamic=True,
     )
     subscribe_period_s: int = conf(
-        "subscribeRatePeriodPerConsumerInSecond", 30, "Period of subscribeThrottlingRatePerConsumer in seconds", minimum=1, dynamic=True
+        "subscribeRatePeriodPerConsumerInSecond",
+        30,
+        "Period of subscribeThrottlingRatePerConsumer in seconds",
+        minimum=1,
+        maximum=INT_MAX,
+        dynamic=True,
     )
     broker_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRateInMsg", 0, "Dispatch limit of the broker in messages/s; 0: none", minimum=-1, dynamic=True
+        "dispatchThrottlingRateInMsg", 0, "Dispatch limit of the broker in messages/s; 0: none", minimum=-1, maximum=INT_MAX, dynamic=True
     )
     broker_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRateInByte", 0, "Dispatch limit of the broker in bytes/s; 0: none", minimum=-1, dynamic=True
+        "dispatchThrottlingRateInByte", 0, "Dispatch limit of the broker in bytes/s; 0: none", minimum=-1, maximum=LONG_MAX, dynamic=True
     )
     topic_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRatePerTopicInMsg", 0, "Dispatch limit of each topic in messages/s; 0: none", minimum=-1, dynamic=True
+        "dispatchThrottlingRatePerTopicInMsg",
+        0,
+        "Dispatch limit of each topic in messages/s; 0: none",
+        minimum=-1,
+        maximum=INT_MAX,
+        dynamic=True,
     )
     topic_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRatePerTopicInByte", 0, "Dispatch limit of each topic in bytes/s; 0: none", minimum=-1, dynamic=True
+        "dispatchThrottlingRatePerTopicInByte",
+        0,
+        "Dispatch limit of each topic in bytes/s; 0: none",
+        minimum=-1,
+        maximum=LONG_MAX,
+        dynamic=True,
     )
     subscription_dispatch_messages_per_s: int = conf(
         "dispatchThrottlingRatePerSubscriptionInMsg",
         0,
         "Dispatch limit of each subscription in messages/s; 0: none",
         minimum=-1,
+        maximum=INT_MAX,
         dynamic=True,
     )
     subscription_dispatch_bytes_per_s: int = conf(
@@ -61,13 +100,24 @@ class ThrottlingSettings:
         0,
         "Dispatch limit of each subscription in bytes/s; 0: none",
         minimum=-1,
+        maximum=LONG_MAX,
         dynamic=True,
     )
     replicator_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRatePerReplicatorInMsg", 0, "Accepted, without effect: there is no geo-replication", minimum=-1, dynamic=True
+        "dispatchThrottlingRatePerReplicatorInMsg",
+        0,
+        "Accepted, without effect: there is no geo-replication",
+        minimum=-1,
+        maximum=INT_MAX,
+        dynamic=True,
     )
     replicator_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRatePerReplicatorInByte", 0, "Accepted, without effect: there is no geo-replication", minimum=-1, dynamic=True
+        "dispatchThrottlingRatePerReplicatorInByte",
+        0,
+        "Accepted, without effect: there is no geo-replication",
+        minimum=-1,
+        maximum=LONG_MAX,
+        dynamic=True,
     )
     dispatch_relative_to_publish: bool = conf(
         "dispatchThrottlingRateRelativeToPublishRate", False, "Add each topic's publish rate to the dispatch limits of this file"

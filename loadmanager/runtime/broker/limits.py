@@ -11,9 +11,9 @@ from typing import Any
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName, check_part
-from loadmanager.core.errors import BadInputError, ConfigError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.errors import BadInputError, ConfigError, NotFoundError, OperationalError
 from loadmanager.core.throttling.broker import BrokerThrottling
-from loadmanager.core.throttling.policies import ResourceGroup, stored
+from loadmanager.core.throttling.policies import ResourceGroup, applied, is_set, plain, stored
 from loadmanager.core.throttling.report import broker_report, topic_report
 from loadmanager.ports.limits import Document
 from loadmanager.ports.store import Change, ChangeKind, Node, Store
@@ -98,7 +98,7 @@ class Limits:
     async def _read_topics(self, policy_paths: list[str]) -> None:
         for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
             topic = paths.topic_of_policies(path)
-            if topic is not None:
+            if topic is not None and topic.partition < 0:
                 self._throttling.set_topic_policies(topic, _read(node, path))
 
     async def _read_groups(self, names: list[str]) -> None:
@@ -143,16 +143,22 @@ class Limits:
         log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
 
     async def topic_policies(self, topic: TopicName) -> Document:
-        """A topic's own policies."""
+        """A topic's own policies; a partition has those of its partitioned topic, as in Pulsar."""
         await self._namespaces.bundles(topic.namespace)
-        path = paths.topic_policies(topic)
+        path = paths.topic_policies(topic.partitioned_topic)
         node = await self._store.get(path)
         return {} if node is None else read_object(node.value, path)
 
+    async def applied_limit(self, topic: TopicName, path: tuple[str, ...]) -> Document | None:
+        """The rate that a topic without one of its own is under."""
+        shared, throttling = await self._namespaces.policies(topic.namespace), self._throttling
+        rate = applied({}, shared, throttling.cluster, path, throttling.settings)
+        return plain(rate) if is_set(rate) else None
+
     async def set_topic_policy(self, topic: TopicName, path: tuple[str, ...], rate: Document | None) -> None:
-        """Set or remove one policy of a topic."""
+        """Set or remove one policy of a topic, for all of its partitions."""
         await self._namespaces.bundles(topic.namespace)
-        await update(self._store, paths.topic_policies(topic), lambda document: _with(document, path, rate))
+        await update(self._store, paths.topic_policies(topic.partitioned_topic), lambda document: _with(document, path, rate))
         log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
 
     async def resource_groups(self) -> list[str]:
@@ -171,7 +177,13 @@ class Limits:
         """Create or change a resource group."""
         path = paths.resource_group(check_part(name, "resource group"))
         await update(
-            self._store, path, lambda document: {**document, **{field: value for field, value in group.items() if value is not None}}
+            self._store,
+            path,
+            lambda document: {
+                **dict.fromkeys(group, -1),
+                **document,
+                **{field: value for field, value in group.items() if value is not None},
+            },
         )
         log.info("resource group changed", group=name, rates=group)
 
@@ -180,7 +192,7 @@ class Limits:
         await self.resource_group(name)
         attached = [namespace for namespace in await self._all_namespaces() if await self.namespace_group(namespace) == name]
         if attached:
-            raise ConflictError(f"Resource group {name} is in use by {', '.join(map(str, attached))}")
+            raise BadInputError(f"Resource group {name} is in use by {', '.join(map(str, attached))}")
         await self._store.delete(paths.resource_group(name))
         log.info("resource group deleted", group=name)
 

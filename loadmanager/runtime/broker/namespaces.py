@@ -161,6 +161,7 @@ class Namespaces:
         await self._store.delete_tree(f"{paths.MANAGED_LEDGERS}/{namespace}")
         await self._store.delete_tree(f"{paths.PARTITIONED_TOPICS}/{namespace}")
         await self._store.delete_tree(f"{paths.BUNDLE_DATA}/{namespace}")
+        await self._store.delete_tree(f"{paths.TOPIC_POLICIES}/{namespace}")
         await self._store.commit([Delete(paths.local_policies(namespace)), Delete(paths.policies(namespace))])
         self._bundles.pop(namespace, None)
         log.info("namespace deleted", namespace=str(namespace))

@@ -130,6 +130,8 @@ class Topics:
                 await self._store.delete_tree(path)
         if node is not None:
             await self._store.delete(paths.partitioned_topic(topic))
+        if topic.partition < 0:
+            await self._store.delete(paths.topic_policies(topic))
 
     async def next_ledger_id(self) -> int:
         """A cluster-wide increasing number: the version of one node, which ZooKeeper counts up with each write."""

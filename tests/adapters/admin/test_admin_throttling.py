@@ -193,7 +193,8 @@ async def test_resource_groups(api: Api) -> None:
     assert await api.ask("PUT", "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 70}) == (204, None)
     await api.soon(lambda one: [limit.message_rate() for limit in one.throttling.topics[str(TOPIC)].publish] == [70])
     assert (await api.ask("GET", "/admin/v2/resourcegroups/gold"))[1]["dispatchRateInMsgs"] == 60
-    assert (await api.ask("DELETE", "/admin/v2/resourcegroups/gold"))[0] == 409
+    assert (await api.ask("GET", "/admin/v2/resourcegroups/gold"))[1]["publishRateInBytes"] == -1
+    assert (await api.ask("DELETE", "/admin/v2/resourcegroups/gold"))[0] == 412
     assert await api.ask("DELETE", f"{NAMESPACE_PATH}/resourcegroup") == (204, None)
     assert await api.ask("DELETE", "/admin/v2/resourcegroups/gold") == (204, None)
     assert (await api.ask("GET", "/admin/v2/resourcegroups/gold"))[0] == 404
@@ -215,20 +216,48 @@ async def test_dynamic_keys_of_broker_conf(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"),
+    ("path", "body", "refused"),
     [
-        (f"{NAMESPACE_PATH}/publishRate", {"publishThrottlingRateInMsg": -9}),
-        (f"{TOPIC_PATH}/dispatchRate", {"dispatchThrottlingRateInMsg": "fast"}),
-        (f"{TOPIC_PATH}/dispatchRate", {"dispatchThrottlingRateInMsg": 1, "ratePeriodInSecond": 0}),
-        (f"{NAMESPACE_PATH}/subscribeRate", []),
+        (f"{NAMESPACE_PATH}/publishRate", {"publishThrottlingRateInMsg": 2**31}, 412),
+        (f"{TOPIC_PATH}/dispatchRate", {"dispatchThrottlingRateInMsg": "fast"}, 412),
+        (f"{NAMESPACE_PATH}/subscribeRate", [], 400),
+        (f"{NAMESPACE_PATH}/subscribeRate", None, 400),
     ],
 )
-async def test_bad_bodies_change_nothing(api: Api, path: str, body: Any) -> None:
-    """412 with what is allowed, and the policy stays as it was."""
+async def test_bad_bodies_change_nothing(api: Api, path: str, body: Any, refused: int) -> None:
+    """412 with what is allowed, 400 for what is no JSON object, and the policy stays as it was."""
     status, answer = await api.ask("POST", path, body)
-    assert status == 412
+    assert status == refused
     assert answer["reason"]
     assert await api.ask("GET", path) == (204, None)
+
+
+async def test_nesting_without_end_is_400(api: Api) -> None:
+    """A body that no parser can hold is the client's mistake."""
+    async with api.session.post(f"{api.url}{TOPIC_PATH}/publishRate", data='{"x":' + "[" * 200_000) as answer:
+        assert answer.status == 400
+
+
+async def test_what_applies_to_a_topic_without_a_policy(api: Api) -> None:
+    """`applied=true` shows the namespace's limit, or that there is none."""
+    assert await api.ask("GET", f"{TOPIC_PATH}/dispatchRate?applied=true") == (204, None)
+    await api.ask("POST", f"{NAMESPACE_PATH}/dispatchRate", {"dispatchThrottlingRateInMsg": 11})
+    assert (await api.ask("GET", f"{TOPIC_PATH}/dispatchRate?applied=true"))[1]["dispatchThrottlingRateInMsg"] == 11
+    assert await api.ask("GET", f"{TOPIC_PATH}/dispatchRate") == (204, None)
+
+
+async def test_partitions_have_the_policies_of_their_topic(api: Api) -> None:
+    """Set on a partition, a policy is that of the whole topic, and removing one leaves the others."""
+    partition = TOPIC.partition_name(0)
+    for one in api.brokers:
+        one.throttling.topic(partition)
+    await api.ask("POST", f"{TOPIC_PATH}/publishRate", {"publishThrottlingRateInMsg": 5})
+    await api.ask("POST", f"{TOPIC_PATH}-partition-0/dispatchRate", {"dispatchThrottlingRateInMsg": 7})
+    await api.ask("DELETE", f"{TOPIC_PATH}-partition-0/dispatchRate")
+    assert (await api.ask("GET", f"{TOPIC_PATH}-partition-0/publishRate"))[1]["publishThrottlingRateInMsg"] == 5
+    await api.soon(lambda one: [limit.message_rate() for limit in one.throttling.topics[str(partition)].publish] == [5])
+    await api.ask("POST", f"{TOPIC_PATH}/publishRate", {"publishThrottlingRateInMsg": 6})
+    await api.soon(lambda one: [limit.message_rate() for limit in one.throttling.topics[str(partition)].publish] == [6])
 
 
 async def test_unknown_namespaces_are_404(api: Api) -> None:

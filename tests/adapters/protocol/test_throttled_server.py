@@ -14,6 +14,7 @@ from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, SubscribeRate, plain
 from loadmanager.core.throttling.settings import ThrottlingSettings
@@ -341,3 +342,47 @@ async def test_subscribes_beyond_the_limit_are_refused(broker: Broker) -> None:
         await broker.say(connection, encode(4, subscribe=asked))
     errors = [frame.command.error for frame in wire.frames if frame.command.type == ERROR]
     assert [(error.request_id, error.error) for error in errors] == [(2, pb.NotAllowedError)]
+
+
+@pytest.mark.parametrize("idle", [0, 40])
+async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idle: int) -> None:
+    """At 10/s for the whole broker, one consumer gets 10/s, whoever else has a subscription and nothing that could be sent to it."""
+    connection, _ = await broker.producer()
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    for number in range(idle):
+        hosted.core.subscribe(f"idle-{number}", SubscriptionType.SHARED, 0, durable=True)
+    broker.throttling.update_settings(ThrottlingSettings(broker_dispatch_messages_per_s=10))
+    await broker.consumer(1000)
+    await broker.say(connection, *(a_send(number) for number in range(100)))
+    seconds = []
+    for _ in range(5):
+        before = hosted.core.messages_out
+        broker.forward(1000)
+        await broker.say(connection, a_send(1000))
+        seconds.append(hosted.core.messages_out - before)
+    assert all(9 <= got <= 11 for got in seconds), seconds
+    assert all(not gate.blocked and not gate.throttled_by for name, gate in hosted.limits.gates.items() if name.startswith("idle"))
+
+
+async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Broker) -> None:
+    """Nobody waits, and no timer runs, once there is nobody to send to."""
+    connection, _ = await broker.producer()
+    broker.limit("dispatchRate", DispatchRate(messages=10))
+    consumer, _ = await broker.consumer(1000)
+    await broker.say(connection, *(a_send(number) for number in range(100)))
+    assert broker.throttling.wakeups.next_ns() is not None
+    consumer.connection_lost(None)
+    broker.server.deliver()
+    assert broker.throttling.wakeups.next_ns() is None
+
+
+async def test_exempting_caught_up_subscriptions_lets_them_go_at_once(broker: Broker) -> None:
+    """dispatchThrottlingOnNonBacklogConsumerEnabled, set to false on the running broker, acts on who waits."""
+    connection, _ = await broker.producer()
+    broker.limit("dispatchRate", DispatchRate(messages=1, period_s=3600))
+    _, wire = await broker.consumer(1000)
+    await broker.say(connection, *(a_send(number) for number in range(3)))
+    assert wire.count(MESSAGE) == 1
+    broker.throttling.update_settings(ThrottlingSettings(dispatch_limits_caught_up=False))
+    assert wire.count(MESSAGE) == 3

@@ -9,7 +9,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.throttling.broker import TopicThrottling
-from loadmanager.core.throttling.policies import PublishRate, ResourceGroup, plain
+from loadmanager.core.throttling.dispatch import DispatchPace
+from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup, plain
 from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.throttling.tracker import Cause
@@ -144,5 +145,92 @@ class Throttled(RuleBasedStateMachine):
         assert not any(link.throttle.paused or link.wanted for link in self.links), "still held after a day"
 
 
+class Reader:
+    """A subscription that is sent its backlog while it has a consumer, as the protocol server does it."""
+
+    def __init__(self, topic: TopicThrottling, name: str) -> None:
+        self.gate = topic.gate(name, self.dispatch)
+        self.backlog = 0
+        self.attached = False
+
+    def dispatch(self) -> None:
+        if not self.gate.limits:
+            self.backlog = 0 if self.attached else self.backlog
+        elif not (self.attached and self.backlog):
+            self.gate.withdraw()
+        else:
+            pace = DispatchPace(self.gate)
+            while self.backlog and not pace.exhausted:
+                self.backlog -= 1
+                if pace.sent(1, 100):
+                    break
+            pace.settle()
+
+
+class Dispatched(RuleBasedStateMachine):
+    """Dispatch limits of broker, topic, subscription and resource group under everything that can happen to them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = DrivenClock()
+        self.broker = a_broker(self.clock)
+        self.topic = self.broker.topic(TOPIC)
+        self.readers = [Reader(self.topic, f"s{number}") for number in range(4)]
+
+    def everybody_looks(self) -> None:
+        for reader in self.readers:
+            reader.dispatch()
+
+    @rule(which=st.integers(0, 3), count=st.integers(1, 200))
+    def publish(self, which: int, count: int) -> None:
+        self.readers[which].backlog += count
+        self.everybody_looks()
+
+    @rule(which=st.integers(0, 3), attached=st.booleans())
+    def consumer_comes_or_goes(self, which: int, attached: bool) -> None:
+        self.readers[which].attached = attached
+        self.everybody_looks()
+
+    @rule(ms=st.integers(0, 3000))
+    def time_passes(self, ms: int) -> None:
+        run_until(self.broker, self.clock, self.clock.now_ns + ms * MS)
+
+    @rule(ms=st.integers(0, 3000))
+    def the_timer_is_late(self, ms: int) -> None:
+        self.clock.forward_ms(ms)
+
+    @rule(field=st.sampled_from(["dispatchRate", "subscriptionDispatchRate"]), messages=st.sampled_from([-1, 1, 10, 1000]))
+    def set_topic_limit(self, field: str, messages: int) -> None:
+        self.broker.set_topic_policies(TOPIC, {field: plain(DispatchRate(messages=messages))})
+
+    @rule(messages=st.sampled_from([0, 1, 50]))
+    def set_broker_limit(self, messages: int) -> None:
+        self.broker.update_settings(ThrottlingSettings(broker_dispatch_messages_per_s=messages))
+
+    @rule(rate=st.sampled_from([None, 0, 5]), attached=st.booleans())
+    def set_group(self, rate: int | None, attached: bool) -> None:
+        self.broker.set_resource_group("g", None if rate is None else ResourceGroup(dispatch_messages=rate))
+        self.broker.set_namespace_policies("public/default", {"resource_group_name": "g"} if attached else {})
+
+    @rule(which=st.integers(0, 3))
+    def reopen(self, which: int) -> None:
+        self.topic.close_gate(f"s{which}")
+        self.readers[which] = Reader(self.topic, f"s{which}")
+
+    @invariant()
+    def only_who_has_something_to_send_waits(self) -> None:
+        for reader in self.readers:
+            wanting = reader.attached and reader.backlog > 0
+            assert wanting or not reader.gate.blocked
+            assert not wanting or reader.gate.blocked, "neither sent nor waiting"
+        assert (self.broker.wakeups.next_ns() is not None) == any(reader.gate.blocked for reader in self.readers)
+
+    def teardown(self) -> None:
+        run_until(self.broker, self.clock, self.clock.now_ns + 100_000 * SECOND)
+        assert not any(reader.attached and reader.backlog for reader in self.readers), "still held after a day"
+
+
+TestDispatchNothingStuck = Dispatched.TestCase
+TestDispatchNothingStuck.settings = hypothesis_settings(max_examples=100, stateful_step_count=40, deadline=None)
 TestNothingStuck = Throttled.TestCase
 TestNothingStuck.settings = hypothesis_settings(max_examples=200, stateful_step_count=40, deadline=None)

@@ -219,7 +219,7 @@ def test_figures_tell_what_was_delivered_and_who_waits() -> None:
     assert figures.delivered_messages_per_s == pytest.approx(1000, rel=0.005)
     assert abs(figures.error or 1.0) < 0.005
     assert figures.queue_length == 3
-    assert sorted(limit.position(ticket) for c in clients for ticket in c.sender.waiting()) == [0, 1, 2]
+    assert sorted(limit.places()[ticket] for c in clients for ticket in c.sender.waiting()) == [0, 1, 2]
     assert broker.pauses.by_cause[Cause.TOPIC_PUBLISH_RATE].connections == 3
     assert figures.wakeups <= 15 * 70
 

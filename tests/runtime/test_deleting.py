@@ -1,0 +1,32 @@
+"""What is deleted leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadmanager.adapters.memory.store import MemoryTree
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+NAMESPACE = NamespaceName.parse("acme/orders")
+TOPIC = TopicName.parse("persistent://acme/orders/new")
+
+
+@pytest.mark.parametrize("what", ["topic", "namespace"])
+async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
+    """A topic or namespace that is made again has no limits from before."""
+    async with MemoryTree().session() as store:
+        namespaces = Namespaces(store, BrokerSettings())
+        topics = Topics(store, namespaces, BrokerSettings())
+        await store.create(paths.local_policies(NAMESPACE), b"")
+        await store.create(paths.policies(NAMESPACE), b'{"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}')
+        await store.create(paths.managed_ledger(TOPIC), b"")
+        await store.create(paths.topic_policies(TOPIC), b"{}")
+        if what == "topic":
+            await topics.delete(TOPIC, force=False)
+        else:
+            await namespaces.delete_namespace(NAMESPACE)
+        assert await store.get(paths.topic_policies(TOPIC)) is None
