@@ -42,6 +42,10 @@ class Day:
         """The good records of one kind."""
         return self.ingest.records(kind)
 
+    def records_before(self, kind: str) -> DataFrame | None:
+        """Those of the day before, where it was analysed."""
+        return self.ingest.records_before(kind)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -89,6 +93,11 @@ def hours(value_ms: Column) -> Column:
 def mib(value: float) -> str:
     """Bytes/s for a person."""
     return f"{value / MIB:.1f} MiB/s" if value >= MIB / 10 else f"{value / 1024:.1f} KiB/s"
+
+
+def lasting(value_h: float) -> str:
+    """Hours for a person."""
+    return f"{value_h:.1f} hours" if value_h >= 1 else many(max(round(value_h * 60), 1), "minute")
 
 
 def many(count: int, what: str) -> str:

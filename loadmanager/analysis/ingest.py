@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
-from loadmanager.analysis.schema import CORRUPT, required_of, schema_of
-from loadmanager.analysis.segments import Listing, Segment, Source
+from loadmanager.analysis.schema import CORRUPT, numbers_of, required_of, schema_of
+from loadmanager.analysis.segments import SAME_NAME, Listing, Segment, Source
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import KINDS
 
 DAY_MS = 86_400_000
@@ -19,8 +22,10 @@ CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""
 SAMPLES_MAX = 5
 SAMPLE_CHARS_MAX = 300
-LINE_BYTES_MAX = 2048
-"""Records are shorter than this on average."""
+
+
+class SegmentsMovedError(Exception):
+    """Segments were sealed, compressed or dropped between listing and reading: list them again."""
 
 
 @dataclass(slots=True)
@@ -28,10 +33,16 @@ class KindRead:
     """What became of one kind of records."""
 
     rows: int = 0
-    quarantined: int = 0
+    put_aside: dict[str, int] = field(default_factory=dict)
+    """Why rows are no records → how many."""
     samples: list[dict[str, str]] = field(default_factory=list)
     broken_segments: list[str] = field(default_factory=list)
-    """Segments that end before their end."""
+    """Segments that end before their end, or have rotten."""
+
+    @property
+    def quarantined(self) -> int:
+        """Rows that are no records."""
+        return sum(self.put_aside.values())
 
 
 @dataclass(slots=True)
@@ -49,14 +60,13 @@ class Ingested:
     @property
     def problems(self) -> list[str]:
         """What was wrong, a sentence each."""
-        found = [
-            f"{kind}: {read.quarantined} rows are no records and were put aside" for kind, read in self.kinds.items() if read.quarantined
-        ]
-        found += [
-            f"{kind}: {name} is cut off; what could be read was" for kind, read in self.kinds.items() for name in read.broken_segments
-        ]
-        found += [f"{path}: left out, {reason}" for path, reason in self.left_out if not reason.startswith("duplicate")]
-        return found
+        found = []
+        for kind, read in self.kinds.items():
+            if read.put_aside:
+                reasons = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(read.put_aside.items()))
+                found.append(f"{kind}: {read.quarantined:,} rows are no records and were put aside ({reasons})")
+            found += [f"{kind}: {name} is cut off or damaged; what could be read was" for name in read.broken_segments]
+        return found + [f"{path.rpartition('cluster=')[2]}: left out, {reason}" for path, reason in self.left_out if reason != SAME_NAME]
 
 
 def day_start_ms(date: str) -> int:
@@ -67,45 +77,72 @@ def day_start_ms(date: str) -> int:
 class Ingest:
     """Reads one day of one cluster into `output` (`…/cluster=<name>`)."""
 
-    def __init__(self, spark: SparkSession, source: Source, output: str, date: str) -> None:
+    def __init__(self, spark: SparkSession, source: Source, output: str, date: str, *, remove: Callable[[str], None]) -> None:
         self._spark = spark
+        self._remove = remove
         self._source = source
         self._output = output
         self._date = date
 
     def run(self, listing: Listing) -> Ingested:
-        """All kinds."""
+        """All kinds. Raises `SegmentsMovedError`, and `OperationalError` when Spark cannot read at all."""
         return Ingested({kind: self._kind(kind, listing.of(kind)) for kind in KINDS}, listing.left_out)
 
     def records(self, kind: str) -> DataFrame:
         """The good records of the day, as `run` wrote them."""
         return self._spark.read.schema(schema_of(kind)).parquet(self._path("records", kind))
 
+    def records_before(self, kind: str) -> DataFrame | None:
+        """The good records of the day before; None where it was not analysed."""
+        day_before = datetime.fromtimestamp((day_start_ms(self._date) - DAY_MS) / 1000, UTC).strftime("%Y-%m-%d")
+        try:
+            return self._spark.read.schema(schema_of(kind)).parquet(f"{self._output}/records/kind={kind}/date={day_before}")
+        except AnalysisException:
+            return None
+
     def _path(self, what: str, kind: str) -> str:
         return f"{self._output}/{what}/kind={kind}/date={self._date}"
 
     def _kind(self, kind: str, segments: list[Segment]) -> KindRead:
-        fields = schema_of(kind).names
         if not segments:
             empty = self._spark.createDataFrame([], StructType([*schema_of(kind).fields, StructField("segment", StringType())]))
             empty.write.mode("overwrite").parquet(self._path("records", kind))
+            self._remove(self._path("quarantine", kind))
             return KindRead()
-        rows = self._parsed(kind, segments)
+        try:
+            return self._read(kind, segments, tolerant=False)
+        except (PySparkException, Py4JError) as error:
+            # Spark does not say which file it is about, so all are looked at; that this costs time does not matter, because it is rare.
+            if self._source.gone(segments):
+                raise SegmentsMovedError from None
+            broken = self._source.broken(segments)
+            if not broken:
+                raise OperationalError(f"{kind} cannot be read: {first_line(error)}") from None
+        read = self._read(kind, segments, tolerant=True)
+        read.broken_segments = [segment.name for segment in broken]
+        return read
+
+    def _read(self, kind: str, segments: list[Segment], *, tolerant: bool) -> KindRead:
+        """Write the good rows and the bad ones. `tolerant`: of a damaged file take what comes before the damage."""
+        fields = schema_of(kind).names
+        rows = self._parsed(kind, segments, tolerant=tolerant)
         seen = Observation()
         observed = rows.observe(seen, F.count(F.lit(1)).alias("rows"), F.count("problem").alias("bad"))
         good = observed.where(F.col("problem").isNull()).select(*fields, "segment")
         good.write.mode("overwrite").parquet(self._path("records", kind))
         counts = seen.get
-        read = KindRead(rows=counts["rows"] - counts["bad"], quarantined=counts["bad"])
-        if read.quarantined:
-            read.samples = self._put_aside(kind, rows.where(F.col("problem").isNotNull()))
-        read.broken_segments = self._cut_off(kind, segments, quarantined=bool(read.quarantined))
+        read = KindRead(rows=counts["rows"] - counts["bad"])
+        if counts["bad"]:
+            self._put_aside(kind, rows.where(F.col("problem").isNotNull()), read)
+        else:
+            self._remove(self._path("quarantine", kind))
         return read
 
-    def _parsed(self, kind: str, segments: list[Segment]) -> DataFrame:
+    def _parsed(self, kind: str, segments: list[Segment], *, tolerant: bool) -> DataFrame:
         """The fields, typed; CORRUPT, the text of what is none; segment; problem, why a row is no record (null for a good one)."""
         schema = StructType([*schema_of(kind).fields, StructField(CORRUPT, StringType())])
-        lines = self._spark.read.schema(schema).option("columnNameOfCorruptRecord", CORRUPT).json(self._source.spark_paths(segments))
+        reader = self._spark.read.schema(schema).option("columnNameOfCorruptRecord", CORRUPT).option("ignoreCorruptFiles", tolerant)
+        lines = reader.json(self._source.spark_paths(segments))
         return lines.withColumn("segment", F.col("_metadata.file_name")).withColumn("problem", self._problem(kind))
 
     def _problem(self, kind: str) -> Column:
@@ -114,32 +151,22 @@ class Ingest:
         problem = F.when(F.col(CORRUPT).isNotNull(), "not JSON, or a wrong type")
         for name in required_of(kind):
             problem = problem.when(F.col(name).isNull(), f"{name} is missing")
+        for name, low, high in numbers_of(kind):
+            problem = problem.when(~F.col(name).between(low, high), f"{name} is impossible")
         problem = problem.when(ts >= start + DAY_MS + CLOCK_TOLERANCE_MS, "its time is after the day")
         return problem.when(ts < start - CLOCK_TOLERANCE_MS, "its time is before the day")
 
-    def _put_aside(self, kind: str, bad: DataFrame) -> list[dict[str, str]]:
+    def _put_aside(self, kind: str, bad: DataFrame, read: KindRead) -> None:
         text = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*schema_of(kind).names))).alias("text")
         bad.select("problem", "segment", text).write.mode("overwrite").parquet(self._path("quarantine", kind))
-        some = self._spark.read.parquet(self._path("quarantine", kind)).orderBy("segment", "text").limit(SAMPLES_MAX)
-        return [row.asDict() for row in some.withColumn("text", F.substring("text", 1, SAMPLE_CHARS_MAX)).collect()]
+        aside = self._spark.read.parquet(self._path("quarantine", kind))
+        read.put_aside = {row["problem"]: row["count"] for row in aside.groupBy("problem").count().collect()}
+        some = aside.orderBy("segment", "text").limit(SAMPLES_MAX)
+        read.samples = [row.asDict() for row in some.withColumn("text", F.substring("text", 1, SAMPLE_CHARS_MAX)).collect()]
 
-    def _cut_off(self, kind: str, segments: list[Segment], *, quarantined: bool) -> list[str]:
-        """Compressed segments that end before their end.
 
-        Spark reads of such a one what there is, and does not say so. What stands at its end instead of its length is any number: where that does not go
-        with the rows that were read, the file is decompressed to see. (One in a thousand goes unnoticed by that.)
-        """
-        counts = self._counts("records", kind)
-        if quarantined:
-            for segment, count in self._counts("quarantine", kind).items():
-                counts[segment] = counts.get(segment, 0) + count
-        compressed = [segment for segment in segments if segment.name.endswith(".gz")]
-        lengths = {segment: segment.plain_bytes / max(counts.get(segment.name.replace(":", "_"), 0), 1) for segment in compressed}
-        usual = min(statistics.median(lengths.values()), LINE_BYTES_MAX) if lengths else 0.0
-        doubtful = (segment for segment, length in lengths.items() if not usual / 2 <= length <= usual * 2)
-        return [segment.name for segment in doubtful if not self._source.is_whole(segment)]
-
-    def _counts(self, what: str, kind: str) -> dict[str, int]:
-        return {
-            row["segment"]: row["count"] for row in self._spark.read.parquet(self._path(what, kind)).groupBy("segment").count().collect()
-        }
+def first_line(error: Exception) -> str:
+    """What an error of Spark says, without the stack."""
+    java = getattr(error, "java_exception", None)
+    text = str(java.toString()) if java is not None else str(error)
+    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
@@ -15,8 +15,8 @@ import fsspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding
-from loadmanager.analysis.ingest import Ingest, Ingested
+from loadmanager.analysis.day import Day, Finding, many
+from loadmanager.analysis.ingest import Ingest, Ingested, SegmentsMovedError
 from loadmanager.analysis.questions import (
     broker_usage,
     flapping,
@@ -32,8 +32,8 @@ from loadmanager.analysis.questions import (
 )
 from loadmanager.analysis.report import plots
 from loadmanager.analysis.report.page import render
-from loadmanager.analysis.segments import Listing, Source
-from loadmanager.core.errors import BadInputError
+from loadmanager.analysis.segments import Source, spark_url, stem_of
+from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
 
 QUESTIONS: tuple[ModuleType, ...] = (
@@ -50,10 +50,23 @@ QUESTIONS: tuple[ModuleType, ...] = (
     namespaces,
 )
 """In an order in which each finds the tables of those that it builds on."""
+ROWS_JUDGED_MAX = 20_000
+"""Of a table, findings are drawn from so many rows."""
 ROWS_SHOWN_MAX = 500
-"""Of a table, so many rows reach the report; all are stored."""
+"""So many rows reach the report; all are stored."""
+FINDINGS_MAX = 5
+OTHERS_NAMED_MAX = 20
+READS_MAX = 3
 LATE_DAYS = 3
 MANIFEST = "_manifest.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A question's table as far as people see it, and how many rows it has."""
+
+    rows: list[Any]
+    total: int
 
 
 @dataclass(slots=True)
@@ -91,47 +104,89 @@ class Job:
         self.cluster = cluster if cluster is not None else found[0]
         if self.cluster not in found:
             raise BadInputError(f"{source.url} has no history of cluster {self.cluster}; it has {', '.join(found) or 'none'}")
-        fs, root = fsspec.core.url_to_fs(output)
-        self._fs: Any = fs
-        self._root = f"{root.rstrip('/')}/cluster={self.cluster}"
-        self._spark_root = fs.unstrip_protocol(self._root).replace("s3://", "s3a://", 1)
+        try:
+            fs, root = fsspec.core.url_to_fs(output)
+            self._fs: Any = fs
+            self._root = f"{root.rstrip('/')}/cluster={self.cluster}"
+            fs.makedirs(self._root, exist_ok=True)
+        except Exception as error:  # noqa: BLE001 - every file system raises its own
+            raise BadInputError(f"--output {output} cannot be written: {error}") from None
+        self._spark_root = spark_url(fs, output, self._root)
 
     def late(self, date: str) -> list[str]:
-        """Days before `date` that were analysed and whose segments changed since."""
-        earlier = [day for day in self._source.dates(self.cluster) if day < date][-LATE_DAYS:]
-        return [day for day in earlier if self._fingerprint(day) not in (None, self._source.fingerprint(self.cluster, day))]
+        """Days before `date` whose segments came after they were analysed, or, since the first day that was, were not analysed at all.
 
-    def _fingerprint(self, date: str) -> str | None:
+        A day of which segments are gone meanwhile is left as it is: what is stored knows more than what could be read now.
+        """
+        analysed = {path.rpartition("date=")[2].removesuffix(MANIFEST) for path in self._fs.glob(f"{self._root}/records/date=*{MANIFEST}")}
+        found = []
+        for day in [day for day in self._source.dates(self.cluster) if day < date][-LATE_DAYS:]:
+            if day not in analysed:
+                found += [day] if analysed and day > min(analysed) else []
+                continue
+            known, present = self._known(day), self._source.names(self.cluster, day)
+            if not _new(known, present):
+                continue
+            if gone := _gone(known, present):
+                print(f"{day}: segments came late, but {gone} of those analysed before are gone; it stays as it was", file=sys.stderr)
+                continue
+            found.append(day)
+        return found
+
+    def _known(self, date: str) -> set[tuple[str, str]]:
+        """Kind and name of the segments that an earlier run saw."""
         path = f"{self._root}/records/date={date}{MANIFEST}"
         if not self._fs.exists(path):
-            return None
+            return set()
         with self._fs.open(path, "r") as file:
-            found = json.load(file).get("fingerprint")
-        return found if isinstance(found, str) else None
+            return {(kind, name) for kind, name in json.load(file)["seen"]}
 
     def run(self, date: str) -> Outcome | None:
         """Analyse one day; None when it has no segments at all."""
         started_s = time.monotonic()
-        listing = self._source.day(self.cluster, date)
-        if not listing.segments and not listing.left_out:
-            return None
         steps: dict[str, float] = {}
-        with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
-            ingest = Ingest(self._spark, self._source, self._spark_root, date)
-            ingested = ingest.run(listing)
+        read = self._read(date, steps)
+        if read is None:
+            return None
+        ingest, ingested, seen = read
+        problems = list(ingested.problems)
+        if gone := _gone(self._known(date), seen):
+            problems.append(f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the tables have what is left")
         day = Day(self.cluster, date, ingest, self._settings)
-        shown: dict[str, list[Any]] = {}
+        answers: dict[str, Answer] = {}
         findings: list[Finding] = []
         for number, question in enumerate(QUESTIONS, start=1):
             with self._step(f"{date}: question {number}/{len(QUESTIONS)}, {question.NAME}", steps, question.NAME):
-                day.tables[question.NAME] = self._stored(question, day)
-                shown[question.NAME] = day.tables[question.NAME].orderBy(*map(_ordered, question.ORDER)).limit(ROWS_SHOWN_MAX).collect()
-                findings += question.findings(shown[question.NAME], day)
+                day.tables[question.NAME] = table = self._stored(question, day)
+                rows = table.orderBy(*map(_ordered, question.ORDER)).limit(ROWS_JUDGED_MAX).collect()
+                answers[question.NAME] = Answer(rows, len(rows) if len(rows) < ROWS_JUDGED_MAX else table.count())
+                findings += _the_worst(question, question.findings(rows, day))
         findings.sort(key=lambda finding: (-finding.importance, finding.title))
         with self._step(f"{date}: report", steps, "report"):
-            report = self._report(day, ingested, shown, findings)
-        self._write(f"records/date={date}{MANIFEST}", json.dumps(_manifest(listing, ingested), indent=1))
-        return Outcome(self.cluster, date, ingested.rows, ingested.problems, findings, report, time.monotonic() - started_s, steps)
+            report = self._report(day, ingested, problems, answers, findings)
+        self._write(f"records/date={date}{MANIFEST}", json.dumps({"seen": sorted(seen), "rows": _rows(ingested)}, indent=1))
+        return Outcome(self.cluster, date, ingested.rows, problems, findings, report, time.monotonic() - started_s, steps)
+
+    def _read(self, date: str, steps: dict[str, float]) -> tuple[Ingest, Ingested, set[tuple[str, str]]] | None:
+        """List the segments and read them; list them again when brokers sealed or dropped some meanwhile."""
+        for attempt in range(READS_MAX):
+            listing = self._source.day(self.cluster, date)
+            if not listing.segments and not listing.left_out:
+                return None
+            with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
+                ingest = Ingest(self._spark, self._source, self._spark_root, date, remove=self._remove)
+                try:
+                    return ingest, ingest.run(listing), set(listing.seen)
+                except SegmentsMovedError:
+                    if attempt == READS_MAX - 1:
+                        raise OperationalError(f"the segments of {date} do not stay as they are long enough to be read") from None
+        raise AssertionError("unreachable")
+
+    def _remove(self, spark_path: str) -> None:
+        """Delete what an earlier run stored."""
+        path = self._root + spark_path.removeprefix(self._spark_root)
+        if self._fs.exists(path):
+            self._fs.rm(path, recursive=True)
 
     def _stored(self, question: ModuleType, day: Day) -> Any:
         path = f"{self._spark_root}/tables/{question.NAME}/date={day.date}"
@@ -139,30 +194,35 @@ class Job:
         self._spark.catalog.clearCache()
         return self._spark.read.parquet(path)
 
-    def _report(self, day: Day, ingested: Ingested, shown: dict[str, list[Any]], findings: Sequence[Finding]) -> str:
+    def _report(self, day: Day, ingested: Ingested, problems: list[str], answers: Mapping[str, Answer], findings: Sequence[Finding]) -> str:
         tables = {
-            question.NAME: {"about": question.ABOUT, "rows": [row.asDict(recursive=True) for row in shown[question.NAME]]}
+            question.NAME: {
+                "about": question.ABOUT,
+                "total": answers[question.NAME].total,
+                "rows": [row.asDict(recursive=True) for row in answers[question.NAME].rows[:ROWS_SHOWN_MAX]],
+            }
             for question in QUESTIONS
         }
         document = {
             "version": 1,
             "cluster": day.cluster,
             "date": day.date,
-            "records": {kind: read.rows for kind, read in ingested.kinds.items()},
+            "records": _rows(ingested),
             "input": {
-                "problems": ingested.problems,
+                "problems": problems,
                 "leftOut": [{"segment": path, "reason": reason} for path, reason in ingested.left_out],
                 "quarantined": {
-                    kind: {"rows": read.quarantined, "samples": read.samples} for kind, read in ingested.kinds.items() if read.quarantined
+                    kind: {"rows": read.quarantined, "reasons": read.put_aside, "samples": read.samples}
+                    for kind, read in ingested.kinds.items()
+                    if read.quarantined
                 },
             },
             "findings": [asdict(finding) for finding in findings],
             "tables": tables,
         }
-        self._write(f"reports/{day.date}.json", json.dumps(document, indent=1, default=str))
-        return self._write(
-            f"reports/{day.date}.html", render(document, plots.gather(day, shown), overloaded=self._settings.overloaded_percent / 100)
-        )
+        self._write(f"reports/{day.date}.json", json.dumps(document, indent=1, default=str, allow_nan=False))
+        drawn = plots.gather(day, {name: answer.rows for name, answer in answers.items()})
+        return self._write(f"reports/{day.date}.html", render(document, drawn, overloaded=self._settings.overloaded_percent / 100))
 
     def _write(self, name: str, text: str) -> str:
         path = f"{self._root}/{name}"
@@ -188,9 +248,34 @@ def _ordered(text: str) -> Any:
     return F.desc(name) if direction == "DESC" else F.asc(name)
 
 
-def _manifest(listing: Listing, ingested: Ingested) -> dict[str, Any]:
-    return {
-        "fingerprint": listing.fingerprint,
-        "segments": [{"kind": segment.kind, "name": segment.name, "bytes": segment.size} for segment in listing.segments],
-        "rows": {kind: read.rows for kind, read in ingested.kinds.items()},
-    }
+def _rows(ingested: Ingested) -> dict[str, int]:
+    return {kind: read.rows for kind, read in ingested.kinds.items()}
+
+
+def _new(known: Set[tuple[str, str]], present: Set[tuple[str, str]]) -> bool:
+    """Whether there is a segment that was not there, or was still being written."""
+    sealed = {(kind, stem_of(name)) for kind, name in known if not name.endswith(".open")}
+    return any((kind, stem_of(name)) not in sealed and (kind, name) not in known for kind, name in present)
+
+
+def _gone(known: Set[tuple[str, str]], present: Set[tuple[str, str]]) -> int:
+    """How many segments that were there are not any more, in no state."""
+    return len({(kind, stem_of(name)) for kind, name in known} - {(kind, stem_of(name)) for kind, name in present})
+
+
+def _the_worst(question: ModuleType, findings: Sequence[Finding]) -> list[Finding]:
+    """A few findings of each kind, and one that names the others: a report of a thousand cards is none."""
+    ranked = sorted(findings, key=lambda finding: (-finding.importance, finding.title))
+    if len(ranked) <= FINDINGS_MAX:
+        return ranked
+    rest = ranked[FINDINGS_MAX:]
+    others = "; ".join(finding.title for finding in rest[:OTHERS_NAMED_MAX]) + (" …" if len(rest) > OTHERS_NAMED_MAX else "")
+    more = Finding(
+        importance=rest[0].importance,
+        question=question.NAME,
+        title=f"And {len(rest)} more like these: {question.NAME.replace('_', ' ')}",
+        text=f"{others}.",
+        advice="The table below has them, the stored table all of them.",
+        numbers={"more": len(rest)},
+    )
+    return [*ranked[:FINDINGS_MAX], more]

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
 
 from loadmanager.core.history.records import KINDS
+from loadmanager.core.load.reports import NUMBER_MAX
 
 CORRUPT = "_corrupt_record"
+DAY_MS = 86_400_000
+LONG_MAX = 2**53
 
 _PLAIN: dict[Any, DataType] = {int: LongType(), float: DoubleType(), str: StringType(), bool: BooleanType()}
 
@@ -26,6 +30,27 @@ def required_of(kind: str) -> list[str]:
     return [field.encode_name for field in msgspec.structs.fields(KINDS[kind]) if field.required]
 
 
+def numbers_of(kind: str) -> list[tuple[str, float, float]]:
+    """Every number with what it may be at least and at most. What is no number at all (NaN) is above every other for Spark."""
+    found: list[tuple[str, float, float]] = []
+    for name, of_type in _leaves(schema_of(kind), ""):
+        if name == "intervalMs":
+            found.append((name, 1, DAY_MS))
+        elif isinstance(of_type, LongType):
+            found.append((name, 0, LONG_MAX))
+        elif isinstance(of_type, DoubleType):
+            found.append((name, -1 if name.startswith("configured") else 0, NUMBER_MAX))
+    return found
+
+
+def _leaves(struct: StructType, prefix: str) -> Iterator[tuple[str, DataType]]:
+    for field in struct.fields:
+        if isinstance(field.dataType, StructType):
+            yield from _leaves(field.dataType, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}", field.dataType
+
+
 def _struct(cls: Any) -> StructType:
     return StructType([StructField(field.encode_name, _type(field.type)) for field in msgspec.structs.fields(cls)])
 
@@ -34,6 +59,8 @@ def _type(annotation: Any) -> DataType:
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(args[0])
     if origin in (types.UnionType, typing.Union):
         (inner,) = [arg for arg in args if arg is not type(None)]
         return _type(inner)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import re
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import fsspec
 
@@ -20,8 +22,13 @@ from loadmanager.core.errors import BadInputError, OperationalError
 _NAME = re.compile(r"(?P<stem>.+)\.jsonl(?P<state>|\.gz|\.open)")
 _PATH = re.compile(r"cluster=(?P<cluster>[^/]+)/kind=(?P<kind>[^/]+)/date=(?P<date>\d{4}-\d{2}-\d{2})/(?P<name>[^/]+)$")
 LOOKS_AT_ONCE = 16
+SAME_NAME = "duplicate of the same name"
 TRAILER_BYTES = 8
 """CRC-32 and length modulo 2³², at the end of a gzip file (RFC 1952)."""
+GZIP_BYTES_MIN = 20
+"""Of nothing, compressed."""
+NOT_IN_HADOOPS_PATHS = re.compile(r"[:{}\[\]*?,\\]")
+"""A colon is none of its path's characters, the others are wildcards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +48,12 @@ class Segment:
     @property
     def stem(self) -> str:
         """Its name without what says in which state it is."""
-        match = _NAME.fullmatch(self.name)
-        assert match is not None
-        return match["stem"]
+        return stem_of(self.name)
+
+    @property
+    def rank(self) -> int:
+        """Of several files of one stem the first is whole: a crash may leave the plain one beside the compressed one."""
+        return (".jsonl", ".jsonl.gz", ".jsonl.open").index(self.name.removeprefix(self.stem))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +62,28 @@ class Listing:
 
     segments: tuple[Segment, ...]
     left_out: tuple[tuple[str, str], ...]
-    fingerprint: str
-    """Changes when a file comes, goes or grows."""
+    seen: frozenset[tuple[str, str]]
+    """Kind and name of all of them."""
 
     def of(self, kind: str) -> list[Segment]:
         """Segments of one kind."""
         return [segment for segment in self.segments if segment.kind == kind]
+
+
+def stem_of(name: str) -> str:
+    """A segment's name without what says in which state it is."""
+    match = _NAME.fullmatch(name)
+    assert match is not None
+    return match["stem"]
+
+
+def spark_url(fs: Any, url: str, path: str) -> str:
+    """A path of a file system as Spark spells it; fsspec's Hadoop file system forgets the host of its URL."""
+    full: str = fs.unstrip_protocol(path)
+    host = urlsplit(url).netloc if "://" in url else ""
+    if full.startswith("hdfs:///") and host:
+        full = full.replace("hdfs:///", f"hdfs://{host}/", 1)
+    return full.replace("s3://", "s3a://", 1)
 
 
 class Source:
@@ -84,14 +110,14 @@ class Source:
     def _glob(self, pattern: str) -> dict[str, int]:
         """Paths with their sizes, in order."""
         try:
-            found = self._fs.glob(f"{self._root}/{pattern}", detail=True)
+            found = self._fs.glob(f"{glob.escape(self._root)}/{pattern}", detail=True)
             return {path: int(info.get("size") or 0) for path, info in sorted(found.items())}
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
 
-    def fingerprint(self, cluster: str, date: str) -> str:
-        """That of the day's listing, without looking into files."""
-        return _fingerprint(self._files(cluster, date))
+    def names(self, cluster: str, date: str) -> set[tuple[str, str]]:
+        """Kind and name of the day's segments, without looking into files."""
+        return set(_kinds_and_names(self._files(cluster, date)))
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         found = self._glob(f"cluster={cluster}/kind=*/date={date}/*")
@@ -112,17 +138,16 @@ class Source:
         for segment in segments:
             key = (segment.kind, segment.stem)
             other = found.get(key, segment)
-            # Compressed but the plain one is still there: a crash came between. The larger one is whole.
-            found[key] = max(other, segment, key=lambda item: item.plain_bytes)
-            if other is not segment:
-                left_out.append((min(other, segment, key=lambda item: item.plain_bytes).path, "duplicate of the same name"))
+            found[key], second = sorted((other, segment), key=lambda item: item.rank)
+            if second is not found[key]:
+                left_out.append((second.path, SAME_NAME))
         unique: dict[tuple[str, str], Segment] = {}
         for segment in found.values():
             twin = unique.setdefault((segment.kind, segment.identity), segment)
-            if twin is not segment:
+            if twin is not segment and segment.plain_bytes:
                 left_out.append((segment.path, f"duplicate of {twin.name}"))
         chosen = sorted(unique.values(), key=lambda item: (item.kind, item.name))
-        return Listing(tuple(chosen), tuple(sorted(left_out)), _fingerprint(files))
+        return Listing(tuple(chosen), tuple(sorted(left_out)), _kinds_and_names(files))
 
     def _look(self, file: tuple[str, int]) -> Segment | str:
         """The segment, or why it cannot be read."""
@@ -134,19 +159,30 @@ class Source:
         except Exception as error:  # noqa: BLE001 - one file that cannot be looked at must not end the rest
             return f"cannot be read: {error}"
 
-    def _segment(self, path: str, kind: str, name: str, size: int) -> Segment:
+    def _segment(self, path: str, kind: str, name: str, size: int) -> Segment | str:
         crc = length = 0
+        if name.endswith(".gz") and size < GZIP_BYTES_MIN:
+            return f"is cut off after {size} bytes"
         with self._fs.open(path, "rb") as file:
             if not name.endswith(".gz"):
                 while block := file.read(1 << 20):
                     crc, length = zlib.crc32(block, crc), length + len(block)
-            elif size >= TRAILER_BYTES:
+            else:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
         return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
 
-    def is_whole(self, segment: Segment) -> bool:
-        """Whether a compressed segment can be decompressed to its end."""
+    def gone(self, segments: Iterable[Segment]) -> list[Segment]:
+        """Those that are not there any more: sealed, compressed or dropped meanwhile."""
+        return [segment for segment in segments if not self._fs.exists(segment.path)]
+
+    def broken(self, segments: Iterable[Segment]) -> list[Segment]:
+        """The compressed ones that cannot be decompressed to their end, or are not what was compressed."""
+        compressed = [segment for segment in segments if segment.name.endswith(".gz")]
+        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
+            return [segment for segment, whole in zip(compressed, pool.map(self._is_whole, compressed), strict=True) if not whole]
+
+    def _is_whole(self, segment: Segment) -> bool:
         unpacking = zlib.decompressobj(wbits=31)
         try:
             with self._fs.open(segment.path, "rb") as file:
@@ -163,13 +199,13 @@ class Source:
     def _spark_path(self, segment: Segment) -> str:
         protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
         if protocol not in ("file", "local"):
-            full: str = self._fs.unstrip_protocol(segment.path)
-            return full.replace("s3://", "s3a://", 1)
-        if ":" not in segment.path:
+            return spark_url(self._fs, self.url, segment.path)
+        if not NOT_IN_HADOOPS_PATHS.search(segment.path):
             return f"file://{segment.path}"
         if self._staging is None:
             self._staging = tempfile.TemporaryDirectory(prefix="loadmanager-segments-")
-        link = Path(self._staging.name, f"kind={segment.kind}", segment.name.replace(":", "_"))
+        folder = hashlib.sha256(segment.path.encode()).hexdigest()[:16]
+        link = Path(self._staging.name, folder, NOT_IN_HADOOPS_PATHS.sub("_", segment.name))
         link.parent.mkdir(exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(segment.path)
@@ -181,6 +217,5 @@ class Source:
             self._staging.cleanup()
 
 
-def _fingerprint(files: Mapping[str, int]) -> str:
-    text = "\n".join(f"{path.rpartition('cluster=')[2]} {size}" for path, size in sorted(files.items()))
-    return hashlib.sha256(text.encode()).hexdigest()
+def _kinds_and_names(paths: Iterable[str]) -> frozenset[tuple[str, str]]:
+    return frozenset((part["kind"], part["name"]) for path in paths if (part := _PATH.search(path)) is not None)

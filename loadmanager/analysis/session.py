@@ -25,16 +25,16 @@ exec "{java}" "$@"
 """
 
 
-_LOG4J = """status = error
+_LOG4J = """status = fatal
 appender.console.type = Console
 appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-rootLogger.level = error
+rootLogger.level = fatal
 rootLogger.appenderRef.console.ref = console
 """
-"""What Spark says besides errors is its own business."""
+"""What Spark says is its own business: what goes wrong is reported in a line, and damaged segments are expected."""
 
 
 @contextmanager
@@ -71,13 +71,11 @@ def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[st
     settings = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
-        "spark.sql.files.ignoreCorruptFiles": "true",  # what is lost so is found by counting bytes
-        "spark.sql.files.ignoreMissingFiles": "true",  # a segment may be dropped by its broker meanwhile
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
-        "spark.log.level": "ERROR",
+        "spark.log.level": "FATAL",
     }
     if master is not None:
         settings["spark.master"] = master

@@ -92,6 +92,8 @@ def _date(text: str | None) -> str:
 
 def _url(text: str) -> str:
     """An fsspec URL; a plain path is made absolute, because Spark has a working folder of its own."""
+    if re.match(r"file:/+", text):
+        return re.sub(r"file:/+", "file:///", text)
     return text if re.match(r"[a-z0-9+.-]+://", text) else str(Path(text).resolve())
 
 

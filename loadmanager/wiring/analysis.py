@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
 from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.job import Job, Outcome
 from loadmanager.analysis.segments import Source
 from loadmanager.analysis.session import session
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
 
 
@@ -30,5 +35,7 @@ def analyze(
             job = Job(spark, source, output, cluster=cluster, settings=strategies, quiet=quiet)
             days: list[Any] = [*(job.late(date) if late else []), date]
             return [outcome for day in days if (outcome := job.run(day)) is not None]
+    except (PySparkException, Py4JError, OSError) as error:
+        raise OperationalError(f"{first_line(error)} (--spark spark.log.level=INFO tells more)") from None
     finally:
         source.close()

@@ -68,6 +68,67 @@ def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     )
 
 
+def test_impossible_numbers_and_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What would break the arithmetic of a whole night is put aside with the reason; a file with flipped bytes, and one of nothing, are named."""
+    root = tmp_path / "history {of} [us]"
+    good = history.broker_load(1, "b0", 0.5)
+    bad = [good.replace("0.5", text) for text in ("1e999", '"Infinity"', "NaN", "-0.1")]
+    bad += [good.replace('"intervalMs": 60000', f'"intervalMs": {text}') for text in ("0", "9000000000000000000")]
+    history.write(root, "broker_load", "b0:1", [good, *bad])
+    limit = {"intervalMs": 0, "level": "topic", "limit": "x", "configuredMessagesPerS": 1.0, "configuredBytesPerS": -1.0}
+    history.write(root, "throttle", "b0", [history.record({**limit, "deliveredMessagesPerS": 1.0, "deliveredBytesPerS": 1.0}, 1, "b0")])
+    loads = [history.bundle_load(m / 100, "b0", f"t/n/0x{m:08x}_0x{m + 1:08x}", m) for m in range(20_000)]
+    rotten = history.write(root, "bundle_load", "b0", loads)
+    data = bytearray(rotten.read_bytes())
+    for at in range(3):
+        data[len(data) * 3 // 4 + at] ^= 0xFF
+    rotten.write_bytes(data)
+    (history.folder(root, "bundle_load") / "b1-1-1.jsonl.gz").write_bytes(b"")
+    arguments = ["--history", str(root), "--output", str(tmp_path / "analysis"), "--master", "local[2]", "--quiet"]
+    assert main(["analyze", "--date", history.DATE, *arguments]) == 3
+    out = capsys.readouterr().out
+    assert "usage is impossible: 4" in out
+    assert "intervalMs is impossible: 2" in out
+    assert f"{rotten.name} is cut off or damaged" in out
+    assert "b1-1-1.jsonl.gz: left out, is cut off after 0 bytes" in out
+    found = report(tmp_path)
+    assert (found["records"]["broker_load"], found["records"]["throttle"]) == (1, 0)
+    assert 0 < found["records"]["bundle_load"] < 20_000
+
+
+def test_days_that_come_late_and_segments_that_are_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A day that came wholly late is made up for; one of which segments were dropped meanwhile keeps the tables that it has."""
+    root = tmp_path / "history"
+    days = ["2026-11-18", "2026-11-19", history.DATE]
+    old = [history.write(root, "broker_load", f"b{n}", [history.broker_load(-2880, f"b{n}", 0.1 * n)], date=days[0]) for n in (1, 2)]
+    assert analyze(tmp_path, "--date", days[0]) == 0
+    history.write(root, "broker_load", "b1", [history.broker_load(-1440, "b1", 0.5)], date=days[1])
+    history.write(root, "broker_load", "b1", [history.broker_load(0, "b1", 0.5)])
+    old[0].unlink()
+    history.write(root, "broker_load", "b3", [history.broker_load(-2880, "b3", 0.3)], date=days[0])
+    capsys.readouterr()
+    assert analyze(tmp_path) == 0
+    said = capsys.readouterr()
+    assert [line.split(":")[0] for line in said.out.splitlines() if line.startswith("2026")] == days[1:]
+    assert f"{days[0]}: segments came late, but 1 of those analysed before are gone" in said.err
+    assert analyze(tmp_path, "--date", days[0]) == 3
+    assert "1 segment of this day that an earlier run analysed are gone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"), [(("--master", "local[banana]"), 1), (("--master", "foo://x"), 1), (("--output", "/proc/x"), 2)]
+)
+def test_what_spark_cannot_do_is_said_in_a_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int
+) -> None:
+    """No stack trace for an operator's slip."""
+    history.write(tmp_path / "history", "broker_load", "b0", [history.broker_load(0, "b0", 0.5)])
+    assert analyze(tmp_path, *arguments) == status
+    said = capfd.readouterr().err.splitlines()
+    assert sum(line.startswith("loadmanager") for line in said) == 1
+    assert not any(line.startswith(("Traceback", "\tat ")) for line in said)
+
+
 def test_an_empty_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing recorded: said so, with an exit status of its own."""
     history.write(tmp_path / "history", "broker_load", "b0", [history.broker_load(0, "b0", 0.5)], date="2026-11-19")

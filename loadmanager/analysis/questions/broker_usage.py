@@ -8,10 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, hours, throughput
+from loadmanager.analysis.day import Day, Finding, hours, lasting, throughput
 
 NAME = "broker_usage"
 ABOUT = "How busy was each broker? Usage is the most used resource after weighting, as a fraction."
+OVER_HOURS_MIN = 0.1
+"""A short peak is none of anybody's business."""
 ORDER = ("hours_over DESC", "p95 DESC", "broker")
 
 
@@ -55,12 +57,12 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         Finding(
             importance=min(60 + 4 * row.hours_over, 95),
             question=NAME,
-            title=f"{row.broker} was overloaded for {row.hours_over:.1f} hours",
-            text=f"Its usage was above {threshold:g} % in {row.hours_over:.1f} of {row.hours:.1f} hours; half of the time it was above "
+            title=f"{row.broker} was overloaded for {lasting(row.hours_over)}",
+            text=f"Its usage was above {threshold:g} % for {lasting(row.hours_over)} of {lasting(row.hours)}; half of the time it was above "
             f"{row.p50:.0%}, and a twentieth of the time above {row.p95:.0%}.",
             advice="If others had room, see how the moves of the day served; if nobody had, add a broker.",
             numbers={"hoursOver": row.hours_over, "p50": row.p50, "p95": row.p95, "max": row.max},
         )
         for row in rows
-        if row.hours_over > 0
+        if row.hours_over >= OVER_HOURS_MIN
     ]

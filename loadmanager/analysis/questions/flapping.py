@@ -12,22 +12,45 @@ from loadmanager.analysis.day import Day, Finding, many
 from loadmanager.analysis.questions import moves
 
 NAME = "flapping"
-ABOUT = "Which bundles went to and fro? A return is a move back to a broker that the bundle had left within the grace period."
+ABOUT = "Which bundles went to and fro? A return is to a broker that the bundle had left within the grace period, be it at once."
 ORDER = ("returns DESC", "moves DESC", "bundle")
 
 
 def table(day: Day) -> DataFrame:
-    """A row a bundle that moved."""
+    """A row a bundle that moved, or came back to where it was."""
     grace_ms = int(day.settings.grace_period_minutes * 60_000)
-    left_before = F.lag("until").over(Window.partitionBy("bundle", "broker").orderBy("ts"))
-    back = moves.spans(day).withColumn("left", left_before).where(F.col("source").isNotNull())
+    left = moves.released(day.records("ownership"))
+    yesterday = day.records_before("ownership")
+    if yesterday is not None:
+        left = left.unionByName(moves.released(yesterday))
+    events = (
+        moves.acquisitions(day)
+        .select("bundle", "broker", "ts", "source", F.lit(1).alias("acquired"))
+        .unionByName(
+            left.select(
+                "bundle",
+                F.col("source").alias("broker"),
+                F.col("released").alias("ts"),
+                F.lit(None).alias("source"),
+                F.lit(0).alias("acquired"),
+            )
+        )
+    )
+    so_far = Window.partitionBy("bundle", "broker").orderBy("ts", "acquired").rowsBetween(Window.unboundedPreceding, -1)
+    left_ts = F.max(F.when(F.col("acquired") == 0, F.col("ts"))).over(so_far)
     returned = F.col("left").isNotNull() & (F.col("ts") - F.col("left") <= grace_ms)
-    return back.groupBy("bundle").agg(
-        F.count(F.lit(1)).alias("moves"),
-        F.count_if(returned).alias("returns"),
-        F.countDistinct("broker").alias("brokers"),
-        F.min("ts").alias("first_ts"),
-        F.max("ts").alias("last_ts"),
+    return (
+        events.withColumn("left", left_ts)
+        .where(F.col("acquired") == 1)
+        .groupBy("bundle")
+        .agg(
+            F.count_if(F.col("source") != F.col("broker")).alias("moves"),
+            F.count_if(returned).alias("returns"),
+            F.countDistinct("broker").alias("brokers"),
+            F.min("ts").alias("first_ts"),
+            F.max("ts").alias("last_ts"),
+        )
+        .where((F.col("moves") > 0) | (F.col("returns") > 0))
     )
 
 

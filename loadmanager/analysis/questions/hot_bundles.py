@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, mib, rate, throughput
+from loadmanager.analysis.day import Day, Finding, mib, number, rate, throughput
 
 NAME = "hot_bundles"
 ABOUT = "Which bundles carried the traffic? Share is of all bytes of the day; percentiles are exact, of the 200 busiest."
@@ -35,7 +35,7 @@ def ranked(loads: DataFrame, name: str) -> DataFrame:
             F.avg(rate()).alias("rate_mean"),
             F.max(rate()).alias("rate_max"),
             F.max("ts").alias("last_ts"),
-            *([F.max("topics").alias("topics_max")] if "topics" in loads.columns else []),
+            *([F.max(number("topics")).alias("topics_max")] if "topics" in loads.columns else []),
         )
         .persist()
     )  # small, and asked three times

@@ -8,10 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, number, rate
+from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, lasting, number, rate
 
 NAME = "idle_brokers"
 ABOUT = "Which brokers had nothing to do? Idle is without bundles or without messages; a broker that appears after the others is new."
+HOURS_MIN = 1.0
+"""What is known of a shorter time says little."""
 ORDER = ("idle_hours DESC", "broker")
 
 
@@ -51,12 +53,12 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     numbers={"waitedMinutes": row.waited_minutes},
                 )
             )
-        elif row.hours > 0 and row.idle_hours / row.hours > 0.5:
+        elif row.hours >= HOURS_MIN and row.idle_hours / row.hours > 0.5:
             found.append(
                 Finding(
                     importance=25,
                     question=NAME,
-                    title=f"{row.broker} was idle for {row.idle_hours:.1f} of {row.hours:.1f} hours",
+                    title=f"{row.broker} was idle for {lasting(row.idle_hours)} of {lasting(row.hours)}",
                     text="It had no bundles, or its bundles had no messages.",
                     advice="Run one broker less, or let the shedder fill it: lowerBoundarySheddingEnabled=true.",
                     numbers={"idleHours": row.idle_hours, "hours": row.hours},

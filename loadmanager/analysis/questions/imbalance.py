@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, clock, throughput
+from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, clock, lasting, throughput
 
 NAME = "imbalance"
 ABOUT = (
@@ -53,7 +53,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         Finding(
             importance=30 + 40 * share,
             question=NAME,
-            title=f"The load was uneven for {spent:.1f} hours",
+            title=f"The load was uneven for {lasting(spent)}",
             text=f"In {share:.0%} of the time the busiest broker was more than {limit * 100:g} points above the mean. "
             f"It was worst at {clock(worst.bucket)}: between {worst.min:.0%} and {worst.max:.0%}, "
             f"standard deviation {worst.std:.2f}, Gini coefficient {worst.gini:.2f}.",

@@ -13,16 +13,21 @@ from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, many
 NAME = "moves"
 ABOUT = (
     "What did each move do? Imbalance is the standard deviation of usage, ten minutes before against five to fifteen minutes after; "
-    "a move was worth it when that fell by more than 0.5 points and a twentieth."
+    "a move was worth it when that fell by more than 0.5 points and a twentieth. Moves off brokers that stopped or were lost are not judged."
 )
 ORDER = ("ts", "bundle")
 STEPS = 2
 """So many time steps count before and after."""
 GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
+SKEW_MS = 1000
+"""Brokers' clocks may differ by so much."""
+NEAR_MS = 60_000
+STOPPING = "broker stops"
+"""The reason that a broker gives when it stops."""
 
 
-def spans(day: Day) -> DataFrame:
-    """Who owned which bundle from when: acquisitions by another broker than before are moves. Columns bundle, broker, ts, reason, source, until.
+def acquisitions(day: Day) -> DataFrame:
+    """Who came to own which bundle, and whose it was before. Columns bundle, broker, ts, reason, source.
 
     Who gives up a bundle before anybody acquired it that day has owned it since before.
     """
@@ -34,34 +39,40 @@ def spans(day: Day) -> DataFrame:
     begun = acquired.groupBy("bundle").agg(F.min("ts").alias("begun"))
     earlier = (
         given_up.join(begun, "bundle", "left")
-        .where(F.col("begun").isNull() | (F.col("begun") > F.col("given")))
+        .where(F.col("begun").isNull() | (F.col("begun") > F.col("given") - SKEW_MS))
         .select("bundle", "broker", F.lit(day.start_ms).alias("ts"), F.lit("owned before").alias("reason"))
     )
     order = Window.partitionBy("bundle").orderBy("ts", "broker")
-    named = acquired.unionByName(earlier).select("bundle", "broker", "ts", "reason", F.lag("broker").over(order).alias("source"))
-    changed = named.where(F.col("source").isNull() | (F.col("source") != F.col("broker")))
-    return changed.withColumn("until", F.lead("ts").over(order))
+    return acquired.unionByName(earlier).withColumn("source", F.lag("broker").over(order)).where(F.col("reason") != "owned before")
+
+
+def released(steps: DataFrame) -> DataFrame:
+    """Who gave up which bundle, after which pause. Columns bundle, source, released, pause_ms, why, named (whether its destination was)."""
+    return steps.where((F.col("before") == "Releasing") & (F.col("after") == "Free")).select(
+        "bundle",
+        F.col("broker").alias("source"),
+        F.col("ts").alias("released"),
+        F.col("pauseMs").alias("pause_ms"),
+        F.col("reason").alias("why"),
+        F.col("destination").isNotNull().alias("named"),
+    )
 
 
 def table(day: Day) -> DataFrame:
     """A row a move."""
-    releases = (
-        day.records("ownership")
-        .where((F.col("before") == "Releasing") & (F.col("after") == "Free"))
-        .select(
-            "bundle",
-            F.col("broker").alias("source"),
-            F.col("ts").alias("released"),
-            F.col("pauseMs").alias("pause_ms"),
-            F.col("reason").alias("why"),
-        )
-    )
-    moved = spans(day).where(F.col("source").isNotNull()).withColumnRenamed("broker", "destination")
-    near = (F.col("released") >= F.col("ts") - 60_000) & (F.col("released") <= F.col("ts") + 60_000)
+    moved = acquisitions(day).where(F.col("source") != F.col("broker")).withColumnRenamed("broker", "destination")
+    near = (F.col("released") >= F.col("ts") - NEAR_MS) & (F.col("released") <= F.col("ts") + NEAR_MS)
+    # A release that names its destination ends when that has acquired the bundle; any other leaves it to the next lookup.
+    unowned = F.greatest(F.col("ts") - F.col("released"), F.lit(0))
+    pause = F.col("pause_ms") + F.when(F.col("named"), 0.0).otherwise(unowned)
     paused = (
-        moved.join(releases, ["bundle", "source"], "left")
+        moved.join(released(day.records("ownership")), ["bundle", "source"], "left")
         .groupBy("bundle", "source", "destination", "ts", "reason")
-        .agg(F.max(F.when(near, F.col("pause_ms"))).alias("pause_ms"), F.max(F.when(near, F.col("why"))).alias("why"))
+        .agg(
+            F.max_by(F.when(near, pause), F.when(near, F.col("released"))).alias("pause_ms"),
+            F.max_by(F.when(near, F.col("why")), F.when(near, F.col("released"))).alias("why"),
+        )
+        .withColumn("forced", F.col("why").isNull() | (F.col("why") == STOPPING))
     )
     here = bucket() / BUCKET_MS
     before = _imbalance(day, paused.select("ts").distinct(), here - STEPS, here - 1).withColumnRenamed("std", "std_before")
@@ -71,9 +82,10 @@ def table(day: Day) -> DataFrame:
     return (
         paused.join(F.broadcast(before), "ts", "left")
         .join(F.broadcast(after), "ts", "left")
-        .select("ts", "bundle", "source", "destination", F.coalesce("why", "reason").alias("reason"), "pause_ms", "std_before", "std_after")
+        .withColumn("reason", F.when(F.col("why").isNull(), F.lit("its broker was lost")).otherwise(F.col("why")))
+        .select("ts", "bundle", "source", "destination", "reason", "forced", "pause_ms", "std_before", "std_after")
         .withColumn("gain", gain)
-        .withColumn("worth_it", worth)
+        .withColumn("worth_it", F.when(~F.col("forced"), worth))
     )
 
 
@@ -112,8 +124,9 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             Finding(
                 importance=35 + min(slow, 25),
                 question=NAME,
-                title=f"{many(slow, 'move')} stopped clients for more than a second",
-                text=f"The longest pause was {pauses[0] / 1000:.1f} s; half of all moves took less than {pauses[len(pauses) // 2]:.0f} ms.",
+                title=f"{many(slow, 'move')} left a bundle without an owner for more than a second",
+                text=f"The longest pause was {pauses[0] / 1000:.1f} s; half of all moves took no more than {pauses[len(pauses) // 2]:.0f} ms. "
+                "Clients of the bundle could not publish or consume meanwhile.",
                 advice="Look at the metadata store's latency and at the destination's log around that time.",
                 numbers={"slow": slow, "maxMs": pauses[0]},
             )

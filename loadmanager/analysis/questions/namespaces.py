@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, Finding, many, namespace
+from loadmanager.analysis.questions import splits
 
 NAME = "namespaces"
 ABOUT = (
@@ -18,6 +19,8 @@ ABOUT = (
 ORDER = ("share DESC", "namespace")
 BUNDLES_PER_BROKER = 4
 BUNDLES_MAX = 128
+HASHES = 0xFFFFFFFF
+TOPICS_MIN = 2
 SHARE_MIN = 0.05
 
 
@@ -27,11 +30,16 @@ def table(day: Day) -> DataFrame:
     brokers = day.records("broker_load").agg(F.greatest(F.countDistinct("broker"), F.lit(1)).alias("brokers"))
     latest = F.max("last_ts").over(Window.partitionBy("namespace"))
     present = bundles.withColumn("present", F.col("last_ts") >= latest - 2 * 300_000)
+    width = splits.edge("bundle", 1) - splits.edge("bundle", 0)
     spaces = present.groupBy("namespace").agg(
         F.count_if("present").alias("bundles"),
         F.sum("bytes").alias("bytes"),
         (F.max(F.when(F.col("present"), F.col("bytes"))) / F.sum(F.when(F.col("present"), F.col("bytes")))).alias("largest_share"),
+        F.sum(F.when(F.col("present"), width)).alias("covered"),
     )
+    # Bundles that nobody owned that day left no record: the rest of the hash space is taken to be cut like what is known.
+    rest = F.ceil((F.lit(HASHES) - F.col("covered")) / (F.col("covered") / F.col("bundles")) - 0.5)
+    spaces = spaces.withColumn("cut_into", F.col("bundles") + F.greatest(F.coalesce(rest, F.lit(0)), F.lit(0))).drop("covered")
     total = spaces.agg(F.sum("bytes").alias("all"))
     shares = (
         spaces.crossJoin(F.broadcast(total))
@@ -94,20 +102,22 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
         )
         numbers = {
             "bundles": row.bundles,
+            "cutInto": row.cut_into,
             "wanted": row.wanted,
             "largestShare": row.largest_share,
             "largestShareThen": row.largest_share_then,
             "cuts": row.cuts,
         }
         cuts = f" Cut at {', '.join(row.cuts[:16])}{' …' if len(row.cuts) > 16 else ''}." if better else ""
-        if row.bundles < row.wanted:
+        wanted = min(row.wanted, row.topics or row.wanted)  # a bundle without a topic helps nobody
+        if row.cut_into < wanted and (row.topics or TOPICS_MIN) >= TOPICS_MIN:
             found.append(
                 Finding(
                     importance=35 + 30 * row.share,
                     question=NAME,
-                    title=f"{row.namespace} has {many(row.bundles, 'bundle')} and wants {row.wanted}",
+                    title=f"{row.namespace} has {many(row.cut_into, 'bundle')} and wants {wanted}",
                     text=f"It carries {row.share:.0%} of the traffic; with so few bundles there is little to move from a busy broker.",
-                    advice=f"Split its bundles until there are about {row.wanted}." + cuts,
+                    advice=f"Split its bundles until there are about {wanted}." + cuts,
                     numbers=numbers,
                 )
             )

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, hours
+from loadmanager.analysis.day import Day, Finding, hours, lasting
 
 NAME = "sensors"
 ABOUT = "Which sensors could not be trusted? As the brokers said, and what cannot be: more used than there is, or one value all day."
@@ -61,7 +61,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
         Finding(
             importance=40 if row.fault != "not trusted by the broker" else 20,
             question=NAME,
-            title=f"{row.sensor} of {row.broker}: {row.fault}, for {row.hours:.1f} hours",
+            title=f"{row.sensor} of {row.broker}: {row.fault}, for {lasting(row.hours)}",
             text="Decisions that go by this sensor are wrong."
             if row.fault != "not trusted by the broker"
             else "It drove no decision meanwhile.",

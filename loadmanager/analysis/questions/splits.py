@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, Finding, throughput
@@ -23,12 +23,15 @@ def table(day: Day) -> DataFrame:
     children = born.select(
         F.concat(prefix, F.lit("/"), F.substring_index("reason", " ", -1)).alias("parent"), "bundle", F.col("ts").alias("born"), "broker"
     )
-    traffic = (
-        day.records("bundle_load")
-        .join(F.broadcast(children.select("bundle", "born", "parent")), "bundle")
-        .where(F.col("ts") > F.col("born"))
+    # A child may have been split again: what its descendants carried counts, too.
+    known = day.tables["hot_bundles"].select("bundle")
+    within = (_place(F.col("child")) == _place(F.col("bundle"))) & edge("bundle", 0).between(edge("child", 0), edge("child", 1) - 1)
+    within &= edge("bundle", 1) <= edge("child", 1)
+    descendants = known.join(F.broadcast(children.select(F.col("bundle").alias("child"), "born", "parent")), within).select(
+        "bundle", "child", "born", "parent"
     )
-    carried = traffic.groupBy("parent", "bundle").agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"))
+    traffic = day.records("bundle_load").join(F.broadcast(descendants), "bundle").where(F.col("ts") > F.col("born"))
+    carried = traffic.groupBy("parent", F.col("child").alias("bundle")).agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"))
     both = children.join(F.broadcast(carried), ["parent", "bundle"], "left").withColumn("bytes", F.coalesce("bytes", F.lit(0.0)))
     busiest = F.when(F.sum("bytes") > 0, F.max("bytes") / F.sum("bytes"))
     return (
@@ -42,6 +45,16 @@ def table(day: Day) -> DataFrame:
         )
         .withColumn("useful", F.col("busiest_share") < USELESS_SHARE)
     )
+
+
+def _place(bundle: Column) -> Column:
+    return F.regexp_extract(bundle, r"^(.*)/[^/]+$", 1)
+
+
+def edge(name: str, which: int) -> Column:
+    """Lower (0) or upper (1) edge of a bundle's range."""
+    text = F.element_at(F.split(F.substring_index(name, "/", -1), "_"), which + 1)
+    return F.conv(F.substring(text, 3, 8), 16, 10).cast("long")
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:

@@ -23,20 +23,20 @@ def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> s
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>Load of {escape(title)}</title><style>{style}</style></head><body><main>'
         f"<header><h1>{escape(title)}</h1><p>What happened, and why. Times are UTC.</p></header>"
-        f"{_figures(document)}{_problems(document)}{_findings(document['findings'])}{_plots(plots, overloaded)}{_tables(document['tables'])}"
+        f"{_figures(document)}{_problems(document)}{_findings(document['findings'])}"
+        f"{_plots(plots, document['tables'], overloaded)}{_tables(document['tables'])}"
         f"<footer>loadmanager analyze · the same numbers are in {escape(document['date'])}.json</footer></main></body></html>"
     )
 
 
 def _figures(document: Mapping[str, Any]) -> str:
     tables = document["tables"]
-    moves = tables["moves"]["rows"]
     held = [row for row in tables["throttling"]["rows"] if row["hours_held"] > 0]
     figures = (
-        (len(tables["broker_usage"]["rows"]), "brokers"),
-        (sum(row["bundles"] or 0 for row in tables["namespaces"]["rows"]), "bundles"),
-        (len(moves), "moves"),
-        (len(tables["splits"]["rows"]), "splits"),
+        (tables["broker_usage"]["total"], "brokers"),
+        (sum(row["cut_into"] or 0 for row in tables["namespaces"]["rows"]), "bundles"),
+        (tables["moves"]["total"], "moves"),
+        (tables["splits"]["total"], "splits"),
         (len(held), "limits that held clients"),
         (sum(document["records"].values()), "records"),
     )
@@ -69,15 +69,18 @@ def _grade(importance: float) -> str:
     return "serious" if importance >= SERIOUS else "notable" if importance >= NOTABLE else "remark"
 
 
-def _plots(plots: Plots, overloaded: float) -> str:
+def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: float) -> str:
     parts = []
     if plots.heat:
         note = "The stronger the colour, the more bytes. <b class='dot'>●</b> a move, <b class='cross'>✳</b> a split; point at anything for its numbers."
+        note += _of(len(plots.heat), tables["hot_bundles"]["total"], "bundles")
         parts.append(_figure("Bundles over the day", svg.heat_map(plots), note))
     if plots.usage:
         parts.append(
             _figure(
-                "Usage of the brokers", svg.lines(dict(plots.usage), title="Usage of each broker", percent=True, threshold=overloaded), ""
+                "Usage of the brokers",
+                svg.lines(dict(plots.usage), title="Usage of each broker", percent=True, threshold=overloaded),
+                "Means of a quarter of an hour; peaks may be higher." + _of(len(plots.usage), tables["broker_usage"]["total"], "brokers"),
             )
         )
     if any(value is not None for value in plots.std):
@@ -91,7 +94,14 @@ def _plots(plots: Plots, overloaded: float) -> str:
         parts.append(
             _figure("Limits that held clients", svg.bars(plots.held, title="Limits"), "Share of the time in which somebody was held.")
         )
+        note = "Means of a quarter of an hour. At 100 % clients get all that is configured; well below it, nobody wants more."
+        drawing = svg.lines(dict(plots.delivered), title="Delivered over configured", percent=True, threshold=1.0, mark="configured")
+        parts.append(_figure("What the limits let through", drawing, note))
     return "<section><h2>The day</h2>" + ("".join(parts) or "<p>No load was recorded.</p>") + "</section>"
+
+
+def _of(shown: int, total: int, what: str) -> str:
+    return f" The {shown} busiest of {total:,} {what}." if shown < total else ""
 
 
 def _figure(title: str, drawing: str, note: str) -> str:
@@ -102,9 +112,15 @@ def _tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
     parts = []
     for name, table in tables.items():
         rows: Sequence[Mapping[str, Any]] = table["rows"]
-        heading = f"{escape(name.replace('_', ' '))} <span>{len(rows)}</span>"
-        parts.append(f"<details><summary>{heading}</summary><p>{escape(table['about'])}</p>{_table(rows[:ROWS_MAX])}</details>")
+        heading = f"{escape(name.replace('_', ' '))} <span>{table['total']:,}</span>"
+        parts.append(
+            f"<details><summary>{heading}</summary><p>{escape(table['about'])}</p>{_table(rows[:ROWS_MAX])}{_more(table['total'])}</details>"
+        )
     return f"<section><h2>The numbers</h2>{''.join(parts)}</section>"
+
+
+def _more(total: int) -> str:
+    return f"<p class=note>The first {ROWS_MAX} of {total:,}; the JSON has more, the stored table all.</p>" if total > ROWS_MAX else ""
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

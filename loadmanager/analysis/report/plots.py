@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, throughput
+from loadmanager.analysis.questions import throttling
 
 STEP_MS = 900_000
 STEPS = 96
@@ -32,6 +34,8 @@ class Plots:
     max_over_mean: list[float | None] = field(default_factory=list)
     held: dict[str, float] = field(default_factory=dict)
     """Limit → share of the time in which somebody was held."""
+    delivered: dict[str, list[float | None]] = field(default_factory=dict)
+    """Limit → delivered over configured."""
 
 
 def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
@@ -73,7 +77,15 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
     for row in means:
         if 0 <= row.step < STEPS:
             found.std[row.step], found.max_over_mean[row.step] = row.std, row.ratio
-    found.held = {row.limit: row.held_share for row in shown["throttling"][:BROKERS_MAX] if row.held_share > 0}
+    holding = [row for row in shown["throttling"][:BROKERS_MAX] if row.held_share > 0]
+    found.held = {throttling.name_of(row): row.held_share for row in holding}
+    if holding:
+        records = day.records("throttle").where(F.col("limit").isin(sorted({row.limit for row in holding})))
+        ratios = records.groupBy("limit", throttling.own_broker().alias("broker"), step).agg(
+            F.avg(throttling.delivered_over_configured()).alias("value")
+        )
+        named = [Row(name=throttling.name_of(row), step=row.step, value=row.value) for row in ratios.collect()]
+        found.delivered = _lines([row for row in named if row.name in found.held], "name", list(found.held))
     return found
 
 

@@ -52,7 +52,9 @@ def heat_map(plots: Plots) -> str:
     return "".join(parts) + "</svg>"
 
 
-def lines(series: dict[str, Sequence[float | None]], *, title: str, percent: bool, threshold: float | None = None) -> str:
+def lines(
+    series: dict[str, Sequence[float | None]], *, title: str, percent: bool, threshold: float | None = None, mark: str = "overloaded"
+) -> str:
     """Lines over the day, with a threshold if there is one."""
     values = [value for line in series.values() for value in line if value is not None]
     top = _ceiling(max([*values, threshold or 0.0], default=1.0))
@@ -68,7 +70,7 @@ def lines(series: dict[str, Sequence[float | None]], *, title: str, percent: boo
         y = _y(threshold, top)
         parts.append(
             f'<path d="M{LEFT} {y:.1f}H{WIDTH - 12}" class="threshold"/><text x="{WIDTH - 14}" y="{y - 4:.1f}" text-anchor="end" class="label">'
-            "overloaded</text>"
+            f"{mark}</text>"
         )
     for index, (name, line) in enumerate(series.items()):
         dash = DASHES[index // COLOURS % len(DASHES)]
