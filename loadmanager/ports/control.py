@@ -191,8 +191,9 @@ class BrokerControl(Protocol):
         algorithm: str | None,
         positions: Sequence[int],
         unload: bool,
+        automatic: bool = False,
     ) -> Redirect | None:
-        """Split a bundle (range, LARGEST or HOT) here, or say where to ask."""
+        """Split a bundle (range, LARGEST or HOT) here, or say where to ask. `automatic`: only if that divides its topics."""
         ...
 
     async def shutdown(self, *, max_concurrent_unload_per_s: int) -> None:

@@ -49,7 +49,12 @@ class PeerRoutes:
     async def split(self, request: web.Request) -> web.Response:
         """POST …/split?unload=: split a bundle of this broker."""
         moved = await self._brokers.split_bundle(
-            namespace_of(request), request.match_info["bundle"], algorithm=None, positions=(), unload=flag(request, "unload")
+            namespace_of(request),
+            request.match_info["bundle"],
+            algorithm=None,
+            positions=(),
+            unload=flag(request, "unload"),
+            automatic=True,
         )
         if moved is not None:
             raise OperationalError("the bundle has another owner by now")

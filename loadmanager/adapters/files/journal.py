@@ -1,6 +1,6 @@
 """Implements `ports.history.History`: records are encoded at once, kept in a bounded buffer, and written by a thread soon after.
 
-A write blocks while the disk does, so the event loop never writes: a process that is killed loses what it recorded in its last `FLUSH_S`.
+A write blocks while the disk does, so the event loop never writes. What waits for the disk is in a spool, which outlives a process that is killed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from loadmanager.adapters.files.segments import DAY_MS, Segments, day_of, safe_name
+from loadmanager.adapters.files.segments import Segments, day_of, safe_name
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.shipping import Shipper
+from loadmanager.adapters.files.spool import Spool
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import Record
 from loadmanager.ports.clock import Clock
@@ -22,6 +23,7 @@ from loadmanager.ports.telemetry import Sample
 
 FLUSH_S = 0.05
 """How often what was recorded goes to the disk."""
+SHIP_AT_CLOSE_S = 10.0
 LOOK_MS = 1000
 """How often segments are looked at though nothing was recorded: old ones must be sealed."""
 
@@ -34,8 +36,10 @@ class Journal:
     def __init__(self, settings: HistorySettings, *, cluster: str, broker: str, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
+        root = Path(settings.directory) / f"cluster={safe_name(cluster)}"
+        self._spool = Spool(root, broker)
         self._segments = Segments(
-            Path(settings.directory) / f"cluster={safe_name(cluster)}",
+            root,
             broker,
             segment_bytes_max=settings.segment_bytes_max,
             segment_ms_max=settings.segment_minutes_max * 60_000,
@@ -43,7 +47,7 @@ class Journal:
         )
         self._shipper = Shipper(settings.ship_url) if settings.ship_url else None
         self._encoder = msgspec.json.Encoder()
-        self._buffer: dict[tuple[str, int], list[bytes]] = {}
+        self._buffer: dict[tuple[str, str], list[bytes]] = {}
         self._buffered_bytes = 0
         self._looked_ms = 0
         self._failing = False
@@ -61,7 +65,9 @@ class Journal:
                 self.dropped += 1
                 continue
             self._buffered_bytes += len(line)
-            self._buffer.setdefault((record.kind, record.ts // DAY_MS), []).append(line)
+            day = day_of(record.ts)
+            self._buffer.setdefault((record.kind, day), []).append(line)
+            self._spool.append(record.kind, day, line)
 
     async def start(self) -> None:
         """Put right what an earlier process left."""
@@ -73,7 +79,8 @@ class Journal:
             self._failed(error)
 
     def _recover(self) -> int:
-        found = self._segments.recover()
+        found = self._segments.recover(self._clock.now_ms(), self._spool.left_behind())
+        self._spool.forget()
         self._segments.retain()
         return found
 
@@ -85,23 +92,28 @@ class Journal:
         self._looked_ms = now_ms
         async with self._lock:
             buffer, self._buffer, self._buffered_bytes = self._buffer, {}, 0
-            count = sum(len(lines) for lines in buffer.values())
-            batch = {(kind, day_of(day * DAY_MS)): lines for (kind, day), lines in buffer.items()}
+            self._spool.switch()
+            count, before = sum(len(lines) for lines in buffer.values()), self._segments.lines
             try:
-                await asyncio.to_thread(self._write, batch)
+                await asyncio.to_thread(self._write, buffer)
             except OSError as error:
-                self.dropped += count
                 self._failed(error)
                 return
-            self.written += count
+            finally:
+                written = self._segments.lines - before
+                self.written += written
+                self.dropped += count - written
             if self._failing:
                 self._failing = False
                 log.info("the history can be written again", dropped=self.dropped)
 
     def _write(self, batch: dict[tuple[str, str], list[bytes]]) -> None:
-        sealed = self._segments.sealed
-        self._segments.write(batch, self._clock.now_ms())
-        if self._segments.sealed != sealed:
+        now_ms = self._clock.now_ms()
+        try:
+            self._segments.write(batch, now_ms)
+        finally:
+            self._spool.written()
+        if self._segments.seal_due(now_ms):
             self._segments.retain()
 
     def _failed(self, error: OSError) -> None:
@@ -120,13 +132,19 @@ class Journal:
             raise
 
     async def close(self) -> None:
-        """Write and seal everything."""
+        """Write and seal everything, and ship it if that does not take long: the machine may be gone afterwards."""
         await self.flush()
         async with self._lock:
             try:
                 await asyncio.to_thread(self._segments.close)
             except OSError as error:
                 self._failed(error)
+            self._spool.close()
+        try:
+            async with asyncio.timeout(SHIP_AT_CLOSE_S):
+                await self.ship()
+        except (OperationalError, TimeoutError) as error:
+            log.warning("the last segments were not shipped; the next start of this broker does it", error=str(error))
 
     def samples(self) -> Iterator[Sample]:
         """What the metrics page says of it."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import gzip
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
 DAY_MS = 86_400_000
 COMPRESS_LEVEL = 6
+TAIL_BYTES = 4 << 20
 OPEN, SEALED, COMPRESSED, TEMPORARY, SHIPPED = ".open", ".jsonl", ".jsonl.gz", ".tmp", ".shipped"
 
 
@@ -26,7 +28,12 @@ def safe_name(broker: str) -> str:
 
 def day_of(ts_ms: int) -> str:
     """The UTC day of a time, as partitions are named."""
-    return datetime.fromtimestamp(ts_ms / 1000, UTC).strftime("%Y-%m-%d")
+    return _day_name(ts_ms // DAY_MS)
+
+
+@lru_cache(maxsize=10)
+def _day_name(number: int) -> str:
+    return datetime.fromtimestamp(number * DAY_MS / 1000, UTC).strftime("%Y-%m-%d")
 
 
 @dataclass(slots=True)
@@ -50,6 +57,9 @@ class Segments:
         self._bytes_max = bytes_max
         self._open: dict[tuple[str, str], _Open] = {}
         self._sequence = 0
+        self._uncompressed = False
+        self.lines = 0
+        """Lines that were written whole."""
         self.sealed = 0
         self.dropped = 0
         """Sealed segments that were deleted to keep within the limit."""
@@ -57,24 +67,38 @@ class Segments:
         self.bytes_on_disk = 0
         """What the compressed segments take, as of the last `retain`."""
 
-    def recover(self) -> int:
-        """Seal what an earlier process left behind; returns how many segments that were. Raises `OSError`."""
+    def recover(self, now_ms: int, left_behind: Iterable[tuple[str, str, bytes]] = ()) -> int:
+        """Seal what an earlier process left behind, with lines (kind, day, line) that it may not have written; returns how many segments.
+
+        Raises `OSError`.
+        """
+        missing: dict[tuple[str, str], list[bytes]] = {}
+        for kind, day, line in left_behind:
+            missing.setdefault((kind, day), []).append(line)
         found = 0
         for path in self._own(f"{SEALED}{OPEN}"):
             _cut_torn_line(path)
+            key = (path.parent.parent.name.removeprefix("kind="), path.parent.name.removeprefix("date="))
+            if key in missing:
+                there = _last_lines(path)
+                missing[key] = [line for line in missing[key] if line not in there]
             if path.stat().st_size == 0:
                 path.unlink()
                 continue
             path.rename(path.with_suffix(""))
             found += 1
-        for path in self._own(SEALED):
-            _compress(path)
+        self.write({key: lines for key, lines in missing.items() if lines}, now_ms)
+        found += len(self._open)
+        for key, segment in list(self._open.items()):
+            self._seal(key, segment)
+        self._uncompressed = True
+        self.compress()
         for path in self._own(f"{COMPRESSED}{TEMPORARY}"):
             path.unlink(missing_ok=True)
         return found
 
-    def write(self, batch: Mapping[tuple[str, str], Iterable[bytes]], now_ms: int) -> None:
-        """Append lines (without line ends) by kind and day; then seal what is full or old. Raises `OSError`; what was written whole stays whole."""
+    def write(self, batch: Mapping[tuple[str, str], Sequence[bytes]], now_ms: int) -> None:
+        """Append lines (without line ends) by kind and day. Raises `OSError`; what was written whole stays, and is counted in `lines`."""
         for key, lines in batch.items():
             segment = self._open.get(key) or self._begin(key, now_ms)
             data = b"\n".join(lines) + b"\n"
@@ -84,28 +108,36 @@ class Segments:
                 self._give_up(key, segment)
                 raise
             segment.size += len(data)
+            self.lines += len(lines)
+
+    def seal_due(self, now_ms: int) -> bool:
+        """Seal what is full or old, and compress what is sealed; whether anything was. Raises `OSError`."""
         for key, segment in list(self._open.items()):
             if segment.size >= self._segment_bytes_max or now_ms - segment.started_ms >= self._segment_ms_max:
                 self._seal(key, segment)
+        return self.compress()
 
     def close(self) -> None:
-        """Seal everything. Raises `OSError`."""
+        """Seal and compress everything. Raises `OSError`."""
         for key, segment in list(self._open.items()):
             self._seal(key, segment)
+        self._uncompressed = True
+        self.compress()
 
     def complete(self) -> list[Path]:
         """Compressed segments, the oldest first."""
-        return sorted(self._own(COMPRESSED), key=lambda path: (_started_ms(path), path.name, path.parent))
+        return sorted(self._own(COMPRESSED), key=_age)
 
     def retain(self) -> None:
         """Delete the oldest sealed segments beyond the limit. Raises `OSError`."""
-        sizes = {path: path.stat().st_size for path in self.complete()}
+        sealed = [*self._own(SEALED), *self.complete()]
+        sizes = {path: path.stat().st_size for path in sorted(sealed, key=_age)}
         total = sum(sizes.values())
         self.bytes_on_disk = total
         for path, size in sizes.items():
             if total <= self._bytes_max:
                 break
-            marker = path.with_name(path.name + SHIPPED)
+            marker = _marker(path)
             self.dropped_unshipped += not marker.exists()
             path.unlink()
             marker.unlink(missing_ok=True)
@@ -126,12 +158,16 @@ class Segments:
         return segment
 
     def _give_up(self, key: tuple[str, str], segment: _Open) -> None:
-        """A write failed, perhaps in the middle of a line: go back to the last whole one; the next write begins another segment."""
-        del self._open[key]
+        """A write failed, perhaps in the middle of a line: go back to the last whole one, and seal; the next write begins another segment."""
         try:
             segment.file.truncate(segment.size)
         finally:
-            segment.file.close()
+            if segment.size:
+                self._seal(key, segment)
+            else:
+                del self._open[key]
+                segment.file.close()
+                segment.path.unlink()
 
     def _seal(self, key: tuple[str, str], segment: _Open) -> None:
         del self._open[key]
@@ -139,8 +175,16 @@ class Segments:
         sealed = segment.path.with_suffix("")
         segment.path.rename(sealed)
         self.sealed += 1
-        for path in self._own(SEALED):  # this one, and any that could not be compressed before
+        self._uncompressed = True
+
+    def compress(self) -> bool:
+        """Compress what is sealed, and could not be before; whether there was any. Raises `OSError`."""
+        if not self._uncompressed:
+            return False
+        for path in self._own(SEALED):
             _compress(path)
+        self._uncompressed = False
+        return True
 
 
 def _write_all(file: IO[bytes], data: bytes) -> None:
@@ -156,8 +200,21 @@ def _is_of(path: Path, prefix: str) -> bool:
     return all(part.isdigit() for part in rest.split("-")) and rest.count("-") == 1
 
 
-def _started_ms(path: Path) -> int:
-    return int(path.name.partition(".jsonl")[0].split("-")[-2])
+def _age(path: Path) -> tuple[int, str, Path]:
+    """The order in which segments were begun."""
+    return int(path.name.partition(".jsonl")[0].split("-")[-2]), path.name, path.parent
+
+
+def _marker(path: Path) -> Path:
+    """Says that a segment was shipped."""
+    return path.with_name(path.name + SHIPPED)
+
+
+def _last_lines(path: Path) -> set[bytes]:
+    """The last lines of a segment, as many as may have been on their way."""
+    with path.open("rb") as file:
+        file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
+        return set(file.read().splitlines())
 
 
 def _cut_torn_line(path: Path) -> None:

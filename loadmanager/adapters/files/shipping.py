@@ -37,7 +37,10 @@ class Shipper:
             marker = path.with_name(path.name + SHIPPED)
             if not marker.exists():
                 self._copy(path, path.relative_to(segments.root.parent))
-                marker.touch()
+                try:
+                    marker.touch()
+                except OSError as error:
+                    raise OperationalError(f"{path.name} was shipped, but that cannot be noted: {error}") from None
                 shipped += 1
         return shipped
 

@@ -313,7 +313,14 @@ class MemoryControl(_Topics, _Namespaces):
         return None
 
     async def split_bundle(
-        self, namespace: NamespaceName, bundle_range: str, *, algorithm: str | None, positions: Sequence[int], unload: bool
+        self,
+        namespace: NamespaceName,
+        bundle_range: str,
+        *,
+        algorithm: str | None,
+        positions: Sequence[int],
+        unload: bool,
+        automatic: bool = False,
     ) -> Redirect | None:
         """Split a bundle."""
         cut, me = self.cluster.cut(namespace), self.self_address.broker_id

@@ -12,13 +12,15 @@ from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.limit import Limit
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.history import History
-from loadmanager.ports.hosting import Hosting
+from loadmanager.ports.hosting import Hosting, TopicTraffic
 from loadmanager.runtime.broker.ownership import Ownership, Transition
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
-BUNDLES_AT_ONCE = 200
+AT_ONCE = 200
+"""Bundles or limits; then others have their turn."""
+TOPICS_AT_ONCE = 2_000
 
 
 class Recorder:
@@ -76,48 +78,57 @@ class Recorder:
         usage = max_weighted_usage(report, self._weights())
         faults = sorted(fault.sensor for fault in self._reporter.faults)
         self._history.append(broker_load(now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults))
-        self._history.append(*self._topics(now_ms, interval_ms), *self._limits(now_ms, interval_ms))
+        await self._topics(now_ms, interval_ms)
+        await self._limits(now_ms, interval_ms)
         stats = list(report.last_stats.items())
-        for start in range(0, len(stats), BUNDLES_AT_ONCE):
-            part = dict(stats[start : start + BUNDLES_AT_ONCE])
+        for start in range(0, len(stats), AT_ONCE):
+            part = dict(stats[start : start + AT_ONCE])
             self._history.append(*bundle_loads(now_ms, self._broker_id, part, interval_ms=interval_ms))
             await sleep(0)  # others have their turn
 
-    def _topics(self, now_ms: int, interval_ms: int) -> list[TopicLoad]:
+    async def _topics(self, now_ms: int, interval_ms: int) -> None:
         """The topics with most traffic."""
-        loads = (
-            (bundle, topic, item, item.msg_throughput_in + item.msg_throughput_out)
-            for bundle in self._ownership.owned()
-            for topic, item in self._hosting.topics(bundle).items()
-        )
-        busiest = heapq.nsmallest(self._settings().history_topics_max, loads, key=lambda load: (-load[3], load[1]))
-        return [
-            TopicLoad(
-                ts=now_ms,
-                broker=self._broker_id,
-                interval_ms=interval_ms,
-                topic=topic,
-                bundle=bundle,
-                msg_rate_in=item.msg_rate_in,
-                msg_rate_out=item.msg_rate_out,
-                msg_throughput_in=item.msg_throughput_in,
-                msg_throughput_out=item.msg_throughput_out,
-                producers=item.producers,
-                consumers=item.consumers,
-                backlog_messages=item.backlog_messages,
+        count = self._settings().history_topics_max
+        busiest: list[tuple[float, str, str, TopicTraffic]] = []
+        looked_at = 0
+        for bundle in self._ownership.owned():
+            topics = self._hosting.topics(bundle)
+            loads = [(-(item.msg_throughput_in + item.msg_throughput_out), topic, bundle, item) for topic, item in topics.items()]
+            busiest = heapq.nsmallest(count, [*busiest, *loads], key=lambda load: load[:2])
+            looked_at += len(topics)
+            if looked_at >= TOPICS_AT_ONCE:
+                looked_at = 0
+                await sleep(0)
+        self._history.append(
+            *(
+                TopicLoad(
+                    ts=now_ms,
+                    broker=self._broker_id,
+                    interval_ms=interval_ms,
+                    topic=topic,
+                    bundle=bundle,
+                    msg_rate_in=item.msg_rate_in,
+                    msg_rate_out=item.msg_rate_out,
+                    msg_throughput_in=item.msg_throughput_in,
+                    msg_throughput_out=item.msg_throughput_out,
+                    producers=item.producers,
+                    consumers=item.consumers,
+                    backlog_messages=item.backlog_messages,
+                )
+                for _, topic, bundle, item in busiest
             )
-            for bundle, topic, item, _ in busiest
-        ]
+        )
 
-    def _limits(self, now_ms: int, interval_ms: int) -> list[Throttle]:
+    async def _limits(self, now_ms: int, interval_ms: int) -> None:
         """Every limit that has a rate, with what it did since the last sample; those gone since are forgotten."""
-        found: list[Throttle] = []
         counters: dict[Limit, tuple[int, int, int, float]] = {}
-        for limit in self._throttling.limits():
+        for index, limit in enumerate(list(self._throttling.limits())):
+            if index % AT_ONCE == AT_ONCE - 1:
+                await sleep(0)
             figures = limit.snapshot()
             counters[limit] = now = (figures.messages, figures.size_bytes, figures.held, figures.waited_ms)
             before = self._counters.get(limit, (0, 0, 0, 0.0))
-            found.append(
+            self._history.append(
                 Throttle(
                     ts=now_ms,
                     broker=self._broker_id,
@@ -134,4 +145,3 @@ class Recorder:
                 )
             )
         self._counters = counters
-        return found

@@ -268,10 +268,19 @@ class BrokerService:
         return self.live.address(broker_id)
 
     async def split_bundle(
-        self, namespace: NamespaceName, bundle_range: str, *, algorithm: str | None, positions: Sequence[int], unload: bool
+        self,
+        namespace: NamespaceName,
+        bundle_range: str,
+        *,
+        algorithm: str | None,
+        positions: Sequence[int],
+        unload: bool,
+        automatic: bool = False,
     ) -> Redirect | None:
         """Split a bundle here, or say where to ask."""
-        return await self.splitting.split(namespace, bundle_range, algorithm=algorithm, positions=positions, unload=unload)
+        return await self.splitting.split(
+            namespace, bundle_range, algorithm=algorithm, positions=positions, unload=unload, automatic=automatic
+        )
 
     async def shutdown(self, *, max_concurrent_unload_per_s: int) -> None:
         """Begin a graceful stop; returns at once."""

@@ -43,7 +43,14 @@ class Splitting:
         self._unload_timeout_s = unload_timeout_s
 
     async def split(
-        self, namespace: NamespaceName, bundle_range: str, *, algorithm: str | None, positions: Sequence[int], unload: bool
+        self,
+        namespace: NamespaceName,
+        bundle_range: str,
+        *,
+        algorithm: str | None,
+        positions: Sequence[int],
+        unload: bool,
+        automatic: bool,
     ) -> Redirect | None:
         """See `ports.control.BrokerControl.split_bundle`. Does nothing, successfully, where the algorithm finds no useful cut (Pulsar's rule)."""
         cut = await self._namespaces.bundles(namespace)
@@ -64,11 +71,11 @@ class Splitting:
             name: TopicLoad(topic_hash(name), item.msg_rate_in + item.msg_rate_out, item.msg_throughput_in + item.msg_throughput_out)
             for name, item in self._hosting.topics(bundle).items()
         }
-        if algorithm is None:
+        if automatic:
             cuts, why_not = useful_cuts(settings.algorithm, span, topics, settings=settings)
-        else:  # somebody's wish
-            cuts = boundaries(algorithm, span, topics, positions=positions, limits=limits_of(settings))
-            why_not = f"{algorithm} finds no useful cut"
+        else:  # somebody's wish: as Pulsar does it
+            cuts = boundaries(algorithm or settings.algorithm, span, topics, positions=positions, limits=limits_of(settings))
+            why_not = "no useful cut: one topic, or topics of one hash"
         if not cuts:
             log.info("bundle not split", bundle=bundle, reason=why_not, topics=len(topics))
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import resource
@@ -63,9 +64,10 @@ def test_sealed_by_size_and_age(tmp_path: Path) -> None:
     assert opened.parent == tmp_path / "cluster=c" / "kind=ownership" / f"date={DAY}"
     assert opened.read_bytes() == b"1\n2\n"
     segments.write({KEY: [b"3" * 1000]}, 10)
+    assert segments.seal_due(10)
     assert [path.name for path in tmp_path.rglob("b1*")] == ["b1_8080-0-1.jsonl.gz"]
     segments.write({KEY: [b"4"]}, 20)
-    segments.write({}, 60_020)
+    assert segments.seal_due(60_020)
     assert lines_of(tmp_path) == ["1", "2", "3" * 1000, "4"]
 
 
@@ -77,6 +79,7 @@ def test_bounded(tmp_path: Path) -> None:
     segments = a_segments(tmp_path, total=200, size=1)
     for number in range(10):
         segments.write({KEY: [b"%d" % number]}, number)
+        segments.seal_due(number)
         segments.retain()
     kept = segments.complete()
     assert sum(path.stat().st_size for path in kept) <= 200
@@ -95,7 +98,7 @@ def test_recovery_after_a_crash(tmp_path: Path) -> None:
     (folder / "b1_8080-1-3.jsonl").write_bytes(b"sealed\n")
     (folder / "b1_8080-1-3.jsonl.gz.tmp").write_bytes(b"half")
     (folder / "b2_8080-1-1.jsonl.open").write_bytes(b"not mine")
-    assert a_segments(tmp_path).recover() == 1
+    assert a_segments(tmp_path).recover(5) == 1
     assert sorted(path.name for path in folder.iterdir()) == ["b1_8080-1-1.jsonl.gz", "b1_8080-1-3.jsonl.gz", "b2_8080-1-1.jsonl.open"]
     assert lines_of(tmp_path) == ["whole", "sealed"]
 
@@ -107,6 +110,7 @@ from loadmanager.adapters.files.segments import Segments
 segments = Segments(Path(sys.argv[1]) / "cluster=c", "b1:8080", segment_bytes_max=20_000, segment_ms_max=1e9, bytes_max=1 << 30)
 for number in itertools.count():
     segments.write({("ownership", "2026-11-20"): [b'{"number": %d}' % number]}, number)
+    segments.seal_due(number)
     print(number, flush=True)
 """
 
@@ -119,7 +123,7 @@ def test_kill_9_loses_at_most_the_torn_line(tmp_path: Path) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdout.close()
-    a_segments(tmp_path).recover()
+    a_segments(tmp_path).recover(5)
     numbers = sorted(json.loads(line)["number"] for line in lines_of(tmp_path))
     assert numbers == list(range(len(numbers)))
     assert numbers[-1] >= said
@@ -137,14 +141,35 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_tears_no_line(tmp_path: Path) -> None:
-    """A write that stops in the middle is taken back; later ones go on in another segment."""
+    """A write that stops in the middle is taken back; what came before is sealed, nothing empty stays, and later writes go on in another segment."""
     segments = a_segments(tmp_path, size=1 << 20)
     segments.write({KEY: [b"before"]}, 1)
-    with file_size_limit(50), pytest.raises(OSError, match="File too large"):
-        segments.write({KEY: [b"x" * 100]}, 2)
-    segments.write({KEY: [b"after"]}, 3)
-    assert sorted(path.read_bytes() for path in tmp_path.rglob("*.open")) == [b"after\n", b"before\n"]
+    for at in range(2):
+        with file_size_limit(50), pytest.raises(OSError, match="File too large"):
+            segments.write({KEY: [b"x" * 100]}, 2 + at)
+    segments.write({KEY: [b"after"]}, 4)
+    assert [path.read_bytes() for path in tmp_path.rglob("*.open")] == [b"after\n"]
+    assert segments.seal_due(4)
+    assert lines_of(tmp_path) == ["before"]
     segments.close()
+    assert lines_of(tmp_path) == ["before", "after"]
+    assert segments.lines == 2
+
+
+def test_what_cannot_be_compressed_counts_and_is_bounded(tmp_path: Path) -> None:
+    """A disk with room for records and none for their compression: they stay plain, count towards the limit, and are compressed later."""
+    segments = a_segments(tmp_path, size=1, total=100)
+    segments.write({KEY: [b"x" * 60]}, 1)
+    with file_size_limit(10), pytest.raises(OSError, match="File too large"):
+        segments.seal_due(1)
+    segments.write({KEY: [b"y" * 60]}, 2)
+    with file_size_limit(10), pytest.raises(OSError, match="File too large"):
+        segments.seal_due(2)
+    segments.retain()
+    assert [path.read_bytes() for path in tmp_path.rglob("*.jsonl")] == [b"y" * 60 + b"\n"]
+    assert (segments.dropped, segments.bytes_on_disk) == (1, 61)
+    assert segments.seal_due(3)
+    assert lines_of(tmp_path) == ["y" * 60]
 
 
 def a_journal(root: Path, **settings: object) -> Journal:
@@ -191,7 +216,7 @@ async def test_shipping(tmp_path: Path) -> None:
     await journal.close()
     with pytest.raises(OperationalError):
         await journal.ship()
-    assert journal.ship_failures == 1
+    assert journal.ship_failures == 2, "once when it closed"
     target.unlink()
     await journal.ship()
     await journal.ship()
@@ -211,6 +236,7 @@ def test_a_crash_between_copy_and_mark_ships_nothing_twice(tmp_path: Path) -> No
     """What is there in full is not copied again."""
     segments = a_segments(tmp_path / "near", size=1)
     segments.write({KEY: [b"1"]}, 1)
+    segments.seal_due(1)
     shipper = Shipper(f"file://{tmp_path}/far")
     assert shipper.ship(segments) == 1
     (copy,) = (tmp_path / "far").rglob("*.jsonl.gz")
@@ -219,6 +245,74 @@ def test_a_crash_between_copy_and_mark_ships_nothing_twice(tmp_path: Path) -> No
         marker.unlink()
     assert shipper.ship(segments) == 1
     assert copy.stat().st_mtime_ns == written_ns
+
+
+async def test_what_is_sealed_at_the_end_is_shipped(tmp_path: Path) -> None:
+    """A broker that stops leaves nothing on a machine that may be gone afterwards."""
+    journal = a_journal(tmp_path / "near", ship_url=f"file://{tmp_path}/far")
+    await journal.start()
+    journal.append(a_step(1))
+    await journal.close()
+    assert [json.loads(line)["bundle"] for line in lines_of(tmp_path / "far")] == ["t/n/1"]
+
+
+async def test_a_marker_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
+    """What was shipped and cannot be noted is an operational error, which is tried again."""
+    journal = a_journal(tmp_path / "near", ship_url=f"file://{tmp_path}/far")
+    await journal.start()
+    journal.append(a_step(1))
+    await journal.flush()
+    (opened,) = (tmp_path / "near").rglob("*.open")
+    folder = opened.parent
+    (folder / (opened.name.replace(".open", ".gz.shipped"))).symlink_to(tmp_path / "nowhere" / "x")
+    await journal.close()
+    with pytest.raises(OperationalError, match="cannot be noted"):
+        await journal.ship()
+
+
+KILLED = """
+import asyncio, os, sys
+from loadmanager.adapters.files.journal import Journal
+from loadmanager.adapters.files.settings import HistorySettings
+from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.core.history.records import OwnershipStep
+
+async def run():
+    journal = Journal(HistorySettings(directory=sys.argv[1]), cluster="c", broker="b1:8080", clock=SystemClock())
+    await journal.start()
+    for number in range(2000):
+        journal.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", bundle=f"t/n/{number}", before="Free", after="Owned", reason="x"))
+        if number % 700 == 699:
+            await journal.flush()
+    os.kill(os.getpid(), 9)
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no file system in memory")
+async def test_a_killed_broker_loses_no_record(tmp_path: Path) -> None:
+    """What was recorded and not yet written is found by the next start, once each."""
+    killed = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, str(tmp_path))
+    assert await killed.wait() == -signal.SIGKILL
+    journal = a_journal(tmp_path)
+    await journal.start()
+    await journal.close()
+    assert sorted(json.loads(line)["bundle"] for line in lines_of(tmp_path)) == sorted(f"t/n/{number}" for number in range(2000))
+    again = a_journal(tmp_path)
+    await again.start()
+    await again.close()
+    assert len(lines_of(tmp_path)) == 2000
+
+
+async def test_a_crash_between_writing_and_noting_repeats_nothing(tmp_path: Path) -> None:
+    """Lines of the spool that are in the open segment already are not written again."""
+    folder = tmp_path / "cluster=c" / "kind=ownership" / f"date={DAY}"
+    folder.mkdir(parents=True)
+    (folder / "b1_8080-1-1.jsonl.open").write_bytes(b"one\ntwo\nto")
+    segments = a_segments(tmp_path)
+    assert segments.recover(5, [("ownership", DAY, line) for line in (b"two", b"three")]) == 2
+    assert sorted(lines_of(tmp_path)) == ["one", "three", "two"]
 
 
 def test_urls_that_cannot_be(tmp_path: Path) -> None:

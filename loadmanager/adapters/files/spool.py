@@ -1,0 +1,110 @@
+"""Lines that wait for the disk, kept where a killed process does not lose them: in a file in memory (`/dev/shm`) that it maps.
+
+Writing to the history's own disk at once would make the event loop wait for it. A line is copied into the mapping instead, which never waits, and a
+thread writes it to the disk soon after; what a killed process had not written, the next one finds here. Without `/dev/shm`, or when another process
+uses the file, nothing is kept so. Two halves: one is filled while the other is on its way to the disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import os
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+HEADER_BYTES = 4096
+"""Begins with the place of the history: when that is gone, so may be the spool."""
+HALF_BYTES = 512 * 1024
+SPOOL_BYTES = HEADER_BYTES + 2 * HALF_BYTES
+
+
+class Spool:
+    """One process's lines, by the place that its history has. Never raises: without the file it keeps nothing."""
+
+    def __init__(self, place: Path, broker: str) -> None:
+        self._place = str(place.resolve())
+        name = hashlib.sha256(f"{self._place}\n{broker}".encode()).hexdigest()[:16]
+        self._path = MEMORY / f"loadmanager-{os.getuid()}-{name}.spool"
+        self._map: mmap.mmap | None = None
+        self._file = -1
+        self._half = 0
+        self._used = [0, 0]
+        self._found: list[bytes] = []
+        try:
+            _sweep()
+            self._open()
+        except OSError:
+            self._release()
+
+    def _open(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.posix_fallocate(self._file, 0, SPOOL_BYTES)  # now, not with a signal when it is first used
+        self._map = mmap.mmap(self._file, SPOOL_BYTES)
+        self._map[:HEADER_BYTES] = self._place.encode()[:HEADER_BYTES].ljust(HEADER_BYTES, b"\0")
+        for start in (HEADER_BYTES, HEADER_BYTES + HALF_BYTES):
+            content = self._map[start : start + HALF_BYTES].partition(b"\0")[0]
+            self._found += content[: content.rfind(b"\n") + 1].splitlines()
+
+    def left_behind(self) -> list[tuple[str, str, bytes]]:
+        """Kind, day and line of what an earlier process had not written."""
+        parts = (line.split(b" ", 2) for line in self._found)
+        return [(kind.decode(), day.decode(), line) for kind, day, line in (part for part in parts if len(part) == 3)]
+
+    def forget(self) -> None:
+        """What was left behind is on the disk."""
+        self._found = []
+        if self._map is not None:
+            self._map[HEADER_BYTES:] = bytes(2 * HALF_BYTES)
+
+    def append(self, kind: str, day: str, line: bytes) -> None:
+        """Keep a line, if there is room."""
+        if self._map is None or self._found:
+            return
+        data = b"%s %s %s\n" % (kind.encode(), day.encode(), line)
+        used = self._used[self._half]
+        if used + len(data) <= HALF_BYTES:
+            start = HEADER_BYTES + self._half * HALF_BYTES + used
+            self._map[start : start + len(data)] = data
+            self._used[self._half] = used + len(data)
+
+    def switch(self) -> None:
+        """What was kept so far goes to the disk now; what comes is kept in the other half."""
+        self._half = 1 - self._half
+
+    def written(self) -> None:
+        """What was kept until the last `switch` is on the disk, or lost for good."""
+        if self._map is not None:
+            other = 1 - self._half
+            start, used = HEADER_BYTES + other * HALF_BYTES, self._used[other]
+            self._map[start : start + used] = bytes(used)
+            self._used[other] = 0
+
+    def close(self) -> None:
+        """Everything is on the disk: remove the file."""
+        if self._map is not None:
+            self._path.unlink(missing_ok=True)
+        self._release()
+
+    def _release(self) -> None:
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _sweep() -> None:
+    """Remove the spools of histories that are not there any more, unless their process is."""
+    for path in MEMORY.glob(f"loadmanager-{os.getuid()}-*.spool"):
+        try:
+            with path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                place = file.read(HEADER_BYTES).rstrip(b"\0")
+                if not Path(os.fsdecode(place)).exists():
+                    path.unlink()
+        except OSError:
+            continue
