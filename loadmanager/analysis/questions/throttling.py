@@ -84,7 +84,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     question=NAME,
                     title=f"{name} held clients back in {row.held_share:.0%} of the time",
                     text=f"The {row.level} limit is {configured}; clients wanted more for {lasting(row.hours_held)} "
-                    f"and waited {row.waited_s:.0f} s in sum, up to {many(row.queue_length_max, 'client')} at a time.",
+                    f"and waited {row.waited_s:,.0f} s in sum, up to {many(row.queue_length_max, 'client')} at a time.",
                     advice="If that load is legitimate, raise the limit, or give the clients a resource group of their own.",
                     numbers={"heldShare": row.held_share, "hoursHeld": row.hours_held, "waitedS": row.waited_s},
                 )

@@ -68,8 +68,9 @@ def lines(
         )
     if threshold is not None:
         y = _y(threshold, top)
+        label_y = y - 4 if y > TOP + 12 else y + 12
         parts.append(
-            f'<path d="M{LEFT} {y:.1f}H{WIDTH - 12}" class="threshold"/><text x="{WIDTH - 14}" y="{y - 4:.1f}" text-anchor="end" class="label">'
+            f'<path d="M{LEFT} {y:.1f}H{WIDTH - 12}" class="threshold"/><text x="{WIDTH - 14}" y="{label_y:.1f}" text-anchor="end" class="label">'
             f"{mark}</text>"
         )
     for index, (name, line) in enumerate(series.items()):
