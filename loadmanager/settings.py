@@ -209,7 +209,7 @@ def spell(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
-    return f"{value:g}" if isinstance(value, float) and value == int(value) and abs(value) < 1e6 else str(value)
+    return str(int(value)) if isinstance(value, float) and abs(value) < 1e15 and value == int(value) else str(value)
 
 
 def read_properties(path: Path) -> dict[str, str]:

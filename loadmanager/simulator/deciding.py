@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, parse_boundaries, split_bundle_name, topic_hash
 from loadmanager.core.load.reports import BundleData, LocalBrokerData, default_bundle_data
 from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
@@ -17,7 +16,7 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.algorithms import TopicLoad
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.simulator.lines import Line, SplitLine, decode_reports
+from loadmanager.simulator.lines import Line, Reports, SplitLine, decode_reports
 
 PENDING_MS_MAX = 60_000
 """A placement that no report shows after this long did not happen, as in the live leader."""
@@ -51,6 +50,7 @@ class Deciding:
             staying = tuple(split for split in done if split.bundle not in leaving)
             plan = replace(plan, splits=staying, skipped=(*plan.skipped, *skipped, *late))
         if "place" in line.do:
+            snapshot = _with_moves(snapshot, plan)
             placements, self._memory = cycle.place(snapshot, line.place, strategies, self._memory, self._rng)
             plan = replace(plan, placements=tuple(placements))
             self._placed.update((item.bundle, (item.broker, snapshot.now_ms)) for item in placements if item.broker is not None)
@@ -76,7 +76,7 @@ class Deciding:
             reports=reports,
             bundle_data=self._bundle_data,
             time_averages={**averages, **line.broker_time_averages},
-            pending=self._pending(now_ms, reports, {*reports, *load_data}),
+            pending=self._pending(line, found),
             recently_unloaded_ms=dict(self._unloaded_ms),
             load_data=load_data,
             top_bundles=line.top_bundles,
@@ -85,13 +85,16 @@ class Deciding:
             unusable=found.unusable,
         )
 
-    def _pending(self, now_ms: int, reports: Mapping[str, LocalBrokerData], brokers: set[str]) -> dict[str, dict[str, BundleData]]:
-        """Placements of earlier lines that count until their broker reports them, goes, or a minute passes."""
-        self._placed = {
-            bundle: (broker, at_ms)
-            for bundle, (broker, at_ms) in self._placed.items()
-            if broker in brokers and now_ms - at_ms <= PENDING_MS_MAX and not (broker in reports and bundle in reports[broker].bundles)
-        }
+    def _pending(self, line: Line, found: Reports) -> dict[str, dict[str, BundleData]]:
+        """Placements of earlier lines that count until their broker reports them, goes, or a minute passes; without a time none do."""
+
+        def counts(bundle: str, broker: str, at_ms: int) -> bool:
+            shown = bundle in found.local[broker].bundles if broker in found.local else bundle in tops.get(broker, ())
+            return (broker in found.local or broker in found.load) and int(line.now) - at_ms < PENDING_MS_MAX and not shown
+
+        tops = {broker: {item.bundle_name for item in top.top_bundles_load_data} for broker, top in line.top_bundles.items()}
+        placed = self._placed.items() if line.now else ()
+        self._placed = {bundle: (broker, at_ms) for bundle, (broker, at_ms) in placed if counts(bundle, broker, at_ms)}
         pending: dict[str, dict[str, BundleData]] = {}
         for bundle, (broker, _) in self._placed.items():
             pending.setdefault(broker, {})[bundle] = self._bundle_data.get(bundle) or default_bundle_data()
@@ -120,7 +123,7 @@ class Deciding:
             for bundle, found in line.topics.items()
         }
         if line.split:
-            return self._explicit(line.split, topics, settings)
+            return _of_bundles(line, *self._explicit(line.split, topics, settings))
         counts: dict[str, int] = {}
         known = {bundle for report in snapshot.reports.values() for bundle in (*report.bundles, *report.last_stats)}
         known.update(item.bundle_name for top in snapshot.top_bundles.values() for item in top.top_bundles_load_data)
@@ -129,14 +132,14 @@ class Deciding:
             counts[namespace] = counts.get(namespace, 0) + 1
         for name, item in line.namespaces.items():
             if item.boundaries:
-                counts[str(NamespaceName.parse(name))] = len(parse_boundaries(item.boundaries)) - 1
+                counts[name] = len(item.boundaries) - 1
         if not settings.enabled:
             return (), (Skip("cluster", "SplitDisabled: loadBalancerAutoBundleSplitEnabled"),)
         if snapshot.extensible or registry.short_name(load_manager) == "ExtensibleLoadManagerImpl":
             answer, self._memory = threshold.extensible(snapshot, settings, topics, counts, self._memory)
         else:
             answer = threshold.modular(snapshot, settings, topics, counts)
-        return answer.splits, answer.skipped
+        return _of_bundles(line, answer.splits, answer.skipped)
 
     @staticmethod
     def _explicit(
@@ -159,3 +162,28 @@ class Deciding:
             else:
                 skipped.append(Skip(item.bundle, f"Unsplittable: {why_not}"))
         return tuple(done), tuple(skipped)
+
+
+def _of_bundles(line: Line, splits: tuple[Split, ...], skipped: tuple[Skip, ...]) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
+    """Splits of what is a bundle by its namespace's boundaries; the others are reported."""
+    done: list[Split] = []
+    gone: list[Skip] = []
+    for split in splits:
+        namespace, text = split_bundle_name(split.bundle)
+        known = line.namespaces.get(namespace)
+        edges = parse_boundaries(known.boundaries) if known is not None and known.boundaries else ()
+        span = BundleRange.parse(text)
+        if edges and (span.lower, span.upper) not in zip(edges, edges[1:], strict=False):
+            gone.append(Skip(split.bundle, "NoSuchBundle: the namespace's boundaries are others by now"))
+        else:
+            done.append(split)
+    return tuple(done), (*skipped, *gone)
+
+
+def _with_moves(snapshot: ClusterSnapshot, plan: Plan) -> ClusterSnapshot:
+    """What was planned in this cycle counts where it goes."""
+    pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
+    for unload in plan.unloads:
+        if unload.destination is not None:
+            pending.setdefault(unload.destination, {})[unload.bundle] = snapshot.data_of(unload.bundle)
+    return replace(snapshot, pending=pending)

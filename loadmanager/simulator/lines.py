@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
+from loadmanager.core.bundles.ranges import BundleRange, parse_boundaries, split_bundle_name
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import (
     BrokerLoadData,
@@ -72,6 +73,7 @@ ACTIONS = ("shed", "split", "place")
 _LINE = msgspec.json.Decoder(Line)
 _MAPS = tuple(field.encode_name for field in msgspec.structs.fields(Line))
 _EXTENSIBLE_FIELDS = (b'"weightedMaxEMA"', b'"msgThroughputEMA"', b'"reportedAt"', b'"updatedAt"', b'"bundleCount"')
+_BUNDLES = re.compile(rb'"bundles"\s*:\s*\[')
 _MODULAR_FIELDS = (b'"lastStats"', b'"bundles"', b'"lastUpdate"', b'"numBundles"', b'"numTopics"', b'"loadReportType"')
 
 
@@ -95,16 +97,29 @@ def decode_line(raw: bytes) -> Line:
     unknown = [action for action in line.do if action not in ACTIONS]
     if unknown:
         raise BadInputError(f"do: {unknown[0]!r} is not one of {', '.join(ACTIONS)}")
+    _check_names(line)
+    return line
+
+
+def _check_names(line: Line) -> None:
+    """Raises `BadInputError` for names of bundles, boundaries and algorithms that are none."""
     for index, bundle in enumerate(line.place):
         _check_bundle(bundle, f"place[{index}]")
     for index, item in enumerate(line.split):
         _check_bundle(item.bundle, f"split[{index}].bundle")
         if item.algorithm is not None and item.algorithm not in ALGORITHMS:
             raise BadInputError(f"split[{index}].algorithm: {item.algorithm!r} is not one of {', '.join(ALGORITHMS)}")
+    for bundle in line.owners:
+        _check_bundle(bundle, "owners")
+    for name, namespace in line.namespaces.items():
+        if namespace.boundaries:
+            try:
+                parse_boundaries(namespace.boundaries)
+            except BadInputError as error:
+                raise BadInputError(f"namespaces[{name!r}].boundaries: {error}") from None
     for broker, top in line.top_bundles.items():
         for entry in top.top_bundles_load_data:
             _check_bundle(entry.bundle_name, f"topBundles[{broker!r}]")
-    return line
 
 
 def _check_bundle(bundle: str, where: str) -> None:
@@ -161,7 +176,7 @@ def _complete(report: LocalBrokerData, data: bytes) -> LocalBrokerData:
     """The report with the bundles and sums that it left out, from its bundles' statistics. Raises `BadInputError` for a bundle's name."""
     for bundle in (*report.bundles, *report.last_stats):
         _check_bundle(bundle, "bundles")
-    if b'"bundles"' not in data:
+    if not _BUNDLES.search(data):
         report.bundles = sorted(report.last_stats)
     stats = report.last_stats.values()
     if report.throughput == 0:

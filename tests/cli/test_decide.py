@@ -126,6 +126,9 @@ def test_reports_as_others_write_them() -> None:
         ({"brokers": {}, "do": ["place"], "place": ["foo"]}, "place[0]"),
         ({"brokers": {}, "split": [{"bundle": "t/n/0x0_0x9", "algorithm": "halve"}]}, "split[0].algorithm"),
         ({"brokers": {}, "isolationPolicies": {"p": {"auto_failover_policy": {"parameters": {"min_limit": "²"}}}}}, "min_limit"),
+        ({"brokers": {}, "isolationPolicies": {"p": {"auto_failover_policy": {"parameters": {"min_limit": "9" * 5000}}}}}, "min_limit"),
+        ({"brokers": {}, "namespaces": {"t/n": {"boundaries": ["zz"]}}}, "namespaces['t/n'].boundaries"),
+        ({"brokers": {}, "owners": {"foo": "b1"}}, "owners"),
         ('{"brokers": {}, "x": ' + "[" * 100_000, "line 2"),
     ],
 )
@@ -182,6 +185,8 @@ def test_placements_count_until_they_are_reported() -> None:
     names = [f"x/y/0x{n:08x}_0x{n + 1:08x}" for n in range(3)]
     lines = [{"now": 1000 + at, "brokers": LINE["brokers"], "do": ["place"], "place": [name, name]} for at, name in enumerate(names)]
     answers = [json.loads(line)["placements"] for line in decide(lines).stdout.splitlines()]  # type: ignore[arg-type]
+    again = [json.loads(line)["placements"][0]["broker"] for line in decide([lines[0], {**lines[0], "now": 2000}]).stdout.splitlines()]
+    assert again[0] == again[1], "it is on its way"
     assert all(first["broker"] == second["broker"] for first, second in answers)
     assert {first["broker"] for first, _ in answers} == set(LINE["brokers"])  # type: ignore[arg-type]
 
@@ -199,6 +204,20 @@ def test_useless_splits_are_reported() -> None:
         answer = json.loads(decide([line]).stdout)
         assert answer["splits"] == []
         assert words in answer["skipped"][0]["reason"]
+
+
+def test_splits_of_what_is_no_bundle_any_more() -> None:
+    """Where the namespace's boundaries are given, they say what a bundle is; namespaces of three parts are some, too."""
+    stats = {"t/n/0x00000000_0x40000000": {"topics": 5000}, "t/c/n/0x00000000_0xffffffff": {"topics": 5000}}
+    boundaries = {
+        "t/n": {"boundaries": ["0x00000000", "0x20000000", "0x40000000", "0xffffffff"]},
+        "t/c/n": {"boundaries": ["0x0", "0xffffffff"]},
+    }
+    topics = {bundle: {f"persistent://t/n/{n}": {"hash": n << 26} for n in range(8)} for bundle in stats}
+    line = {"brokers": {"b1": {"lastStats": stats}, "b2": {"bundles": []}}, "do": ["split"], "namespaces": boundaries, "topics": topics}
+    answer = json.loads(decide([line]).stdout)
+    assert [split["bundle"] for split in answer["splits"]] == ["t/c/n/0x00000000_0xffffffff"]
+    assert [skip["reason"].split(":")[0] for skip in answer["skipped"] if skip["what"].startswith("t/n")] == ["NoSuchBundle"]
 
 
 def test_splits() -> None:

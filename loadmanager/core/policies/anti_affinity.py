@@ -22,7 +22,12 @@ def bundles_of_group(group: str, groups: Mapping[str, str], bundles: Mapping[str
 
 
 def least_of_group(
-    brokers: Sequence[str], counts: Mapping[str, int], domains: Mapping[str, Sequence[str]], rejected: dict[str, str]
+    brokers: Sequence[str],
+    counts: Mapping[str, int],
+    domains: Mapping[str, Sequence[str]],
+    rejected: dict[str, str],
+    *,
+    what: str = "namespaces",
 ) -> list[str]:
     """The brokers with the fewest namespaces of a group, within the failure domains that have the fewest. The others get their reason."""
     able = list(brokers)
@@ -36,14 +41,12 @@ def least_of_group(
         for broker in brokers:
             domain = domain_of.get(broker, DEFAULT_DOMAIN)
             if totals[domain] > least:
-                rejected[broker] = (
-                    f"AntiAffinity: failure domain {domain} has {totals[domain]} namespaces of the group, another has {least}"
-                )
+                rejected[broker] = f"AntiAffinity: failure domain {domain} has {totals[domain]} {what} of the group, another has {least}"
         able = [broker for broker in able if broker not in rejected]
     fewest = min((counts.get(broker, 0) for broker in able), default=0)
     for broker in able:
         if counts.get(broker, 0) > fewest:
-            rejected[broker] = f"AntiAffinity: it has {counts[broker]} namespaces of the group, another has {fewest}"
+            rejected[broker] = f"AntiAffinity: it has {counts[broker]} {what} of the group, another has {fewest}"
     return [broker for broker in able if counts.get(broker, 0) == fewest]
 
 

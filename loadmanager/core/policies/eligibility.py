@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from loadmanager.core.load.reports import LocalBrokerData
 
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?")
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?")
 
 VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...], str]
 
@@ -42,5 +42,7 @@ def _key(text: str) -> VersionKey | None:
     match = _VERSION.fullmatch(text)
     if match is None:
         return None
-    parts = tuple((not part.isdigit(), int(part) if part.isdigit() else 0, part) for part in (match[4] or "").split(".") if part)
+    parts = tuple(
+        (not part.isdigit(), int(part) if part.isdigit() and len(part) < 10 else 0, part) for part in (match[4] or "").split(".") if part
+    )
     return int(match[1]), int(match[2]), int(match[3]), match[4] is None, parts, match[5] or ""

@@ -9,8 +9,9 @@ from functools import lru_cache
 import msgspec
 
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.load.reports import LocalBrokerData, decode_tolerant
 
+DIGITS_MAX = 9
 _PORT = re.compile(r"(.+):\d+")
 
 
@@ -41,8 +42,8 @@ _DECODER = msgspec.json.Decoder(dict[str, IsolationPolicy])
 def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
     """Policies by name from their JSON, in order of name. Raises `BadInputError` for a wrong type or an expression that is none."""
     try:
-        policies = _DECODER.decode(raw)
-    except msgspec.DecodeError as error:
+        policies = decode_tolerant(_DECODER, raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"isolation policies: {error}") from None
     for name, policy in policies.items():
         for expression in (*policy.namespaces, *policy.primary, *policy.secondary):
@@ -50,8 +51,9 @@ def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
                 re.compile(expression)
             except re.error as error:
                 raise BadInputError(f"isolation policy {name!r}: {expression!r} is no regular expression: {error}") from None
-        if not str(policy.auto_failover_policy.parameters.get("min_limit", 1)).isdecimal():
-            raise BadInputError(f"isolation policy {name!r}: min_limit must be a whole number")
+        limit = str(policy.auto_failover_policy.parameters.get("min_limit", 1))
+        if not limit.isdecimal() or len(limit) > DIGITS_MAX:
+            raise BadInputError(f"isolation policy {name!r}: min_limit must be a whole number of at most {DIGITS_MAX} digits")
     return dict(sorted(policies.items()))
 
 

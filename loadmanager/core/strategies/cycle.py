@@ -45,7 +45,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
     snapshot = guards.usable(snapshot, settings)
     unusable = tuple(Skip(broker, reason) for broker, reason in sorted(snapshot.unusable.items()))
     if len(snapshot.available) < 2:
-        return Plan(name, skipped=(Skip("cluster", "NoOtherBroker: there is one broker, or none"), *unusable)), memory
+        return Plan(name, skipped=(Skip("cluster", "NoOtherBroker: one broker, or none, has a report that counts"), *unusable)), memory
     answer = registry.shedder(name)(snapshot, settings, memory)
     allowed, refused = guards.Guards(snapshot, settings).admit(answer.unloads)
     planned = {item.bundle: item.destination for item in allowed if item.destination is not None}
@@ -54,15 +54,14 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
 
 def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Plan, Memory]:
     """The plan with a destination for every move that has none; moves planned before count as done. A move without a possible destination is dropped."""
-    snapshot, memory = _ready(snapshot, settings, memory)
+    snapshot, memory = _advanced(guards.usable(snapshot, settings), settings, memory)
     moves: list[Unload] = []
     refused: list[Skip] = []
     pending: dict[str, Mapping[str, BundleData]] = dict(snapshot.pending)
     for unload in plan.unloads:
         destination = unload.destination
         if destination is None:
-            others = replace(snapshot, reports={b: r for b, r in snapshot.reports.items() if b != unload.source}, pending=pending)
-            choice, memory = _place_one(others, unload.bundle, settings, memory, rng)
+            choice, memory = _place_one(replace(snapshot, pending=pending), unload.bundle, settings, memory, rng, leaving=unload.source)
             destination = choice.broker
         if destination is None:
             refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
@@ -75,12 +74,17 @@ def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettin
 def place(
     snapshot: ClusterSnapshot, bundles: Sequence[str], settings: StrategySettings, memory: Memory, rng: Rng
 ) -> tuple[list[Placement], Memory]:
-    """Where each bundle belongs; each placement counts as pending for the next. The same bundle gets the same answer."""
-    snapshot, memory = _ready(snapshot, settings, memory)
+    """Where each bundle belongs; each placement counts as pending for the next. A bundle that is on its way gets the same answer again."""
+    snapshot, memory = _advanced(snapshot, settings, memory)
     placements: dict[str, Placement] = {}
     pending: dict[str, Mapping[str, BundleData]] = dict(snapshot.pending)
     for bundle in bundles:
         if bundle in placements:
+            continue
+        to = next((broker for broker in sorted(snapshot.available) if bundle in snapshot.pending.get(broker, {})), None)
+        if to is not None:
+            others = dict.fromkeys(sorted(snapshot.available - {to}), f"UnderWay: it is on its way to {to}")
+            placements[bundle] = Placement(bundle, to, (to,), {**snapshot.unusable, **others})
             continue
         choice, memory = _place_one(replace(snapshot, pending=pending), bundle, settings, memory, rng)
         if choice.broker is not None:
@@ -89,25 +93,27 @@ def place(
     return [placements[bundle] for bundle in bundles], memory
 
 
-def _ready(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> tuple[ClusterSnapshot, Memory]:
-    """The brokers that count, and their averages advanced, once for all placements of a request."""
-    snapshot = guards.usable(snapshot, settings)
+def _advanced(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> tuple[ClusterSnapshot, Memory]:
+    """The brokers' averages advanced, once for all placements of a request."""
     return snapshot, memory if snapshot.extensible else least_resource_usage.advance(snapshot, settings, memory)
 
 
-def _place_one(snapshot: ClusterSnapshot, bundle: str, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Placement, Memory]:
+def _place_one(
+    snapshot: ClusterSnapshot, bundle: str, settings: StrategySettings, memory: Memory, rng: Rng, *, leaving: str | None = None
+) -> tuple[Placement, Memory]:
     """Pulsar's selection pipeline: filters, then the strategy; every broker that drops out has its reason."""
     rejected: dict[str, str] = {}
     namespace = split_bundle_name(bundle)[0]
     rule, name = registry.placement(settings.placement), registry.short_name(settings.placement)
     if snapshot.extensible:
-        able = filters.extensible(snapshot, namespace, settings, rejected)
+        able = filters.extensible(snapshot, namespace, settings, rejected, leaving=leaving)
         rule, name = least_resource_usage.candidates, "LeastResourceUsageWithWeight"  # the only one of that manager
         candidates, memory = _asked(rule, snapshot, able, settings, memory)
         chosen = _choose(candidates, rng)
     else:
         allowed = filters.may_serve(snapshot, namespace, rejected)
-        able = filters.modular(snapshot, allowed, namespace, settings, rejected)
+        able = filters.modular(snapshot, allowed, namespace, settings, rejected, leaving=leaving)
+        allowed = [broker for broker in allowed if broker != leaving]
         if namespace in settings.excluded_namespaces:
             rule, name = round_robin.candidates, "RoundRobinBrokerSelector"
         candidates, memory = _planned(snapshot, bundle, able, settings, memory) or _asked(rule, snapshot, able, settings, memory)

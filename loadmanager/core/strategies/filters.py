@@ -22,11 +22,23 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str, rejected: dict[str, str
 
 
 def modular(
-    snapshot: ClusterSnapshot, allowed: Sequence[str], namespace: str, settings: StrategySettings, rejected: dict[str, str]
+    snapshot: ClusterSnapshot,
+    allowed: Sequence[str],
+    namespace: str,
+    settings: StrategySettings,
+    rejected: dict[str, str],
+    *,
+    leaving: str | None = None,
 ) -> list[str]:
-    """Topic limit, anti-affinity, evenness, load manager class, version. If nobody is left, all of `allowed` are (Pulsar's rule)."""
+    """Topic limit, anti-affinity, evenness, load manager class, version. If nobody is left, all of `allowed` are (Pulsar's rule).
+
+    The broker that the bundle is `leaving` is none of them, but it counts where it is asked whether anybody is below the topic limit.
+    """
     reasons: dict[str, str] = {}
-    able = _below_topic_limit(snapshot, allowed, settings, reasons)
+    able = [broker for broker in _below_topic_limit(snapshot, allowed, settings, reasons) if broker != leaving]
+    if not able:
+        rejected.update(reasons)
+        return []
     group = snapshot.anti_affinity_groups.get(namespace)
     if group is not None:
         counts = anti_affinity.namespaces_of_group(group, snapshot.anti_affinity_groups, served(snapshot))
@@ -35,7 +47,7 @@ def modular(
         able = _fewest_of_namespace(snapshot, able, namespace, reasons)
     able = _of_our_kind(snapshot, able, settings, reasons)
     if not able:
-        return list(allowed)
+        return [broker for broker in allowed if broker != leaving]
     rejected.update(reasons)
     return able
 
@@ -44,7 +56,10 @@ def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, st
     """Brokers that the modular manager sends no bundle to, of whatever namespace, and why. None of them if they are all."""
     reasons: dict[str, str] = {}
     able = _below_topic_limit(snapshot, sorted(snapshot.available), settings, reasons)
-    return reasons if _of_our_kind(snapshot, able, settings, reasons) else {}
+    if not _of_our_kind(snapshot, able, settings, reasons):
+        reasons = {}
+    off = {broker: "PersistentTopicsDisabled" for broker, report in snapshot.reports.items() if not report.persistent_topics_enabled}
+    return reasons if snapshot.isolation_policies else {**reasons, **off}
 
 
 def _of_our_kind(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, rejected: dict[str, str]) -> list[str]:
@@ -53,10 +68,12 @@ def _of_our_kind(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: St
     return eligibility.newest_version(able, snapshot.reports, rejected) if settings.prefer_later_versions else able
 
 
-def extensible(snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings, rejected: dict[str, str]) -> list[str]:
+def extensible(
+    snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings, rejected: dict[str, str], *, leaving: str | None = None
+) -> list[str]:
     """Topic limit, anti-affinity (which counts bundles, not namespaces), isolation. Nobody may be left: Pulsar has no way back here."""
     able = []
-    for broker in sorted(snapshot.available):
+    for broker in sorted(snapshot.available - {leaving}):
         topics = snapshot.load_data[broker].topics + sum(data.topics for data in snapshot.pending.get(broker, {}).values())
         if topics >= settings.broker_topics_max:
             rejected[broker] = f"MaxTopics: {topics:g} topics"
@@ -65,7 +82,7 @@ def extensible(snapshot: ClusterSnapshot, namespace: str, settings: StrategySett
     group = snapshot.anti_affinity_groups.get(namespace)
     if group is not None:
         counts = anti_affinity.bundles_of_group(group, snapshot.anti_affinity_groups, served(snapshot))
-        able = anti_affinity.least_of_group(able, counts, snapshot.failure_domains, rejected)
+        able = anti_affinity.least_of_group(able, counts, snapshot.failure_domains, rejected, what="bundles")
     reasons: dict[str, str] = {}
     allowed = set(may_serve(snapshot, namespace, reasons))
     rejected.update((broker, reason) for broker, reason in reasons.items() if broker in able)

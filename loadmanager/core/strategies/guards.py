@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
+import msgspec
+
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
@@ -54,11 +56,11 @@ class Guards:
 
     def admit(self, unloads: Sequence[Unload]) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
         """The moves that may be, and why each other one may not. The moves of a swap are admitted together."""
-        for moves in _together(unloads):
-            if len(moves) == 1 and self._plain(moves[0]):
-                self._allowed[moves[0].bundle] = moves[0]
+        for asked in together(unloads):
+            if len(asked) == 1 and self._plain(asked[0]):
+                self._allowed[asked[0].bundle] = asked[0]
                 continue
-            vetoes = {move.bundle: veto for move in moves if (veto := self._veto(move)) is not None}
+            moves, vetoes = self._judged(asked)
             limit = self._settings.moves_per_cycle_max
             if not vetoes and 0 <= limit < len(self._allowed) + len(moves):
                 vetoes = {move.bundle: f"CycleLimit: {limit} moves per cycle" for move in moves}
@@ -67,6 +69,18 @@ class Guards:
             for move in moves if vetoes else ():
                 self._refused.append(Skip(move.bundle, vetoes.get(move.bundle, f"Swap: {next(iter(vetoes))} must stay, so this one does")))
         return tuple(self._allowed.values()), tuple(self._refused)
+
+    def _judged(self, moves: list[Unload]) -> tuple[list[Unload], dict[str, str]]:
+        """The moves, and why some must not be. A destination that placement would refuse is dropped, so that placement finds another (not in a swap)."""
+        moves, vetoes = list(moves), {}
+        for index, move in enumerate(moves):
+            veto = self._veto(move)
+            unfit = self._unfit_for(move) if veto is None else None
+            if unfit is not None and move.swap is None and not self._snapshot.extensible:
+                moves[index] = msgspec.structs.replace(move, destination=None, why={**move.why, "notTo": f"{move.destination}: {unfit}"})
+            elif veto is not None or unfit is not None:
+                vetoes[move.bundle] = veto or f"{move.destination}: {unfit}"
+        return moves, vetoes
 
     def _plain(self, unload: Unload) -> bool:
         """Whether nothing can be said against a move; a shortcut, because a cycle over a large cluster has thousands of moves like this."""
@@ -85,7 +99,7 @@ class Guards:
         )
 
     def _veto(self, unload: Unload) -> str | None:
-        """Why a move must not be; None when it may."""
+        """Why a move must not be, wherever it goes; None when it may."""
         snapshot, namespace = self._snapshot, split_bundle_name(unload.bundle)[0]
         return (
             self._bundle_veto(unload.bundle, namespace)
@@ -107,19 +121,50 @@ class Guards:
         return "UnderWay: its last placement is not in a report yet" if bundle in self._under_way else None
 
     def _broker_veto(self, unload: Unload) -> str | None:
-        """A source that does not serve the bundle, or a destination that is not fit."""
+        """Brokers that are not there, a source that does not serve the bundle, or a move that is none."""
         for broker in (unload.source, unload.destination):
             if broker is not None and broker not in self._available:
                 return self._snapshot.unusable.get(broker, f"DeadBroker: {broker} is not available")
         if not self._owns(unload.source, unload.bundle):
             return f"NotOwned: {unload.source} does not serve it"
-        if unload.destination == unload.source:
-            return f"SameBroker: it is on {unload.source} already"
-        if unload.destination is None or self._snapshot.extensible:
-            return None  # the extensible manager's shedder has asked the filters itself
-        if self._unfit is None:
-            self._unfit = filters.unfit(self._snapshot, self._settings)
-        return f"{unload.destination}: {self._unfit[unload.destination]}" if unload.destination in self._unfit else None
+        return f"SameBroker: it is on {unload.source} already" if unload.destination == unload.source else None
+
+    def _policy_veto(self, unload: Unload, namespace: str) -> str | None:
+        """A move that isolation leaves no target for, or that would spread an anti-affinity group worse."""
+        snapshot = self._snapshot
+        if snapshot.extensible and not self._settings.shed_policy_bundles and filters.has_policy(snapshot, namespace):
+            return "PolicyBundle: loadBalancerSheddingBundlesWithPoliciesEnabled is false"
+        candidates = filters.may_serve(snapshot, namespace, {})
+        if not [broker for broker in candidates if broker != unload.source]:
+            return "Isolation: no other broker may serve it"
+        group = snapshot.anti_affinity_groups.get(namespace)
+        if group is None or snapshot.extensible:
+            return None
+        counts = anti_affinity.namespaces_of_group(group, snapshot.anti_affinity_groups, filters.served(snapshot))
+        return (
+            None
+            if anti_affinity.may_unload(unload.source, candidates, counts)
+            else "AntiAffinity: its group is spread as well as it can be"
+        )
+
+    def _unfit_for(self, unload: Unload) -> str | None:
+        """Why placement would not choose the destination; evenness is not asked. None when it might, or there is none."""
+        snapshot, destination, namespace = self._snapshot, unload.destination, split_bundle_name(unload.bundle)[0]
+        if destination is None:
+            return None
+        if not snapshot.extensible:
+            if self._unfit is None:
+                self._unfit = filters.unfit(snapshot, self._settings)
+            if destination in self._unfit or not (snapshot.isolation_policies or namespace in snapshot.anti_affinity_groups):
+                return self._unfit.get(destination)
+        rejected: dict[str, str] = {}
+        if snapshot.extensible:
+            able = filters.extensible(snapshot, namespace, self._settings, rejected, leaving=unload.source)
+        else:
+            allowed = filters.may_serve(snapshot, namespace, rejected)
+            settings = replace(self._settings, distribute_evenly=False)
+            able = filters.modular(snapshot, allowed, namespace, settings, rejected, leaving=unload.source)
+        return None if destination in able else rejected.get(destination, "Filtered: it is no candidate")
 
     def _owns(self, broker: str, bundle: str) -> bool:
         snapshot = self._snapshot
@@ -131,28 +176,8 @@ class Guards:
         report = snapshot.reports[broker]
         return bundle in report.last_stats or bundle in report.bundles
 
-    def _policy_veto(self, unload: Unload, namespace: str) -> str | None:
-        """A move that isolation leaves no target for, or that would spread an anti-affinity group worse."""
-        snapshot = self._snapshot
-        candidates = filters.may_serve(snapshot, namespace, {})
-        if not [broker for broker in candidates if broker != unload.source]:
-            return "Isolation: no other broker may serve it"
-        if unload.destination is not None and unload.destination not in candidates:
-            return f"Isolation: {unload.destination} may not serve it"
-        if snapshot.extensible:
-            return None  # anti-affinity is among the filters that the shedder asked
-        group = snapshot.anti_affinity_groups.get(namespace)
-        if group is None:
-            return None
-        counts = anti_affinity.namespaces_of_group(group, snapshot.anti_affinity_groups, filters.served(snapshot))
-        return (
-            None
-            if anti_affinity.may_unload(unload.source, candidates, counts)
-            else "AntiAffinity: its group is spread as well as it can be"
-        )
 
-
-def _together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:
+def together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:
     """The moves of each swap, which follow one another, and each other move by itself."""
     for swap, moves in groupby(unloads, key=attrgetter("swap")):
         if swap is None:

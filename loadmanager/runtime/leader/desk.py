@@ -16,6 +16,7 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Plan, Unload
+from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import is_system_namespace
@@ -107,17 +108,20 @@ class LeaderDesk:
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
             self._remember("shed", _plan_document(plan))
-        for unload in plan.unloads:
-            if self._leading.desk is not self:
-                log.warning("the term is over; the rest of the plan is dropped", epoch=self._epoch)
-                return
-            await self._move(unload)
+        for moves in together(plan.unloads):
+            for unload in reversed(moves):  # of a swap, what goes out goes first: without it nothing may come back
+                if self._leading.desk is not self:
+                    log.warning("the term is over; the rest of the plan is dropped", epoch=self._epoch)
+                    return
+                if not await self._move(unload):
+                    break
 
-    async def _move(self, unload: Unload) -> None:
+    async def _move(self, unload: Unload) -> bool:
+        """Whether the bundle left its broker."""
         source = self._brokers.address(unload.source)
         destination = self._brokers.address(unload.destination) if unload.destination else None
         if source is None:
-            return  # it died: its bundles are placed by lookups
+            return False  # it died: its bundles are placed by lookups
         log.info(
             "bundle unloads",
             bundle=unload.bundle,
@@ -134,8 +138,11 @@ class LeaderDesk:
             await self._peers.release_bundle(source, unload.bundle, destination)
         except OperationalError as error:
             log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
-            return
+            self._preferred.pop(unload.bundle, None)
+            self._view.not_placed(unload.bundle)
+            return False
         self._view.moved(unload.bundle, unload.source)
+        return True
 
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now; changes nothing, neither the averages nor what chance brings next."""
@@ -164,7 +171,13 @@ class LeaderDesk:
         names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
         counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in names}
         owners = {bundle: broker for broker in snapshot.brokers for bundle in snapshot.reports[broker].last_stats}
-        for split in threshold.modular(snapshot, settings, None, counts).splits:
+        answer = threshold.modular(snapshot, settings, None, counts)
+        for skip in answer.skipped:
+            if skip.what not in self._split_ms:  # said once in a grace period
+                self._split_ms[skip.what] = self._clock.now_ms()
+                self._observe(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
+                log.warning("a bundle is too big and is not split", bundle=skip.what, reason=skip.reason)
+        for split in answer.splits:
             owner = self._brokers.address(owners[split.bundle])
             if self._leading.desk is not self or owner is None or split.bundle in self._split_ms:
                 continue

@@ -66,6 +66,10 @@ class LoadView:
         """A bundle is on its way to a broker: it counts there until that broker reports it."""
         self._pending[bundle] = (broker_id, self._clock.now_ms())
 
+    def not_placed(self, bundle: str) -> None:
+        """A bundle is not on its way after all."""
+        self._pending.pop(bundle, None)
+
     def placed(self, bundle: str) -> str | None:
         """Where a bundle is on its way to, if that broker lives."""
         known = self._pending.get(bundle)

@@ -6,8 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, default_bundle_data
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    TopBundle,
+    TopBundlesLoadData,
+    default_bundle_data,
+)
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies.decision import Unload
 from loadmanager.core.strategies.guards import Guards, usable
 from loadmanager.core.strategies.settings import StrategySettings
@@ -38,8 +46,6 @@ def move(bundle: str = A, source: str = "b1", destination: str | None = "b2", sw
         (move(destination="b1"), {}, "SameBroker"),
         (move(destination="b9"), {}, "DeadBroker"),
         (move(source="b9"), {}, "DeadBroker"),
-        (move(destination="b3"), {}, "MaxTopics"),
-        (move(destination="b4"), {}, "LoadManagerClass"),
         (move(), {"recently_unloaded_ms": {A: NOW_MS}}, "GracePeriod"),
         (move(), {"pending": {"b2": {A: default_bundle_data()}}}, "UnderWay"),
         (move(), {"owners": {A: "b2"}}, "NotOwned"),
@@ -52,6 +58,37 @@ def test_refused(unload: Unload, changed: dict[str, object], reason: str) -> Non
     assert [item.bundle for item in allowed] == [B]
     assert [item.what for item in refused] == [unload.bundle]
     assert reason in refused[0].reason
+
+
+@pytest.mark.parametrize(
+    ("destination", "changed", "reason"),
+    [
+        ("b3", {}, "MaxTopics"),
+        ("b4", {}, "LoadManagerClass"),
+        ("b5", {}, "PersistentTopicsDisabled"),
+        ("b6", {"isolation_policies": decode_policies(b'{"p": {"namespaces": ["gold/.*"], "primary": ["b6"]}}')}, "Isolation"),
+        ("b2", {"anti_affinity_groups": {"t/a": "g", "t/c": "g"}}, "AntiAffinity"),
+    ],
+)
+def test_a_destination_that_placement_would_refuse_is_dropped(destination: str, changed: dict[str, object], reason: str) -> None:
+    """The move is made all the same, to where placement says; in a swap it is none."""
+    others = {"b5": LocalBrokerData(persistent_topics_enabled=False), "b6": LocalBrokerData()}
+    snapshot = replace(SNAPSHOT, reports={**SNAPSHOT.reports, **others}, **changed)  # type: ignore[arg-type]
+    (allowed,), refused = Guards(snapshot, StrategySettings()).admit([move(destination=destination)])
+    assert (allowed.destination, refused) == (None, ())
+    assert reason in str(allowed.why["notTo"])
+    (), refused = Guards(snapshot, StrategySettings()).admit([move(C, "b2", destination, swap=A), move(destination=destination, swap=A)])
+    assert len(refused) == 2
+
+
+def test_extensible_destinations_are_filtered_too() -> None:
+    """Also those of third parties' shedders: the filters and the rule for bundles under policies."""
+    top = TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=A), TopBundle(bundle_name=B)])
+    load = {"b1": BrokerLoadData(), "b2": BrokerLoadData(topics=60_000), "b3": BrokerLoadData()}
+    snapshot = ClusterSnapshot(now_ms=0, reports={}, load_data=load, top_bundles={"b1": top}, anti_affinity_groups={"t/b": "g"})
+    allowed, refused = Guards(snapshot, StrategySettings()).admit([move(A), move(B, destination="b3")])
+    assert (allowed, [item.reason.split(":")[0] for item in refused]) == ((), ["b2", "PolicyBundle"])
+    assert len(Guards(snapshot, StrategySettings()).admit([move(A, destination="b3")])[0]) == 1
 
 
 def test_each_bundle_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -17,8 +18,9 @@ from loadmanager.core.load.reports import (
     TopBundlesLoadData,
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.decision import Plan, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.from_reports import with_load_data
@@ -240,3 +242,21 @@ def test_transfer_on_modular_reports() -> None:
     for _ in range(4):
         plan, memory = shed(snapshot, "TransferShedder", memory)
     assert moved(plan)[0][1:] == ("b0", "b1")
+
+
+def test_the_broker_that_a_bundle_leaves_counts_among_the_primaries() -> None:
+    """Secondaries stay out while there are enough primaries, of which the source is one; and its topics keep others from being given up to."""
+    policies = decode_policies(
+        b'{"p": {"namespaces": ["t/.*"], "primary": ["p1", "p2"], "secondary": ["s1"], "auto_failover_policy": {"parameters": {"min_limit": "2"}}}}'
+    )
+    bundle = "t/a/0x00000000_0x40000000"
+    reports = {"p1": LocalBrokerData(bundles=[bundle]), "p2": LocalBrokerData(), "s1": LocalBrokerData()}
+    plan = Plan("x", unloads=(Unload(bundle, "p1", None, "x"),))
+
+    def destination(snapshot: ClusterSnapshot) -> str | None:
+        moves = cycle.destinations(snapshot, plan, StrategySettings(), Memory(), random.Random(0))[0].unloads  # noqa: S311 - reproducible
+        return moves[0].destination if moves else None
+
+    assert destination(ClusterSnapshot(now_ms=0, reports=reports, isolation_policies=policies)) == "p2"
+    full = {"p1": LocalBrokerData(bundles=[bundle]), "p2": LocalBrokerData(num_topics=60_000), "s1": LocalBrokerData(num_topics=60_000)}
+    assert destination(ClusterSnapshot(now_ms=0, reports=full)) is None

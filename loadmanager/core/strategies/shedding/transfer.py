@@ -76,7 +76,7 @@ def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str
     outdated = False
     for broker in sorted(snapshot.load_data):
         data = snapshot.load_data[broker]
-        if snapshot.now_ms - data.updated_at > settings.report_ttl_s * 1000:
+        if 0 < data.updated_at < snapshot.now_ms - settings.report_ttl_s * 1000:
             outdated = True
             continue
         unloaded_ms = snapshot.recently_unloaded_brokers_ms.get(broker)
