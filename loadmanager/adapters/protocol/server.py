@@ -334,8 +334,10 @@ class BrokerServer:
                 core.bytes_out += len(entry.tail)
                 if pace is not None and pace.sent(entry.messages, len(entry.tail)):
                     break
-            if pace is not None:
+            if pace is not None and gate is not None:
                 pace.settle()
+                if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
+                    gate.withdraw()  # what it was held for was its last
             if handed == DELIVERY_BATCH:
                 self._dirty[hosted] = None
 

@@ -47,7 +47,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
     if len(snapshot.available) < 2:
         return Plan(name, skipped=(Skip("cluster", "NoOtherBroker: one broker, or none, has a report that counts"), *unusable)), memory
     answer = registry.shedder(name)(snapshot, settings, memory)
-    allowed, refused = guards.Guards(snapshot, settings).admit(answer.unloads)
+    allowed, refused = guards.Guards(snapshot, settings, filtered=name == "TransferShedder" and snapshot.extensible).admit(answer.unloads)
     planned = {item.bundle: item.destination for item in allowed if item.destination is not None}
     return Plan(name, allowed, skipped=(*answer.skipped, *unusable, *refused)), replace(answer.memory, planned=planned)
 

@@ -42,9 +42,10 @@ def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnap
 
 
 class Guards:
-    """The guards of one cycle."""
+    """The guards of one cycle. `filtered`: the shedder has asked the filters for every destination itself, as TransferShedder does."""
 
-    def __init__(self, snapshot: ClusterSnapshot, settings: StrategySettings) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, settings: StrategySettings, *, filtered: bool = False) -> None:
+        self._filtered = filtered
         self._snapshot = snapshot
         self._settings = settings
         self._available = snapshot.available
@@ -150,7 +151,7 @@ class Guards:
     def _unfit_for(self, unload: Unload) -> str | None:
         """Why placement would not choose the destination; evenness is not asked. None when it might, or there is none."""
         snapshot, destination, namespace = self._snapshot, unload.destination, split_bundle_name(unload.bundle)[0]
-        if destination is None:
+        if destination is None or self._filtered:
             return None
         if not snapshot.extensible:
             if self._unfit is None:

@@ -122,7 +122,7 @@ class DispatchGate:
                 self._count(limit)
                 limit.hold(ticket)
                 continue
-            allowed_messages, allowed_bytes = limit.available(ticket)
+            allowed_messages, allowed_bytes = limit.turn(ticket)
             messages = messages if allowed_messages < 0 else min(messages, allowed_messages)
             size = size if allowed_bytes < 0 else min(size, allowed_bytes)
         return (0, 0) if self._holding else (messages, size)
@@ -151,7 +151,9 @@ class DispatchGate:
         """From now on these limits apply; the others let go at once."""
         self.limits = tuple(limit for limit in limits if limit.active)
         for limit in [limit for limit in self._tickets if limit not in self.limits]:
-            ticket = self._tickets.pop(limit)
+            ticket = self._tickets.pop(limit, None)  # letting go may resume the dispatcher, and that may close this very gate
+            if ticket is None or (ticket.queued and limit.lifted):
+                continue
             waiting = bool(ticket.queued)
             limit.leave(ticket)
             if waiting:

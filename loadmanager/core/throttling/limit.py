@@ -6,7 +6,8 @@ a subscription looks before it sends (`must_wait`), is charged for what it sent,
 Fairness. Everybody's use is measured in nanoseconds of the limit (the larger of messages over the message rate and bytes over the byte rate), summed
 per ticket as in start-time fair queueing; who has used least is let go first, ties in order of arrival. So producers with frames of different sizes
 get the same share of whatever is scarce. While others wait, a turn ends after `QUANTUM_NS` of use. Whoever was idle, or stuck behind others of its
-connection, is at most `CREDIT_NS` of use ahead of the rest.
+connection, is at most `CREDIT_NS` of use ahead of the rest; whoever is new is not ahead at all. An endless row of newcomers would still starve those
+who have used something: so whoever has waited twice as long as a fair share lets it wait (and `PATIENT_NS`) goes first.
 
 Accuracy. Who is let go has tokens set aside until it used them (or `PATIENCE_NS` passed), so that a hundred connections woken together do not all spend
 the same tokens. The capacity is small, so that the first second grants what every second grants; while somebody waits it is one second's worth, so
@@ -28,6 +29,9 @@ from loadmanager.core.throttling.wakeups import SLICE_NS, Wakeups
 QUANTUM_NS = 1_000_000
 CREDIT_NS = 250_000_000
 PATIENCE_NS = 50_000_000
+TURNS_MIN = 20
+"""In a window of fewer turns delivered over configured says more about when one looks."""
+PATIENT_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class Ticket:
     def __init__(self, limit: Limit, waiter: Waiter) -> None:
         self.limit = limit
         self.waiter = waiter
-        self.used_ns = 0
+        self.used_ns = limit.virtual_ns
         self.turn_ns = 0
         self.last_messages = 1
         self.last_bytes = 1
@@ -93,8 +97,9 @@ class Limit:
     """A limit with its queue. Without rates it holds nobody; `set_buckets` changes it at once for everybody who waits."""
 
     __slots__ = (
-        "_byte_cost_ns", "_bytes", "_clock", "_debt_max_ns", "_heap", "_message_cost_ns", "_messages", "_outstanding", "_releasing", "_reserved_bytes",
-        "_reserved_messages", "_sequence", "_tuning", "_virtual_ns", "_wakeups", "length", "level", "name", "stats", "wakeup_ns",
+        "_arrivals", "_byte_cost_ns", "_bytes", "_clock", "_debt_max_ns", "_heap", "_message_cost_ns", "_messages", "_outstanding", "_releasing",
+        "_reserved_bytes", "_reserved_messages", "_sequence", "_tuning", "_turn_ns", "_wakeups", "length", "level", "name", "stats", "virtual_ns",
+        "wakeup_ns",
     )  # fmt: skip
 
     def __init__(self, level: Level, name: str, *, wakeups: Wakeups, tuning: Tuning) -> None:
@@ -111,8 +116,12 @@ class Limit:
         self._bytes: TokenBucket | None = None
         self._message_cost_ns = self._byte_cost_ns = 0.0
         self._heap: list[tuple[int, int, Ticket]] = []
+        self._arrivals: deque[tuple[int, Ticket]] = deque()
+        """Who waits, in order of arrival; like the heap it may hold some who left."""
         self._sequence = 0
-        self._virtual_ns = 0
+        self._turn_ns = 0
+        self.virtual_ns = 0
+        """The least that anybody had used who was let go lately: where newcomers begin."""
         self._outstanding: deque[tuple[Ticket, Reservation]] = deque()
         self._reserved_messages = self._reserved_bytes = 0
         self._releasing = False
@@ -138,6 +147,23 @@ class Limit:
         size = -1 if self._bytes is None else max(self._bytes.tokens() - others_bytes, 0)
         return messages, size
 
+    def turn(self, ticket: Ticket) -> tuple[int, int]:
+        """As `available`; while others wait, no more than what is left of the ticket's turn, but at least one."""
+        messages, size = self.available(ticket)
+        if not self.length:
+            return messages, size
+        left_ns = max(QUANTUM_NS - ticket.turn_ns, 0)
+        if messages > 0:
+            messages = min(messages, max(int(left_ns // self._message_cost_ns), 1))
+        if size > 0:
+            size = min(size, max(int(left_ns // self._byte_cost_ns), 1))
+        return messages, size
+
+    @property
+    def lifted(self) -> bool:
+        """Whether there is no limit any more, and those who waited for it are being let go, a few at a time."""
+        return not self.active and self.length > 0
+
     def snapshot(self) -> LimitSnapshot:
         """What was configured, what was delivered, who waits."""
         now_ns = self._clock()
@@ -153,7 +179,9 @@ class Limit:
             delivered_messages_per_s=messages,
             delivered_bytes_per_s=size,
             window_s=window_s,
-            error=max(nearness) - 1 if binding and nearness else None,
+            error=max(nearness) - 1
+            if (binding or self.length) and nearness and window_s * SECOND_NS >= TURNS_MIN * self._turn_ns
+            else None,
             queue_length=self.length,
             next_ms=(self.debt_ns() if self.wakeup_ns is None else max(self.wakeup_ns - now_ns, 0)) / 1e6,
             messages=stats.messages,
@@ -169,12 +197,16 @@ class Limit:
         return self._duration_ns(1, 1)
 
     def set_buckets(self, messages: TokenBucket | None, size: TokenBucket | None) -> None:
-        """Replace both buckets (None: unlimited). Debt is forgotten and everybody who waits is let go at once."""
+        """Replace both buckets (None: unlimited). Debt is forgotten, and who waits is let go as far as tokens go, in slices if they are many."""
         self._messages, self._bytes = messages, size
         self._set_costs()
         self._forget_reservations()
-        self.stats.restart(self._clock())
-        self._release_all()
+        now_ns = self._clock()
+        self.stats.restart(now_ns)
+        for _, place, ticket in self._heap:
+            if ticket.queued == place:
+                ticket.turn_ns = 0
+        self.wake(now_ns)
 
     def charge(self, ticket: Ticket, messages: int, size_bytes: int) -> bool:
         """Account for something that was sent; True when the ticket must wait before its next."""
@@ -187,9 +219,9 @@ class Limit:
         stats.messages += messages
         stats.size_bytes += size_bytes
         ticket.last_messages, ticket.last_bytes = messages, size_bytes
-        cost_ns = self._cost_ns(messages, size_bytes)
-        start_ns = max(ticket.used_ns, self._virtual_ns - CREDIT_NS)
-        self._virtual_ns = max(self._virtual_ns, start_ns)
+        cost_ns = self._turn_ns = self._cost_ns(messages, size_bytes)
+        start_ns = max(ticket.used_ns, self.virtual_ns - CREDIT_NS)
+        self.virtual_ns = max(self.virtual_ns, start_ns)
         ticket.used_ns = start_ns + cost_ns
         ticket.turn_ns += cost_ns
         if ticket.reserved is not None:
@@ -214,7 +246,8 @@ class Limit:
         ticket.queued = self._sequence
         ticket.since_ns = self._clock()
         self.stats.mark(ticket.since_ns)
-        heapq.heappush(self._heap, (max(ticket.used_ns, self._virtual_ns - CREDIT_NS), self._sequence, ticket))
+        self._arrivals.append((self._sequence, ticket))
+        heapq.heappush(self._heap, (max(ticket.used_ns, self.virtual_ns - CREDIT_NS), self._sequence, ticket))
         self.length += 1
         self.stats.held += 1
         self._set_waiters()
@@ -266,27 +299,25 @@ class Limit:
         self._outstanding.append((ticket, reserved))
         ticket.waiter.released(self)
 
-    def _release_all(self) -> None:
-        """Everybody who waits now is let go; who is held again meanwhile stays."""
-        waiting = sorted((entry for entry in self._heap if entry[2].queued == entry[1]), key=lambda entry: entry[:2])
-        self._releasing = True
-        try:
-            for _, place, ticket in waiting:
-                if ticket.queued == place:
-                    self._dequeue(ticket)
-                    ticket.turn_ns = 0
-                    ticket.waiter.released(self)
-        finally:
-            self._releasing = False
-            self._schedule()
-
     def _pop(self) -> Ticket:
+        longest = self._longest_waiting()
+        if longest is not None:
+            self._dequeue(longest)
+            return longest
         while True:
             key_ns, place, ticket = heapq.heappop(self._heap)
             if ticket.queued == place:
-                self._virtual_ns = max(self._virtual_ns, key_ns)
+                self.virtual_ns = max(self.virtual_ns, key_ns)
                 self._dequeue(ticket)
                 return ticket
+
+    def _longest_waiting(self) -> Ticket | None:
+        """Who has waited too long, whatever it used."""
+        while self._arrivals[0][1].queued != self._arrivals[0][0]:
+            self._arrivals.popleft()
+        ticket = self._arrivals[0][1]
+        fair_ns = self._cost_ns(ticket.last_messages, ticket.last_bytes) * self.length
+        return ticket if self._clock() - ticket.since_ns > max(PATIENT_NS, 2 * fair_ns) else None
 
     def _dequeue(self, ticket: Ticket) -> None:
         ticket.queued = 0
@@ -294,6 +325,7 @@ class Limit:
         self.stats.waited_ns += self._clock() - ticket.since_ns
         if not self.length:
             self._heap.clear()
+            self._arrivals.clear()
         self._set_waiters()
 
     def _set_waiters(self) -> None:

@@ -96,7 +96,9 @@ class Sender:
     def keep(self, limits: tuple[PublishLimiter, ...]) -> None:
         """Only these limits apply from now on: leave the queues of all others."""
         for limit in [limit for limit in self._tickets if limit not in limits]:
-            self._leave(limit, self._tickets.pop(limit))
+            ticket = self._tickets.pop(limit, None)  # letting go may resume the connection, and its next frame may close this very producer
+            if ticket is not None and not (ticket.queued and limit.lifted):
+                self._leave(limit, ticket)
 
     def held(self, limit: Limit) -> None:
         """A limit holds this producer from now on."""

@@ -137,8 +137,8 @@ class Limits:
 
     async def set_namespace_group(self, namespace: NamespaceName, group: str | None) -> None:
         """Attach a namespace to a resource group, or to none."""
-        if group is not None:
-            await self.resource_group(group)
+        if group is not None and await self._store.get(paths.resource_group(check_part(group, "resource group"))) is None:
+            raise BadInputError(f"Resource group {group} does not exist")
         await self._namespaces.update_policies(namespace, {GROUP_FIELD: group})
         log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
 

@@ -186,7 +186,7 @@ async def test_resource_groups(api: Api) -> None:
     """Created, attached, in force, changed in part, in use, detached, deleted."""
     assert await api.ask("PUT", "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 50, "dispatchRateInMsgs": 60}) == (204, None)
     assert await api.ask("GET", "/admin/v2/resourcegroups") == (200, ["gold"])
-    assert (await api.ask("POST", f"{NAMESPACE_PATH}/resourcegroup/silver"))[0] == 404
+    assert (await api.ask("POST", f"{NAMESPACE_PATH}/resourcegroup/silver"))[0] == 412
     assert await api.ask("POST", f"{NAMESPACE_PATH}/resourcegroup/gold") == (204, None)
     assert await api.ask("GET", f"{NAMESPACE_PATH}/resourcegroup") == (200, "gold")
     await api.soon(lambda one: [limit.message_rate() for limit in one.throttling.topics[str(TOPIC)].publish] == [50])

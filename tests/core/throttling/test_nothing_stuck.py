@@ -165,6 +165,8 @@ class Reader:
                 if pace.sent(1, 100):
                     break
             pace.settle()
+            if not self.backlog:
+                self.gate.withdraw()
 
 
 class Dispatched(RuleBasedStateMachine):

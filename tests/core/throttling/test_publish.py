@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.core.throttling.policies import PublishRate, ResourceGroup, plain
+from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.throttling.tracker import Cause
 
 START = 100 * SECOND
@@ -63,6 +64,44 @@ def test_batches_that_differ_tenfold_share_messages_fairly() -> None:
         client.go_on()
     run_until(broker, clock, START + 10 * SECOND)
     assert jain([c.messages() for c in clients]) >= 0.99
+
+
+def test_newcomers_do_not_starve_who_was_there() -> None:
+    """Twenty clients that connect, send one message and leave, again and again: a steady producer beside them still gets its part."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    topic = broker.topic(TOPIC)
+    broker.set_topic_policies(TOPIC, policy(messages=50))
+    steady = Client(broker, topic, 1, 100)
+    steady.go_on()
+    churning: list[Client] = []
+    for _ in range(30 * 1000):
+        clock_ns = clock.now_ns + 1_000_000
+        for client in [client for client in churning if client.left == 0 and not client.throttle.paused]:
+            topic.leave(client.sender)
+            broker.disconnect(client.throttle)
+            churning.remove(client)
+        while len(churning) < 20:
+            churning.append(Client(broker, topic, 1, 100, cap=1))
+            churning[-1].go_on()
+        run_until(broker, clock, clock_ns)
+    late = steady.messages(since_ns=START + 10 * SECOND)
+    assert late >= 20 * 50 / 21 / 3, late
+
+
+def test_unloading_while_the_next_frame_closes_the_producer() -> None:
+    """Letting go of a held producer may resume its connection, and what it had sent next may be its end: nobody trips over that."""
+    clock = DrivenClock()
+    broker = a_broker(clock)
+    topic = broker.topic(TOPIC)
+    broker.update_settings(ThrottlingSettings(broker_publish_messages_per_s=100_000))
+    broker.set_topic_policies(TOPIC, policy(messages=1))
+    client = Client(broker, topic, 1, 100, cap=50)
+    client.throttle._resume = lambda: topic.leave(client.sender)
+    client.sender.charge(topic.publish, 5, 100)
+    assert client.throttle.paused
+    topic.close()
+    assert not client.throttle.paused
 
 
 def test_many_producers_on_one_connection_do_not_lose_to_one_on_another() -> None:
