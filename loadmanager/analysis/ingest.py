@@ -115,11 +115,12 @@ class Ingest:
             # Spark does not say which file it is about, so all are looked at; that this costs time does not matter, because it is rare.
             if self._source.gone(segments):
                 raise SegmentsMovedError from None
-            broken = self._source.broken(segments)
-            if not broken:
-                raise OperationalError(f"{kind} cannot be read: {first_line(error)}") from None
-        read = self._read(kind, segments, tolerant=True)
-        read.broken_segments = [segment.name for segment in broken]
+            broken, said = self._source.broken(segments), first_line(error)
+        try:
+            read = self._read(kind, segments, tolerant=True)
+        except (PySparkException, Py4JError) as error:
+            raise OperationalError(f"{kind} cannot be read: {first_line(error)}") from None
+        read.broken_segments = [segment.name for segment in broken] or [f"a segment (which one, Spark does not say: {said})"]
         return read
 
     def _read(self, kind: str, segments: list[Segment], *, tolerant: bool) -> KindRead:

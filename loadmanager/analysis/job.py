@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
@@ -32,7 +33,7 @@ from loadmanager.analysis.questions import (
 )
 from loadmanager.analysis.report import plots
 from loadmanager.analysis.report.page import render
-from loadmanager.analysis.segments import Source, spark_url, stem_of
+from loadmanager.analysis.segments import Seen, Source, spark_url, stem_of
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -124,7 +125,7 @@ class Job:
             if day not in analysed:
                 found += [day] if analysed and day > min(analysed) else []
                 continue
-            known, present = self._known(day), self._source.names(self.cluster, day)
+            known, present = self._known(day), self._source.seen(self.cluster, day)
             if not _new(known, present):
                 continue
             if gone := _gone(known, present):
@@ -133,13 +134,13 @@ class Job:
             found.append(day)
         return found
 
-    def _known(self, date: str) -> set[tuple[str, str]]:
-        """Kind and name of the segments that an earlier run saw."""
+    def _known(self, date: str) -> set[Seen]:
+        """The segments that earlier runs saw."""
         path = f"{self._root}/records/date={date}{MANIFEST}"
         if not self._fs.exists(path):
             return set()
         with self._fs.open(path, "r") as file:
-            return {(kind, name) for kind, name in json.load(file)["seen"]}
+            return {(kind, name, size) for kind, name, size in json.load(file)["seen"]}
 
     def run(self, date: str) -> Outcome | None:
         """Analyse one day; None when it has no segments at all."""
@@ -150,7 +151,8 @@ class Job:
             return None
         ingest, ingested, seen = read
         problems = list(ingested.problems)
-        if gone := _gone(self._known(date), seen):
+        known = self._known(date)
+        if gone := _gone(known, seen):
             problems.append(f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the tables have what is left")
         day = Day(self.cluster, date, ingest, self._settings)
         answers: dict[str, Answer] = {}
@@ -164,10 +166,12 @@ class Job:
         findings.sort(key=lambda finding: (-finding.importance, finding.title))
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
-        self._write(f"records/date={date}{MANIFEST}", json.dumps({"seen": sorted(seen), "rows": _rows(ingested)}, indent=1))
+        self._write(
+            f"records/date={date}{MANIFEST}", json.dumps({"seen": sorted(seen | _absent(known, seen)), "rows": _rows(ingested)}, indent=1)
+        )
         return Outcome(self.cluster, date, ingested.rows, problems, findings, report, time.monotonic() - started_s, steps)
 
-    def _read(self, date: str, steps: dict[str, float]) -> tuple[Ingest, Ingested, set[tuple[str, str]]] | None:
+    def _read(self, date: str, steps: dict[str, float]) -> tuple[Ingest, Ingested, set[Seen]] | None:
         """List the segments and read them; list them again when brokers sealed or dropped some meanwhile."""
         for attempt in range(READS_MAX):
             listing = self._source.day(self.cluster, date)
@@ -217,10 +221,17 @@ class Job:
                     if read.quarantined
                 },
             },
+            "totals": {
+                "brokers": answers["broker_usage"].total,
+                "bundles": sum(row.cut_into or 0 for row in answers["namespaces"].rows),
+                "moves": answers["moves"].total,
+                "splits": answers["splits"].total,
+                "limitsThatHeldClients": sum(row.hours_held > 0 for row in answers["throttling"].rows),
+            },
             "findings": [asdict(finding) for finding in findings],
             "tables": tables,
         }
-        self._write(f"reports/{day.date}.json", json.dumps(document, indent=1, default=str, allow_nan=False))
+        self._write(f"reports/{day.date}.json", json.dumps(_finite(document), indent=1, default=str, allow_nan=False))
         drawn = plots.gather(day, {name: answer.rows for name, answer in answers.items()})
         return self._write(f"reports/{day.date}.html", render(document, drawn, overloaded=self._settings.overloaded_percent / 100))
 
@@ -252,15 +263,38 @@ def _rows(ingested: Ingested) -> dict[str, int]:
     return {kind: read.rows for kind, read in ingested.kinds.items()}
 
 
-def _new(known: Set[tuple[str, str]], present: Set[tuple[str, str]]) -> bool:
-    """Whether there is a segment that was not there, or was still being written."""
-    sealed = {(kind, stem_of(name)) for kind, name in known if not name.endswith(".open")}
-    return any((kind, stem_of(name)) not in sealed and (kind, name) not in known for kind, name in present)
+def _stems(seen: Set[Seen]) -> set[tuple[str, str]]:
+    return {(kind, stem_of(name)) for kind, name, _ in seen}
 
 
-def _gone(known: Set[tuple[str, str]], present: Set[tuple[str, str]]) -> int:
-    """How many segments that were there are not any more, in no state."""
-    return len({(kind, stem_of(name)) for kind, name in known} - {(kind, stem_of(name)) for kind, name in present})
+def _new(known: Set[Seen], present: Set[Seen]) -> bool:
+    """Whether there is a segment that was not there, was still being written, or has other contents under the same name."""
+    sealed = _stems({item for item in known if not item[1].endswith(".open")})
+    sizes = {(kind, name): size for kind, name, size in known}
+    return any(
+        sizes.get((kind, name), size) != size or ((kind, name) not in sizes and (kind, stem_of(name)) not in sealed)
+        for kind, name, size in present
+    )
+
+
+def _absent(known: Set[Seen], present: Set[Seen]) -> set[Seen]:
+    """Segments that were there and are not any more, in no state."""
+    there = _stems(present)
+    return {item for item in known if (item[0], stem_of(item[1])) not in there}
+
+
+def _gone(known: Set[Seen], present: Set[Seen]) -> int:
+    """How many those are."""
+    return len(_stems(_absent(known, present)))
+
+
+def _finite(value: Any) -> Any:
+    """A value as JSON can have it: numbers that are none become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _the_worst(question: ModuleType, findings: Sequence[Finding]) -> list[Finding]:

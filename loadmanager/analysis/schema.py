@@ -15,7 +15,8 @@ from loadmanager.core.load.reports import NUMBER_MAX
 
 CORRUPT = "_corrupt_record"
 DAY_MS = 86_400_000
-LONG_MAX = 2**53
+LONG_MAX = 10**13
+"""Times in ms are less, and so is everything that is counted."""
 
 _PLAIN: dict[Any, DataType] = {int: LongType(), float: DoubleType(), str: StringType(), bool: BooleanType()}
 

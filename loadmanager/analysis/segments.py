@@ -8,7 +8,7 @@ import re
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +29,10 @@ GZIP_BYTES_MIN = 20
 """Of nothing, compressed."""
 NOT_IN_HADOOPS_PATHS = re.compile(r"[:{}\[\]*?,\\]")
 """A colon is none of its path's characters, the others are wildcards."""
+
+
+Seen = tuple[str, str, int]
+"""Kind, name and size of a segment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,8 @@ class Listing:
 
     segments: tuple[Segment, ...]
     left_out: tuple[tuple[str, str], ...]
-    seen: frozenset[tuple[str, str]]
-    """Kind and name of all of them."""
+    seen: frozenset[Seen]
+    """All of them."""
 
     def of(self, kind: str) -> list[Segment]:
         """Segments of one kind."""
@@ -115,9 +119,9 @@ class Source:
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
 
-    def names(self, cluster: str, date: str) -> set[tuple[str, str]]:
-        """Kind and name of the day's segments, without looking into files."""
-        return set(_kinds_and_names(self._files(cluster, date)))
+    def seen(self, cluster: str, date: str) -> set[Seen]:
+        """Kind, name and size of the day's segments, without looking into files."""
+        return set(_seen(self._files(cluster, date)))
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         found = self._glob(f"cluster={cluster}/kind=*/date={date}/*")
@@ -143,11 +147,13 @@ class Source:
                 left_out.append((second.path, SAME_NAME))
         unique: dict[tuple[str, str], Segment] = {}
         for segment in found.values():
-            twin = unique.setdefault((segment.kind, segment.identity), segment)
-            if twin is not segment and segment.plain_bytes:
+            # A trailer of nothing is an empty segment's, or one that was overwritten: such are read, whatever they are.
+            identity = segment.identity if segment.plain_bytes else segment.name
+            twin = unique.setdefault((segment.kind, identity), segment)
+            if twin is not segment:
                 left_out.append((segment.path, f"duplicate of {twin.name}"))
         chosen = sorted(unique.values(), key=lambda item: (item.kind, item.name))
-        return Listing(tuple(chosen), tuple(sorted(left_out)), _kinds_and_names(files))
+        return Listing(tuple(chosen), tuple(sorted(left_out)), _seen(files))
 
     def _look(self, file: tuple[str, int]) -> Segment | str:
         """The segment, or why it cannot be read."""
@@ -187,7 +193,11 @@ class Source:
         try:
             with self._fs.open(segment.path, "rb") as file:
                 while block := file.read(1 << 20):
-                    unpacking.decompress(block)
+                    while block:
+                        if unpacking.eof:  # another member; anything else is none, and an error
+                            unpacking = zlib.decompressobj(wbits=31)
+                        unpacking.decompress(block)
+                        block = unpacking.unused_data
         except (zlib.error, OSError):
             return False
         return unpacking.eof
@@ -200,12 +210,12 @@ class Source:
         protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
         if protocol not in ("file", "local"):
             return spark_url(self._fs, self.url, segment.path)
-        if not NOT_IN_HADOOPS_PATHS.search(segment.path):
+        if not NOT_IN_HADOOPS_PATHS.search(segment.path) and segment.name[0] not in "_.":  # Spark passes over files that begin so
             return f"file://{segment.path}"
         if self._staging is None:
             self._staging = tempfile.TemporaryDirectory(prefix="loadmanager-segments-")
         folder = hashlib.sha256(segment.path.encode()).hexdigest()[:16]
-        link = Path(self._staging.name, folder, NOT_IN_HADOOPS_PATHS.sub("_", segment.name))
+        link = Path(self._staging.name, folder, f"of-{NOT_IN_HADOOPS_PATHS.sub('_', segment.name)}")
         link.parent.mkdir(exist_ok=True)
         if not link.is_symlink():
             link.symlink_to(segment.path)
@@ -217,5 +227,5 @@ class Source:
             self._staging.cleanup()
 
 
-def _kinds_and_names(paths: Iterable[str]) -> frozenset[tuple[str, str]]:
-    return frozenset((part["kind"], part["name"]) for path in paths if (part := _PATH.search(path)) is not None)
+def _seen(files: Mapping[str, int]) -> frozenset[Seen]:
+    return frozenset((part["kind"], part["name"], size) for path, size in files.items() if (part := _PATH.search(path)) is not None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
@@ -14,6 +12,18 @@ from loadmanager.analysis.segments import Source
 from loadmanager.analysis.session import session
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
+
+FAILURES = (PySparkException, Py4JError, OSError)
+
+
+def _made_up(job: Job, day: str) -> Outcome | None:
+    """An earlier day whose segments came late; that it cannot be analysed must not keep the night from its own."""
+    try:
+        return job.run(day)
+    except (*FAILURES, OperationalError) as error:
+        return Outcome(
+            job.cluster, day, 0, [f"its segments came late, and it cannot be analysed: {first_line(error)}"], [], "no report", 0.0
+        )
 
 
 def analyze(
@@ -33,9 +43,9 @@ def analyze(
     try:
         with session(master=master, java=find_java(), settings=spark_settings) as spark:
             job = Job(spark, source, output, cluster=cluster, settings=strategies, quiet=quiet)
-            days: list[Any] = [*(job.late(date) if late else []), date]
-            return [outcome for day in days if (outcome := job.run(day)) is not None]
-    except (PySparkException, Py4JError, OSError) as error:
+            outcomes = [_made_up(job, day) for day in (job.late(date) if late else [])]
+            return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
+    except FAILURES as error:
         raise OperationalError(f"{first_line(error)} (--spark spark.log.level=INFO tells more)") from None
     finally:
         source.close()

@@ -84,6 +84,17 @@ def test_impossible_numbers_and_damaged_files(tmp_path: Path, capsys: pytest.Cap
         data[len(data) * 3 // 4 + at] ^= 0xFF
     rotten.write_bytes(data)
     (history.folder(root, "bundle_load") / "b1-1-1.jsonl.gz").write_bytes(b"")
+    history.write(root, "ownership", "___1__8080", [history.step(1, "[::1]:8080", "t/n/0x00000000_0xffffffff", "Free", "Owned", "x")])
+    padded = history.write(root, "topic_load", "b0", [history.topic_load(1, "b0", "persistent://t/n/a", "t/n/0x00000000_0xffffffff", 1.0)])
+    padded.write_bytes(padded.read_bytes() + bytes(512))
+    for name in ("b2", "b3"):
+        zeroed = history.write(
+            root,
+            "decision",
+            name,
+            [history.record({"epoch": 1, "cycle": n, "strategy": "x", "action": "skip"}, 1, name) for n in range(9000)],
+        )
+        zeroed.write_bytes(zeroed.read_bytes()[:-4096] + bytes(4096))
     arguments = ["--history", str(root), "--output", str(tmp_path / "analysis"), "--master", "local[2]", "--quiet"]
     assert main(["analyze", "--date", history.DATE, *arguments]) == 3
     out = capsys.readouterr().out
@@ -94,6 +105,9 @@ def test_impossible_numbers_and_damaged_files(tmp_path: Path, capsys: pytest.Cap
     found = report(tmp_path)
     assert (found["records"]["broker_load"], found["records"]["throttle"]) == (1, 0)
     assert 0 < found["records"]["bundle_load"] < 20_000
+    assert (found["records"]["ownership"], found["records"]["topic_load"]) == (1, 1)
+    assert f"topic_load: {padded.name} is cut off or damaged" in out
+    assert out.count("decision: b") == 2
 
 
 def test_days_that_come_late_and_segments_that_are_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 ON_THE_SPOT, LATE_AT_NIGHT, LOST, STOPPED, UNNAMED, SKEWED = (
     f"t/{name}/0x00000000_0xffffffff" for name in ("spot", "night", "lost", "stop", "un", "skew")
 )
+RESTARTED, IDLE = "t/restarted/0x00000000_0xffffffff", "t/idle/0x00000000_0xffffffff"
 PARENT, CHILDREN = "t/split/0x00000000_0xffffffff", ("t/split/0x00000000_0x80000000", "t/split/0x80000000_0xffffffff")
 GRANDCHILDREN = ("t/split/0x00000000_0x40000000", "t/split/0x40000000_0x80000000")
 SECOND = 1 / 60
@@ -48,6 +49,8 @@ def steps() -> list[str]:
     lines += [*acquired(1, "b0", UNNAMED), *released(120, "b0", UNNAMED), *acquired(120 + 48.01 * SECOND, "b1", UNNAMED)]
     # The destination's clock is 50 ms behind, and b0 had owned the bundle since before the day.
     lines += [*released(130, "b0", SKEWED, pause_ms=20), *acquired(130 - 0.05 * SECOND, "b1", SKEWED)]
+    lines += [*released(140, "b0", RESTARTED, "broker stops"), *acquired(141, "b0", RESTARTED)]
+    lines += [*released(150, "b0", IDLE), *acquired(155, "b1", IDLE)]  # nobody looked it up for five minutes
     for minute, parent, children in ((200, PARENT, CHILDREN), (300, CHILDREN[0], GRANDCHILDREN)):
         edges = parent.rpartition("/")[2]
         lines += [history.step(minute, "b0", child, "Free", "Owned", f"split of {edges}") for child in children]
@@ -80,6 +83,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     history.write(root, "ownership", "b0", steps())
     history.write(root, "throttle", "b0", limits())
     loads = [history.bundle_load(minute, "b0", "t/one/0x10000000_0x20000000", 5000.0, topics=1) for minute in range(600)]
+    loads += [history.bundle_load(1, "b0", bundle, 1.0) for bundle in ("t/n/full", "", "persistent://a/b/c")]  # named by nobody we know
     loads += [history.bundle_load(minute, "b0", bundle, 100.0) for minute in range(301, 600) for bundle in (CHILDREN[1], *GRANDCHILDREN)]
     history.write(root, "bundle_load", "b0", loads)
     history.write(
@@ -113,6 +117,8 @@ def test_moves_that_nobody_chose_are_not_judged(report: dict[str, Any]) -> None:
     assert (found[LOST]["forced"], found[LOST]["worth_it"], found[LOST]["reason"]) == (True, None, "its broker was lost")
     assert (found[STOPPED]["forced"], found[STOPPED]["worth_it"], found[STOPPED]["reason"]) == (True, None, "broker stops")
     assert ON_THE_SPOT not in found
+    assert (found[IDLE]["forced"], found[IDLE]["reason"], found[IDLE]["pause_ms"]) == (False, "shed", None)
+    assert RESTARTED not in rows(report, "flapping", "bundle")
 
 
 def test_a_bundle_without_an_owner(report: dict[str, Any]) -> None:

@@ -51,14 +51,19 @@ class Journal:
         self._buffered_bytes = 0
         self._looked_ms = 0
         self._failing = False
+        self._closed = False
         self._lock = asyncio.Lock()
+        self._shipping = asyncio.Lock()
         self.written = 0
         self.dropped = 0
         self.shipped = 0
         self.ship_failures = 0
 
     def append(self, *records: Record) -> None:
-        """Keep records for the next write."""
+        """Keep records for the next write; after `close` there is none."""
+        if self._closed:
+            self.dropped += len(records)
+            return
         for record in records:
             line = self._encoder.encode(record)
             if self._buffered_bytes + len(line) > self._settings.buffer_bytes_max:
@@ -81,6 +86,7 @@ class Journal:
     def _recover(self) -> int:
         found = self._segments.recover(self._clock.now_ms(), self._spool.left_behind())
         self._spool.forget()
+        self._segments.compress(self._clock.now_ms())
         self._segments.retain()
         return found
 
@@ -119,21 +125,23 @@ class Journal:
     def _failed(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
-            log.error("the history cannot be written; records are dropped", directory=self._settings.directory, error=str(error))
+            log.error("the history cannot be written or compressed", directory=self._settings.directory, error=str(error))
 
     async def ship(self) -> None:
         """Copy sealed segments to the URL. Raises `OperationalError` when that fails; it is tried again."""
         if self._shipper is None:
             return
-        try:
-            self.shipped += await asyncio.to_thread(self._shipper.ship, self._segments)
-        except OperationalError:
-            self.ship_failures += 1
-            raise
+        async with self._shipping:
+            try:
+                self.shipped += await asyncio.to_thread(self._shipper.ship, self._segments)
+            except OperationalError:
+                self.ship_failures += 1
+                raise
 
     async def close(self) -> None:
         """Write and seal everything, and ship it if that does not take long: the machine may be gone afterwards."""
         await self.flush()
+        self._closed = True
         async with self._lock:
             try:
                 await asyncio.to_thread(self._segments.close)
@@ -144,6 +152,8 @@ class Journal:
             async with asyncio.timeout(SHIP_AT_CLOSE_S):
                 await self.ship()
         except (OperationalError, TimeoutError) as error:
+            if self._shipper is not None and isinstance(error, TimeoutError):
+                self._shipper.stop()
             log.warning("the last segments were not shipped; the next start of this broker does it", error=str(error))
 
     def samples(self) -> Iterator[Sample]:

@@ -17,13 +17,16 @@ from typing import IO
 
 DAY_MS = 86_400_000
 COMPRESS_LEVEL = 6
-TAIL_BYTES = 4 << 20
+COMPRESS_AGAIN_MS = 60_000
+TAIL_BYTES = 32 << 20
+"""More than can have been on its way at once."""
 OPEN, SEALED, COMPRESSED, TEMPORARY, SHIPPED = ".open", ".jsonl", ".jsonl.gz", ".tmp", ".shipped"
 
 
 def safe_name(broker: str) -> str:
-    """A broker's id in a file name: Hadoop's paths cannot have a colon."""
-    return "".join(char if char.isalnum() or char in ".-" else "_" for char in broker)
+    """A broker's id in a file name: Hadoop's paths cannot have a colon, and Spark passes over files that begin with an underscore or a dot."""
+    name = "".join(char if char.isalnum() or char in ".-" else "_" for char in broker)
+    return name if name[:1].isalnum() else f"b{name}"
 
 
 def day_of(ts_ms: int) -> str:
@@ -58,6 +61,8 @@ class Segments:
         self._open: dict[tuple[str, str], _Open] = {}
         self._sequence = 0
         self._uncompressed = False
+        self._compress_ms = 0
+        """Not before this: the last attempt failed."""
         self.lines = 0
         """Lines that were written whole."""
         self.sealed = 0
@@ -69,6 +74,8 @@ class Segments:
 
     def recover(self, now_ms: int, left_behind: Iterable[tuple[str, str, bytes]] = ()) -> int:
         """Seal what an earlier process left behind, with lines (kind, day, line) that it may not have written; returns how many segments.
+
+        They are compressed with the next that are due.
 
         Raises `OSError`.
         """
@@ -91,10 +98,9 @@ class Segments:
         found += len(self._open)
         for key, segment in list(self._open.items()):
             self._seal(key, segment)
-        self._uncompressed = True
-        self.compress()
         for path in self._own(f"{COMPRESSED}{TEMPORARY}"):
             path.unlink(missing_ok=True)
+        self._uncompressed = True
         return found
 
     def write(self, batch: Mapping[tuple[str, str], Sequence[bytes]], now_ms: int) -> None:
@@ -115,14 +121,14 @@ class Segments:
         for key, segment in list(self._open.items()):
             if segment.size >= self._segment_bytes_max or now_ms - segment.started_ms >= self._segment_ms_max:
                 self._seal(key, segment)
-        return self.compress()
+        return self.compress(now_ms)
 
     def close(self) -> None:
         """Seal and compress everything. Raises `OSError`."""
         for key, segment in list(self._open.items()):
             self._seal(key, segment)
-        self._uncompressed = True
-        self.compress()
+        self._uncompressed, self._compress_ms = True, 0
+        self.compress(0)
 
     def complete(self) -> list[Path]:
         """Compressed segments, the oldest first."""
@@ -170,20 +176,20 @@ class Segments:
                 segment.path.unlink()
 
     def _seal(self, key: tuple[str, str], segment: _Open) -> None:
+        segment.path.rename(segment.path.with_suffix(""))  # if that fails, it goes on being written
         del self._open[key]
         segment.file.close()
-        sealed = segment.path.with_suffix("")
-        segment.path.rename(sealed)
         self.sealed += 1
         self._uncompressed = True
 
-    def compress(self) -> bool:
+    def compress(self, now_ms: int) -> bool:
         """Compress what is sealed, and could not be before; whether there was any. Raises `OSError`."""
-        if not self._uncompressed:
+        if not self._uncompressed or now_ms < self._compress_ms:
             return False
+        self._compress_ms = now_ms + COMPRESS_AGAIN_MS  # a full disk must not cost a processor
         for path in self._own(SEALED):
             _compress(path)
-        self._uncompressed = False
+        self._uncompressed, self._compress_ms = False, 0
         return True
 
 

@@ -29,11 +29,20 @@ class Shipper:
             raise ConfigError(f"loadManagerHistoryShipUrl = {url}: {error}") from None
         self._fs: Any = fs
         self._root = PurePosixPath(root)
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Ship nothing after the present segment."""
+        self._stopped = True
 
     def ship(self, segments: Segments) -> int:
         """Copy what is not there yet; returns how many segments. Raises `OperationalError` at the first that fails; it is tried again next time."""
         shipped = 0
         for path in segments.complete():
+            if self._stopped:
+                break
+            if not path.exists():
+                continue  # dropped meanwhile, to keep within the limit
             marker = path.with_name(path.name + SHIPPED)
             if not marker.exists():
                 self._copy(path, path.relative_to(segments.root.parent))

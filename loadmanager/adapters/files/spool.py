@@ -16,7 +16,7 @@ from pathlib import Path
 MEMORY = Path("/dev/shm")
 HEADER_BYTES = 4096
 """Begins with the place of the history: when that is gone, so may be the spool."""
-HALF_BYTES = 512 * 1024
+HALF_BYTES = 4 << 20
 SPOOL_BYTES = HEADER_BYTES + 2 * HALF_BYTES
 
 
@@ -39,6 +39,7 @@ class Spool:
             self._release()
 
     def _open(self) -> None:
+        Path(self._place).mkdir(parents=True, exist_ok=True)  # what has no place may be swept away
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.posix_fallocate(self._file, 0, SPOOL_BYTES)  # now, not with a signal when it is first used

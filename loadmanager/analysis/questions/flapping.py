@@ -23,6 +23,7 @@ def table(day: Day) -> DataFrame:
     yesterday = day.records_before("ownership")
     if yesterday is not None:
         left = left.unionByName(moves.released(yesterday))
+    left = left.where(F.col("why") != moves.STOPPING)  # a restart is no flapping
     events = (
         moves.acquisitions(day)
         .select("bundle", "broker", "ts", "source", F.lit(1).alias("acquired"))

@@ -61,6 +61,7 @@ def released(steps: DataFrame) -> DataFrame:
 def table(day: Day) -> DataFrame:
     """A row a move."""
     moved = acquisitions(day).where(F.col("source") != F.col("broker")).withColumnRenamed("broker", "destination")
+    before = F.col("released") <= F.col("ts") + SKEW_MS
     near = (F.col("released") >= F.col("ts") - NEAR_MS) & (F.col("released") <= F.col("ts") + NEAR_MS)
     # A release that names its destination ends when that has acquired the bundle; any other leaves it to the next lookup.
     unowned = F.greatest(F.col("ts") - F.col("released"), F.lit(0))
@@ -70,18 +71,18 @@ def table(day: Day) -> DataFrame:
         .groupBy("bundle", "source", "destination", "ts", "reason")
         .agg(
             F.max_by(F.when(near, pause), F.when(near, F.col("released"))).alias("pause_ms"),
-            F.max_by(F.when(near, F.col("why")), F.when(near, F.col("released"))).alias("why"),
+            F.max_by(F.when(before, F.col("why")), F.when(before, F.col("released"))).alias("why"),
         )
         .withColumn("forced", F.col("why").isNull() | (F.col("why") == STOPPING))
     )
     here = bucket() / BUCKET_MS
-    before = _imbalance(day, paused.select("ts").distinct(), here - STEPS, here - 1).withColumnRenamed("std", "std_before")
-    after = _imbalance(day, paused.select("ts").distinct(), here + 1, here + STEPS).withColumnRenamed("std", "std_after")
+    std_before = _imbalance(day, paused.select("ts").distinct(), here - STEPS, here - 1).withColumnRenamed("std", "std_before")
+    std_after = _imbalance(day, paused.select("ts").distinct(), here + 1, here + STEPS).withColumnRenamed("std", "std_after")
     gain = F.col("std_before") - F.col("std_after")
     worth = (gain > GAIN_MIN) & (gain > GAIN_SHARE_MIN * F.col("std_before"))
     return (
-        paused.join(F.broadcast(before), "ts", "left")
-        .join(F.broadcast(after), "ts", "left")
+        paused.join(F.broadcast(std_before), "ts", "left")
+        .join(F.broadcast(std_after), "ts", "left")
         .withColumn("reason", F.when(F.col("why").isNull(), F.lit("its broker was lost")).otherwise(F.col("why")))
         .select("ts", "bundle", "source", "destination", "reason", "forced", "pause_ms", "std_before", "std_after")
         .withColumn("gain", gain)

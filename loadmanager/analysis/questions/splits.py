@@ -53,8 +53,8 @@ def _place(bundle: Column) -> Column:
 
 def edge(name: str, which: int) -> Column:
     """Lower (0) or upper (1) edge of a bundle's range."""
-    text = F.element_at(F.split(F.substring_index(name, "/", -1), "_"), which + 1)
-    return F.conv(F.substring(text, 3, 8), 16, 10).cast("long")
+    text = F.split_part(F.substring_index(name, "/", -1), F.lit("_"), F.lit(which + 1))
+    return F.conv(F.substring(text, 3, 8), 16, 10).try_cast("long")
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:

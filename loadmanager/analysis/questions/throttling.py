@@ -18,6 +18,7 @@ ABOUT = (
 ORDER = ("held_share DESC", "hours_held DESC", "limit", "broker")
 SUFFERING_SHARE = 0.5
 INACCURATE = 0.05
+RATE_MIN = 1e-6
 
 
 def table(day: Day) -> DataFrame:
@@ -35,10 +36,12 @@ def table(day: Day) -> DataFrame:
             F.max_by("configuredBytesPerS", "ts").alias("configured_bytes_per_s"),
             F.avg("deliveredMessagesPerS").alias("delivered_messages_per_s"),
             F.avg("deliveredBytesPerS").alias("delivered_bytes_per_s"),
-            F.avg(F.when(mostly, delivered_over_configured())).alias("delivered_over_configured"),
+            (F.sum(F.when(mostly, delivered_over_configured() * interval)) / F.sum(F.when(mostly, interval))).alias(
+                "delivered_over_configured"
+            ),
             hours(F.sum(held_ms)).alias("hours_held"),
             (F.sum(held_ms) / F.sum(interval)).alias("held_share"),
-            F.sum(number("held")).alias("times_held"),
+            F.sum(number("held").cast("double")).cast("long").alias("times_held"),
             (F.sum(number("waitedMs")) / 1000).alias("waited_s"),
             F.max(number("queueLength")).alias("queue_length_max"),
         )
@@ -61,7 +64,7 @@ def name_of(row: Any) -> str:
 
 
 def _ratio(what: str) -> Column:
-    return F.when(F.col(f"configured{what}PerS") > 0, F.col(f"delivered{what}PerS") / F.col(f"configured{what}PerS"))
+    return F.when(F.col(f"configured{what}PerS") > RATE_MIN, F.col(f"delivered{what}PerS") / F.col(f"configured{what}PerS"))
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:

@@ -30,14 +30,13 @@ def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> s
 
 
 def _figures(document: Mapping[str, Any]) -> str:
-    tables = document["tables"]
-    held = [row for row in tables["throttling"]["rows"] if row["hours_held"] > 0]
+    totals = document["totals"]
     figures = (
-        (tables["broker_usage"]["total"], "brokers"),
-        (sum(row["cut_into"] or 0 for row in tables["namespaces"]["rows"]), "bundles"),
-        (tables["moves"]["total"], "moves"),
-        (tables["splits"]["total"], "splits"),
-        (len(held), "limits that held clients"),
+        (totals["brokers"], "brokers"),
+        (totals["bundles"], "bundles"),
+        (totals["moves"], "moves"),
+        (totals["splits"], "splits"),
+        (totals["limitsThatHeldClients"], "limits that held clients"),
         (sum(document["records"].values()), "records"),
     )
     return '<section class="figures">' + "".join(f"<div><b>{value:,}</b>{escape(name)}</div>" for value, name in figures) + "</section>"

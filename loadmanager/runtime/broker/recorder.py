@@ -48,7 +48,7 @@ class Recorder:
         self._throttling = throttling
         self._weights = weights
         self._settings = settings
-        self._sampled_ms = clock.now_ms()
+        self._sampled_s = clock.monotonic_s()
         self._counters: dict[Limit, tuple[int, int, int, float]] = {}
 
     def on_transition(self, step: Transition) -> None:
@@ -73,7 +73,8 @@ class Recorder:
     async def sample(self) -> None:
         """Record loads and limits since the last sample."""
         now_ms = self._clock.now_ms()
-        interval_ms, self._sampled_ms = max(now_ms - self._sampled_ms, 1), now_ms
+        now_s = self._clock.monotonic_s()  # the wall clock may step back
+        interval_ms, self._sampled_s = max(round((now_s - self._sampled_s) * 1000), 1), now_s
         report = self._reporter.report
         usage = max_weighted_usage(report, self._weights())
         faults = sorted(fault.sensor for fault in self._reporter.faults)
