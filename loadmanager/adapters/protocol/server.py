@@ -319,9 +319,11 @@ class BrokerServer:
             pace = None if gate is None else DispatchPace(gate)
             if pace is not None and pace.exhausted:
                 continue
-            handed = 0
+            handed, turn_max = 0, settings.round_robin_entries_max
+            if gate is not None:
+                turn_max = min(turn_max, gate.turn_max(len(subscription.consumers)))
             deliveries = subscription.dispatch(
-                entries_max=DELIVERY_BATCH, round_robin_max=settings.round_robin_entries_max, unacked_max=settings.unacked_per_consumer_max
+                entries_max=DELIVERY_BATCH, round_robin_max=turn_max, unacked_max=settings.unacked_per_consumer_max
             )
             for delivery in deliveries:
                 handed += 1

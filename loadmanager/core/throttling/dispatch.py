@@ -19,6 +19,7 @@ from loadmanager.core.throttling.publish import bucket
 from loadmanager.core.throttling.wakeups import Wakeups
 
 NO_LIMIT = 1 << 62
+TURNS_PER_S = 10
 
 
 class PublishRates(NamedTuple):
@@ -106,6 +107,11 @@ class DispatchGate:
     def blocked(self) -> bool:
         """Whether it waits for a limit."""
         return self._holding > 0
+
+    def turn_max(self, consumers: int) -> int:
+        """Messages that one consumer of several may get before the next has its turn: at least ten turns each a second, as far as the limits go."""
+        rates = [rate for limit in self.limits if (rate := limit.message_rate()) > 0]
+        return max(int(min(rates) / (TURNS_PER_S * max(consumers, 1))), 1) if rates else NO_LIMIT
 
     def allowance(self) -> tuple[int, int]:
         """Messages (entries, where entries are charged) and bytes that may be sent now; `NO_LIMIT` without a limit.
