@@ -56,7 +56,7 @@ def main(argv: list[str]) -> int:
 
 
 def _measured(command: list[str]) -> tuple[float, int]:
-    """Seconds, and the most memory that the process and its children had together."""
+    """Seconds, and the most memory that the process and its children had together, shared pages counted once (a fork is no second copy)."""
     began_s = time.monotonic()
     process = subprocess.Popen(command)
     peak = [0]
@@ -72,7 +72,7 @@ def _watch(pid: int, peak: list[int]) -> None:
         process = psutil.Process(pid)
         while True:
             family = [process, *process.children(recursive=True)]
-            peak[0] = max(peak[0], sum(one.memory_info().rss for one in family if one.is_running()))
+            peak[0] = max(peak[0], sum(one.memory_full_info().pss for one in family if one.is_running()))
             time.sleep(0.25)
     except psutil.Error:
         return
