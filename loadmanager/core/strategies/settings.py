@@ -148,7 +148,11 @@ class StrategySettings:
         "loadBalancerBrokerLoadTargetStd", 0.25, "TransferShedder: the spread of loads to reach", minimum=0, dynamic=True
     )
     report_ttl_s: int = conf(
-        "loadBalancerBrokerLoadDataTTLInSeconds", 1800, "TransferShedder: older reports do not count", minimum=1, dynamic=True
+        "loadBalancerBrokerLoadDataTTLInSeconds",
+        1800,
+        "Nothing is shed from or to brokers whose reports are older",
+        minimum=1,
+        dynamic=True,
     )
     brokers_per_cycle_max: int = conf(
         "loadBalancerMaxNumberOfBrokerSheddingPerCycle", 3, "TransferShedder: pairs of brokers per cycle at most", minimum=0, dynamic=True
