@@ -140,8 +140,8 @@ class Journal:
 
     async def close(self) -> None:
         """Write and seal everything, and ship it if that does not take long: the machine may be gone afterwards."""
+        self._closed = True  # first, so that nothing comes between the last write and the end uncounted
         await self.flush()
-        self._closed = True
         async with self._lock:
             try:
                 await asyncio.to_thread(self._segments.close)

@@ -75,9 +75,7 @@ class Segments:
     def recover(self, now_ms: int, left_behind: Iterable[tuple[str, str, bytes]] = ()) -> int:
         """Seal what an earlier process left behind, with lines (kind, day, line) that it may not have written; returns how many segments.
 
-        They are compressed with the next that are due.
-
-        Raises `OSError`.
+        They are compressed with the next that are due. Raises `OSError`.
         """
         missing: dict[tuple[str, str], list[bytes]] = {}
         for kind, day, line in left_behind:

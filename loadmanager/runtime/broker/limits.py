@@ -16,10 +16,10 @@ from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.policies import ResourceGroup, applied, is_set, plain, stored
 from loadmanager.core.throttling.report import broker_report, topic_report
 from loadmanager.ports.limits import Document
-from loadmanager.ports.store import Change, ChangeKind, Node, Store
+from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, update
+from loadmanager.runtime.shared.documents import read_object, read_or_nothing, update
 
 GROUP_FIELD = "resource_group_name"
 
@@ -93,17 +93,17 @@ class Limits:
 
     async def _read_namespaces(self, namespaces: list[NamespaceName]) -> None:
         for namespace, node in zip(namespaces, await self._store.get_many([paths.policies(name) for name in namespaces]), strict=True):
-            self._throttling.set_namespace_policies(str(namespace), _read(node, paths.policies(namespace)))
+            self._throttling.set_namespace_policies(str(namespace), read_or_nothing(node, paths.policies(namespace)))
 
     async def _read_topics(self, policy_paths: list[str]) -> None:
         for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
             topic = paths.topic_of_policies(path)
             if topic is not None and topic.partition < 0:
-                self._throttling.set_topic_policies(topic, _read(node, path))
+                self._throttling.set_topic_policies(topic, read_or_nothing(node, path))
 
     async def _read_groups(self, names: list[str]) -> None:
         for name, node in zip(names, await self._store.get_many([paths.resource_group(name) for name in names]), strict=True):
-            group = None if node is None else stored(_read(node, paths.resource_group(name)), ResourceGroup)
+            group = None if node is None else stored(read_or_nothing(node, paths.resource_group(name)), ResourceGroup)
             self._throttling.set_resource_group(name, group)
 
     async def _read_dynamic(self) -> None:
@@ -203,7 +203,7 @@ class Limits:
     async def dynamic_values(self) -> dict[str, str]:
         """Keys that were changed, with their values."""
         node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
-        return {name: str(value) for name, value in _read(node, paths.DYNAMIC_CONFIGURATION).items()}
+        return {name: str(value) for name, value in read_or_nothing(node, paths.DYNAMIC_CONFIGURATION).items()}
 
     async def set_dynamic(self, name: str, value: str | None) -> None:
         """Change one key on every broker."""
@@ -230,17 +230,6 @@ class Limits:
         return [
             NamespaceName.parse(name) for tenant in await self._namespaces.tenants() for name in await self._namespaces.namespaces(tenant)
         ]
-
-
-def _read(node: Node | None, path: str) -> Document:
-    """The document in a node; what cannot be read limits nothing, and is logged."""
-    if node is None:
-        return {}
-    try:
-        return read_object(node.value, path)
-    except OperationalError as error:
-        log.warning("limits cannot be read and count as not set", error=str(error))
-        return {}
 
 
 def _with(document: Document, path: tuple[str, ...], value: Any) -> Document:

@@ -6,11 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import structlog
 
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.ports.store import Store, VersionConflictError
+from loadmanager.ports.store import Node, Store, VersionConflictError
 
 ATTEMPTS_MAX = 7
+
+log = structlog.get_logger("documents")
 
 
 def read_object(value: bytes, path: str) -> dict[str, Any]:
@@ -24,6 +27,17 @@ def read_object(value: bytes, path: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise OperationalError(f"{path} holds no JSON object; repair or delete the node")
     return found
+
+
+def read_or_nothing(node: Node | None, path: str) -> dict[str, Any]:
+    """The object in a node; a node that is missing or cannot be read says nothing, the latter is logged."""
+    if node is None:
+        return {}
+    try:
+        return read_object(node.value, path)
+    except OperationalError as error:
+        log.warning("a policy cannot be read and counts as not set", error=str(error))
+        return {}
 
 
 def write_object(document: dict[str, Any]) -> bytes:

@@ -8,12 +8,12 @@ import msgspec
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, check_part
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.policies.isolation import IsolationPolicy, decode_policies, policy_of
 from loadmanager.ports.policies import Document
 from loadmanager.ports.store import Change, ChangeKind, Node, Store
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, update
+from loadmanager.runtime.shared.documents import read_object, read_or_nothing, update
 
 GROUP_FIELD = "namespaceAntiAffinityGroup"
 SCOPES = ("all_matching", "changed", "none")
@@ -102,7 +102,7 @@ class PlacementPolicies:
         nodes = await self._store.get_many([f"{self._domains_path}/{name}" for name in names])
         found = {}
         for name, node in zip(names, nodes, strict=True):
-            brokers = _read(node, f"{self._domains_path}/{name}").get("brokers")
+            brokers = read_or_nothing(node, f"{self._domains_path}/{name}").get("brokers")
             if isinstance(brokers, list):
                 found[name] = [broker for broker in brokers if isinstance(broker, str)]
         return found
@@ -163,16 +163,5 @@ def _with(document: Document, name: str, value: Document | None) -> Document:
 
 
 def _group(node: Node | None, path: str) -> str | None:
-    group = _read(node, path).get(GROUP_FIELD)
+    group = read_or_nothing(node, path).get(GROUP_FIELD)
     return group if isinstance(group, str) and group else None
-
-
-def _read(node: Node | None, path: str) -> Document:
-    """The document in a node; one that cannot be read says nothing, and is logged."""
-    if node is None:
-        return {}
-    try:
-        return read_object(node.value, path)
-    except OperationalError as error:
-        log.warning("a policy cannot be read and counts as not set", error=str(error))
-        return {}
