@@ -14,6 +14,7 @@ from runtime.fleet import NS, Fleet, LoopClock, a_fleet
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
+from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.election import Leader
@@ -37,6 +38,7 @@ class Led:
         self.policies = PlacementPolicies(first.store, "standalone")
         self.settings = StrategySettings(failure_domains=True, distribute_evenly=False)
         self.splits = SplitSettings(topics_max=10)
+        self.observed: list[Plan] = []
 
         async def bundle_count(namespace: NamespaceName) -> int:
             return len((await first.namespaces.bundles(namespace)).ranges)
@@ -52,7 +54,7 @@ class Led:
             split_settings=lambda: self.splits,
             bundle_count=bundle_count,
             leading=first.leading,
-            observe=lambda _cycle, _plan: None,
+            observe=lambda _cycle, plan: self.observed.append(plan),
         )
         first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
 
@@ -66,7 +68,11 @@ class Led:
         """A broker reports."""
         address = self.fleet.brokers[index].address
         data = LocalBrokerData(
-            web_service_url=address.web_url, pulsar_service_url=address.service_url, bundles=list(stats), last_stats=stats
+            web_service_url=address.web_url,
+            pulsar_service_url=address.service_url,
+            bundles=list(stats),
+            last_stats=stats,
+            msg_rate_in=sum(item.msg_rate_in for item in stats.values()),
         )
         await self.fleet.brokers[index].store.put(paths.broker(address.broker_id), msgspec.json.encode(data))
         await self.until(lambda: self.fleet.brokers[0].brokers.reports[address.broker_id].bundles == list(stats))
@@ -167,6 +173,35 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         await led.desk.split()
         splits = [item for item in led.desk.decisions(10) if item["kind"] == "split"]
         assert [(item["bundle"], item["broker"], item["reason"]) for item in splits] == [(bundle, "b1:8080", "Topics")]
+
+
+async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
+    """One topic that no cut divides: the reason is recorded, once in a grace period; that a cluster has one broker only is no bundle's fault."""
+    async with _led(2) as led:
+        bundle = f"{NS}/0x00000000_0x40000000"
+        await led.report(1, {bundle: NamespaceBundleStats(topics=1, producer_count=5000)})
+        await led.desk.split()
+        await led.desk.split()
+        (skip,) = [skip for plan in led.observed for skip in plan.skipped]
+        assert (skip.what, "partition the topic" in skip.reason) == (bundle, True)
+    async with _led(1) as alone:
+        await alone.report(0, {bundle: NamespaceBundleStats(topics=11)})
+        await alone.desk.split()
+        assert alone.observed == []
+
+
+async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
+    """A bundle whose broker cannot be reached is tried again in the next cycle, and nothing counts where it never went."""
+    async with _led(2) as led:
+        bundle = f"{NS}/0x00000000_0x40000000"
+        led.settings = StrategySettings(shedder="UniformLoadShedder", unload_rate_min=0, distribute_evenly=False)
+        loads = {bundle: NamespaceBundleStats(msg_rate_in=900), f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(msg_rate_in=800)}
+        await led.report(1, loads)
+        led.fleet.unreachable.add("b1:8080")
+        for _ in range(2):
+            await led.desk.shed()
+            planned = {unload.bundle for unload in led.observed[-1].unloads}
+            assert planned, led.observed[-1].skipped
 
 
 async def test_splits_can_be_switched_off() -> None:

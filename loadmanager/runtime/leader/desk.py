@@ -66,6 +66,8 @@ class LeaderDesk:
         self._memory = Memory()
         self._split_ms: dict[str, int] = {}
         """Bundle → when its owner was asked to split it."""
+        self._unsplit_ms: dict[str, int] = {}
+        """Bundle → when it was said that it is too big and is not split."""
         self._preferred: dict[str, tuple[str, int]] = {}
         self._decisions: deque[dict[str, Any]] = deque(maxlen=DECISIONS_KEPT)
         self.cycles = 0
@@ -167,14 +169,15 @@ class LeaderDesk:
         snapshot = self._view.snapshot(strategies)
         asked_before_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
         self._split_ms = {bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms}
+        self._unsplit_ms = {bundle: at_ms for bundle, at_ms in self._unsplit_ms.items() if at_ms > asked_before_ms}
         namespaces = {split_bundle_name(bundle)[0] for report in snapshot.reports.values() for bundle in report.last_stats}
         names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
         counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in names}
         owners = {bundle: broker for broker in snapshot.brokers for bundle in snapshot.reports[broker].last_stats}
         answer = threshold.modular(snapshot, settings, None, counts)
         for skip in answer.skipped:
-            if skip.what not in self._split_ms:  # said once in a grace period
-                self._split_ms[skip.what] = self._clock.now_ms()
+            if skip.what in owners and skip.what not in self._unsplit_ms:  # said once in a grace period
+                self._unsplit_ms[skip.what] = self._clock.now_ms()
                 self._observe(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
                 log.warning("a bundle is too big and is not split", bundle=skip.what, reason=skip.reason)
         for split in answer.splits:
