@@ -45,8 +45,10 @@ class Spool:
         os.posix_fallocate(self._file, 0, SPOOL_BYTES)  # now, not with a signal when it is first used
         self._map = mmap.mmap(self._file, SPOOL_BYTES)
         self._map[:HEADER_BYTES] = self._place.encode()[:HEADER_BYTES].ljust(HEADER_BYTES, b"\0")
-        for start in (HEADER_BYTES, HEADER_BYTES + HALF_BYTES):
-            content = self._map[start : start + HALF_BYTES].partition(b"\0")[0]
+        for half, start in enumerate((HEADER_BYTES, HEADER_BYTES + HALF_BYTES)):
+            end = self._map.find(b"\0", start, start + HALF_BYTES)  # looks no further than what was used: the rest takes no memory of ours
+            self._used[half] = (HALF_BYTES if end < 0 else end - start) if self._map[start] else 0
+            content = self._map[start : start + self._used[half]]
             self._found += content[: content.rfind(b"\n") + 1].splitlines()
 
     def left_behind(self) -> list[tuple[str, str, bytes]]:
@@ -57,8 +59,9 @@ class Spool:
     def forget(self) -> None:
         """What was left behind is on the disk."""
         self._found = []
-        if self._map is not None:
-            self._map[HEADER_BYTES:] = bytes(2 * HALF_BYTES)
+        for _ in range(2):
+            self.switch()
+            self.written()
 
     def append(self, kind: str, day: str, line: bytes) -> None:
         """Keep a line, if there is room."""
