@@ -78,7 +78,7 @@ class Server:
     async def run(self) -> None:
         port = self.sock.getsockname()[1]
         await self.broker.start(Alone(port), self.sock)
-        await self.broker.open_bundle(BUNDLE)
+        await self.broker.open_bundle(BUNDLE, 1)
         print(port, flush=True)
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)

@@ -2,13 +2,18 @@
 
 A leaf is a frozen dataclass whose fields are made by `conf`: the broker.conf key, the default, one line of documentation and what is
 allowed stand beside the code that uses the value. `loadmanager.settings` collects the leaves and parses files into them.
+
+A component holds its leaf as a `Live` and reads `.value` whenever it needs a setting, so that a changed dynamic key acts at once.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +48,30 @@ def conf(
     """
     key = Key(name=name, doc=doc, minimum=minimum, maximum=maximum, choices=choices, dynamic=dynamic, aliases=aliases)
     return dataclasses.field(default=default, metadata={"key": key})
+
+
+class Live(Generic[T]):
+    """One settings leaf as it is in force now. Components keep this object, never a copy of its value."""
+
+    __slots__ = ("_listeners", "_value")
+
+    def __init__(self, value: T) -> None:
+        self._value = value
+        self._listeners: list[Callable[[T], None]] = []
+
+    @property
+    def value(self) -> T:
+        """The leaf in force."""
+        return self._value
+
+    def listen(self, listener: Callable[[T], None]) -> None:
+        """Call `listener` with every new value: for what must act on a change, not only read it later."""
+        self._listeners.append(listener)
+
+    def set(self, value: T) -> None:
+        """Put a new value in force; listeners are called only when it differs."""
+        if value == self._value:
+            return
+        self._value = value
+        for listener in self._listeners:
+            listener(value)

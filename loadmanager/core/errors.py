@@ -1,7 +1,8 @@
-"""The three kinds of trouble.
+"""The four kinds of trouble.
 
-`OperationalError`: the world misbehaves for now; back off and retry. `ConfigError`: refuse to start. `BadInputError`: the caller is at fault and is
-told what is allowed. Anything else is a bug and ends the daemon.
+`OperationalError`: the world misbehaves for now; back off and retry. `ConfigError`: refuse to start.
+`BadInputError`: the caller is wrong and is told what is allowed. `CorruptDataError`: something stored
+is wrong; that thing is left out, by name, and nothing else. Anything else is a bug.
 """
 
 
@@ -15,6 +16,13 @@ class OperationalError(LoadManagerError):
 
 class ConfigError(LoadManagerError):
     """A setting is unusable; the text names key, value and what is allowed."""
+
+
+class CorruptDataError(LoadManagerError):
+    """Stored data cannot be used. The text names where it is stored and what is wrong with it.
+
+    Trying again does not help, and no caller is to blame: whoever reads it leaves it out.
+    """
 
 
 class BadInputError(LoadManagerError):

@@ -50,28 +50,36 @@ class HostUsage:
 
 
 class Hosting(Protocol):
-    """The tenant. All methods are called on the event loop; none may raise for traffic reasons."""
+    """The tenant. All methods are called on the event loop; none may raise for traffic reasons.
 
-    async def open_bundle(self, bundle: str) -> None:
-        """Start serving a bundle that this broker owns from now on. Idempotent."""
+    `life` names one acquisition of a bundle: the id of the transaction that created its lock, which
+    grows from each life of a bundle to the next. A call for another life than the open one does nothing.
+    """
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """Prepare to serve a bundle that this broker owns from now on, and serve it when this returns.
+
+        Replaces an older life of the bundle. Raises `OperationalError` when the bundle cannot be served
+        here: the caller gives the lock back.
+        """
         ...
 
-    def fence_bundle(self, bundle: str) -> None:
+    def fence_bundle(self, bundle: str, life: int) -> None:
         """First phase of an unload: from now on nothing of the bundle is served; what clients still send is ignored, and they are told nothing yet.
 
         Synchronous and idempotent. The runtime releases the lock, and lets the destination acquire it, before `close_bundle` tells the clients.
         """
         ...
 
-    async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
         """Second phase (fences first if that was not done): tell producers and consumers, with the destination if known, and forget the topics.
 
         Returns how many topics were closed. Bounded by `timeout_s`.
         """
         ...
 
-    def split_bundle(self, parent: str, children: list[str]) -> None:
-        """The bundle continues as `children` on this broker: topics stay open, clients notice nothing."""
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
+        """The bundle continues as `children` on this broker, all in one new life: topics stay open, clients notice nothing."""
         ...
 
     def fence_all(self) -> None:

@@ -26,12 +26,17 @@ class VersionConflictError(ConflictError):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node as read. `ephemeral_owner` is the session id of an ephemeral node, 0 for a persistent one."""
+    """One node as read.
+
+    `ephemeral_owner` is the session id of an ephemeral node, 0 for a persistent one. `created_txid` is
+    the id of the transaction that created the node: no two nodes of one path ever share it.
+    """
 
     value: bytes
     version: int
     ephemeral_owner: int = 0
     created_ms: int = 0
+    created_txid: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,10 @@ class Store(Protocol):
 
     @property
     def session_id(self) -> int:
-        """Identity of the present session, as `Node.ephemeral_owner` shows it; 0 while there is none."""
+        """Identity of the session, as `Node.ephemeral_owner` shows it.
+
+        It stays while the connection is lost and the session may still live; 0 once the session is lost.
+        """
         ...
 
     @property
@@ -161,8 +169,11 @@ class Store(Protocol):
         """Delete a node and everything below it; not atomic."""
         ...
 
-    async def commit(self, operations: Sequence[Operation]) -> None:
-        """Do all or nothing (a ZooKeeper `multi`), at most 500 operations. Raises `VersionConflictError` when any of them fails."""
+    async def commit(self, operations: Sequence[Operation]) -> int:
+        """Do all or nothing (a ZooKeeper `multi`), at most 500 operations; returns the transaction's id.
+
+        Nodes that it created have that id as `Node.created_txid`. Raises `VersionConflictError` when any operation fails.
+        """
         ...
 
     def watch(self, root: str) -> AsyncIterator[Change]:

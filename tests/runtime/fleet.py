@@ -46,22 +46,22 @@ class Tenant:
         self.told: list[tuple[str, str, str | None]] = []
         self.stats: dict[str, NamespaceBundleStats] = {}
 
-    async def open_bundle(self, bundle: str) -> None:
+    async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve."""
         self.open.add(bundle)
         self.told.append(("open", bundle, None))
 
-    def fence_bundle(self, bundle: str) -> None:
+    def fence_bundle(self, bundle: str, life: int) -> None:
         """Serve no more."""
         self.open.discard(bundle)
         self.told.append(("fence", bundle, None))
 
-    async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
         """Tell clients."""
         self.told.append(("close", bundle, destination.broker_id if destination else None))
         return 0
 
-    def split_bundle(self, parent: str, children: list[str]) -> None:
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """Go on as children."""
         self.open = self.open - {parent} | set(children)
 
@@ -145,16 +145,17 @@ class Fleet:
             raise OperationalError(f"{address.broker_id} cannot be reached")
         return next(broker for broker in self.brokers if broker.address == address)
 
-    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None) -> None:
+    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
         """Peers."""
         await self.at(owner).ownership.release(bundle, reason="peer", destination=destination, timeout_s=1)
+        return True
 
-    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool) -> None:
+    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
         """Peers."""
         span = BundleRange.parse(bundle.rpartition("/")[2])
         await self.at(owner).ownership.split(bundle, [(span.lower + span.upper) // 2], "peer")
 
-    async def acquire_bundle(self, broker: BrokerAddress, bundle: str) -> None:
+    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
         """Peers."""
         await self.at(broker).ownership.acquire(bundle, "transferred")
 

@@ -76,16 +76,17 @@ class HttpPeers:
         """Close the connections."""
         await self._session.close()
 
-    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None) -> None:
+    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
         """Ask the owner to unload a bundle."""
         query = {"destination": destination.broker_id} if destination else {}
         await self._post(owner, f"{bundle}/release", query, self._release_timeout_s)
+        return True
 
-    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool) -> None:
+    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
         """Ask the owner to split a bundle."""
         await self._post(owner, f"{bundle}/split", {"unload": "true" if unload else "false"}, self._release_timeout_s)
 
-    async def acquire_bundle(self, broker: BrokerAddress, bundle: str) -> None:
+    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
         """Ask a broker to acquire a bundle."""
         await self._post(broker, f"{bundle}/acquire", {}, ACQUIRE_TIMEOUT_S)
 

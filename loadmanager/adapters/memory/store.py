@@ -41,6 +41,8 @@ class MemoryTree:
 
     nodes: dict[str, Node] = field(default_factory=lambda: {"/": Node(b"", 0)})
     sessions: list[MemoryStore] = field(default_factory=list)
+    txid: int = 0
+    """The id of the last transaction."""
     _session_ids: itertools.count[int] = field(default_factory=lambda: itertools.count(0x1000))
 
     def session(self, *, timeout_s: float = 2.0, clock_s: Callable[[], float] | None = None) -> MemoryStore:
@@ -63,6 +65,7 @@ class MemoryTree:
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:
         """All or nothing, then tell every watch. Raises `ConflictError` or `_NoNodeError` for the first operation that fails."""
+        self.txid += 1
         before = dict(self.nodes) if len(operations) > 1 else None
         changes: list[Change] = []
         try:
@@ -89,7 +92,7 @@ class MemoryTree:
             raise VersionConflictError(f"{path} has changed meanwhile")
         match operation:
             case Put(value=value):
-                self.nodes[path] = Node(value, node.version + 1, node.ephemeral_owner, node.created_ms)
+                self.nodes[path] = Node(value, node.version + 1, node.ephemeral_owner, node.created_ms, node.created_txid)
                 return Change(ChangeKind.CHANGED, path)
             case Delete():
                 if self.children(path):
@@ -108,7 +111,7 @@ class MemoryTree:
             raise _NoNodeError(f"the parent of {path} does not exist")
         if parent.ephemeral_owner:
             raise ConflictError(f"the parent of {path} is ephemeral")
-        self.nodes[path] = Node(operation.value, 0, session_id if operation.ephemeral else 0)
+        self.nodes[path] = Node(operation.value, 0, session_id if operation.ephemeral else 0, created_txid=self.txid)
         return Change(ChangeKind.CREATED, path)
 
 
@@ -310,7 +313,7 @@ class MemoryStore:
             await self.delete_tree(f"{path}/{name}")
         await self.delete(path)
 
-    async def commit(self, operations: Sequence[Operation]) -> None:
+    async def commit(self, operations: Sequence[Operation]) -> int:
         """All or nothing."""
         check_operations(operations)
         await self._turn()
@@ -318,6 +321,7 @@ class MemoryStore:
             self._tree.apply(operations, self._session_id)
         except ConflictError as error:
             raise VersionConflictError(str(error)) from None
+        return self._tree.txid
 
 
 class _Queue(Generic[T]):

@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -87,6 +88,15 @@ HANDLERS: dict[int, Handler] = {
 log = structlog.get_logger("protocol")
 
 
+@dataclass(slots=True)
+class _OpenBundle:
+    """One life of a bundle that is served here; see `ports.hosting`."""
+
+    life: int
+    fenced: bool = False
+    topics: dict[str, HostedTopic] = field(default_factory=dict)
+
+
 class BrokerServer:
     """Listens, hosts topics, and moves messages between connections."""
 
@@ -106,10 +116,9 @@ class BrokerServer:
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections: set[Connection] = set()
-        self._bundles: dict[str, dict[str, HostedTopic]] = {}
+        self._bundles: dict[str, _OpenBundle] = {}
         self._topics: dict[str, HostedTopic] = {}
         self._opening: dict[str, asyncio.Future[None]] = {}
-        self._fenced: set[str] = set()
         self._dirty: dict[HostedTopic, None] = {}
         self._written: dict[Connection, None] = {}
         self._delivering = False
@@ -249,7 +258,7 @@ class BrokerServer:
 
     async def _open(self, topic: TopicName) -> None:
         bundle = await self.control.owned_bundle(topic)
-        if bundle is None or bundle not in self._bundles or bundle in self._fenced:
+        if bundle is None or not self._is_open(bundle):
             return
         subscriptions = await self.control.open_topic(topic)
         ledger_id = await self.control.next_ledger_id()
@@ -261,13 +270,17 @@ class BrokerServer:
         for subscription in subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
         hosted = HostedTopic(topic, bundle, core, self.throttling)
-        self._bundles[bundle][core.name] = self._topics[core.name] = hosted
+        self._bundles[bundle].topics[core.name] = self._topics[core.name] = hosted
+
+    def _is_open(self, bundle: str) -> bool:
+        opened = self._bundles.get(bundle)
+        return opened is not None and not opened.fenced
 
     def _bundle_of(self, topic: TopicName) -> str | None:
         """The open bundle that a topic falls into."""
         prefix, value = f"{topic.namespace}/", topic_hash(str(topic))
         for bundle in self._bundles:
-            if bundle.startswith(prefix) and bundle not in self._fenced and value in BundleRange.parse(split_bundle_name(bundle)[1]):
+            if bundle.startswith(prefix) and self._is_open(bundle) and value in BundleRange.parse(split_bundle_name(bundle)[1]):
                 return bundle
         return None
 
@@ -361,23 +374,31 @@ class BrokerServer:
 
     # ports.hosting.Hosting
 
-    async def open_bundle(self, bundle: str) -> None:
-        """Serve a bundle from now on."""
-        self._fenced.discard(bundle)
-        self._bundles.setdefault(bundle, {})
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """Serve a bundle from now on. What is left of an older life is closed first: its clients come back by themselves."""
+        older = self._bundles.get(bundle)
+        if older is not None and older.life == life:
+            return
+        if older is not None:
+            await self.close_bundle(bundle, older.life, destination=None, timeout_s=0)
+        self._bundles.setdefault(bundle, _OpenBundle(life))
 
-    def fence_bundle(self, bundle: str) -> None:
+    def fence_bundle(self, bundle: str, life: int) -> None:
         """Serve nothing of a bundle from now on."""
-        self._fenced.add(bundle)
-        for hosted in self._bundles.get(bundle, {}).values():
+        opened = self._bundles.get(bundle)
+        if opened is None or opened.life != life:
+            return
+        opened.fenced = True
+        for hosted in opened.topics.values():
             hosted.fence()
 
-    async def close_bundle(self, bundle: str, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
         """Tell the clients of a bundle and forget its topics."""
-        if bundle not in self._fenced:
-            self.fence_bundle(bundle)
-        topics = self._bundles.pop(bundle, {})
-        self._fenced.discard(bundle)
+        opened = self._bundles.get(bundle)
+        if opened is None or opened.life != life:
+            return 0
+        self.fence_bundle(bundle, life)
+        topics = self._bundles.pop(bundle).topics
         deadline_s = time.monotonic() + timeout_s
         for index, hosted in enumerate(topics.values()):
             self._close_topic(hosted, destination)
@@ -400,16 +421,19 @@ class BrokerServer:
         for consumer in list(hosted.attached.values()):
             close_consumer(consumer, destination)
 
-    def split_bundle(self, parent: str, children: list[str]) -> None:
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """A bundle goes on as its children."""
+        opened = self._bundles.get(parent)
+        if opened is None or opened.life != life:
+            return
+        del self._bundles[parent]
         ranges = {child: BundleRange.parse(split_bundle_name(child)[1]) for child in children}
-        topics = self._bundles.pop(parent, {})
         for child in children:
-            self._bundles.setdefault(child, {})
-        for name, hosted in topics.items():
+            self._bundles[child] = _OpenBundle(children_life)
+        for name, hosted in opened.topics.items():
             value = topic_hash(name)
             hosted.bundle = next(child for child, span in ranges.items() if value in span)
-            self._bundles[hosted.bundle][name] = hosted
+            self._bundles[hosted.bundle].topics[name] = hosted
 
     def fence_all(self) -> None:
         """Stop serving everything, at once: connections are dropped, topics forgotten."""
@@ -418,7 +442,6 @@ class BrokerServer:
             hosted.fenced = True
         self._bundles.clear()
         self._topics.clear()
-        self._fenced.clear()
         self._dirty.clear()
         for connection in list(self.connections):
             connection.abort()
@@ -436,11 +459,12 @@ class BrokerServer:
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
         """Traffic of each open bundle over the last stats period."""
-        return {bundle: _sum(topics) for bundle, topics in self._bundles.items() if bundle not in self._fenced}
+        return {bundle: _sum(opened.topics) for bundle, opened in self._bundles.items() if not opened.fenced}
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """Open topics of a bundle."""
-        return {name: hosted.traffic for name, hosted in self._bundles.get(bundle, {}).items()}
+        opened = self._bundles.get(bundle)
+        return {} if opened is None else {name: hosted.traffic for name, hosted in opened.topics.items()}
 
     def usage(self) -> HostUsage:
         """Memory of topics and of unprocessed bytes, and bytes on the wire."""

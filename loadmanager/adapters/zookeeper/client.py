@@ -1,4 +1,4 @@
-"""What kazoo lacks: persistent recursive watches (ZooKeeper 3.6+), and the session timeout that the server granted.
+"""What kazoo lacks: persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, and the session timeout that the server granted.
 
 This is the only module that touches kazoo's private parts; pyproject.toml pins the minor version that they were read in.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.protocol.serialization import int_struct, write_string
+from kazoo.protocol.serialization import Transaction, int_struct, write_string
 from kazoo.protocol.states import WatchedEvent
 
 _PERSISTENT_RECURSIVE = 1
@@ -34,6 +34,22 @@ class _AddWatch(namedtuple("_AddWatch", "path mode")):
     def deserialize(cls, _bytes: bytes, _offset: int) -> bool:
         """The answer has no body."""
         return True
+
+
+class _NumberedTransaction(Transaction):  # type: ignore[misc]
+    """A transaction whose results end with its id, which kazoo reads but does not pass on."""
+
+    def __new__(cls, operations: list[Any], _client: KazooClient) -> _NumberedTransaction:
+        """As a tuple of the operations."""
+        made: _NumberedTransaction = super().__new__(cls, operations)
+        return made
+
+    def __init__(self, _operations: list[Any], client: KazooClient) -> None:
+        self._client = client
+
+    def deserialize(self, body: bytes, offset: int) -> list[Any]:
+        """The results, then the id: kazoo has just read it from the header of this very answer."""
+        return [*super().deserialize(body, offset), self._client.last_zxid]
 
 
 class _DataWatchers(defaultdict[str, set[Watcher]]):
@@ -71,6 +87,12 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
     def _reset_watchers(self) -> None:
         super()._reset_watchers()
         self._data_watchers = _DataWatchers(self._trees)
+
+    def commit_async(self, transaction: Any) -> Any:
+        """Send a `KazooClient.transaction`; its result is the list of results, and the transaction's id after them."""
+        result = self.handler.async_result()
+        self._call(_NumberedTransaction(transaction.operations, self), result)
+        return result
 
     def watch_tree_async(self, path: str, watcher: Watcher) -> Any:
         """Have `watcher` called (in kazoo's thread) for every change at and below `path`, until the connection is lost.

@@ -74,6 +74,7 @@ class ZooKeeperStore:
         self._beat: asyncio.TimerHandle | None = None
         self._closed = False
         self._lease = Lease()
+        self._session_id = 0
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
@@ -138,9 +139,8 @@ class ZooKeeperStore:
 
     @property
     def session_id(self) -> int:
-        """Identity of the present session, 0 without one."""
-        identity = self._client.client_id
-        return int(identity[0]) if identity and identity[0] and self._state is not SessionState.LOST else 0
+        """Identity of the session; kept while the connection is lost, because the session may live."""
+        return self._session_id
 
     @property
     def session_timeout_s(self) -> float:
@@ -166,12 +166,17 @@ class ZooKeeperStore:
             self._lease.prove(sent_s, self.session_timeout_s * LEASE_FRACTION)
 
     def _on_state_in_thread(self, state: str) -> None:
-        self._from_thread(self._on_state, _STATES[state])
+        # kazoo forgets the identity with the next drop of the connection, so it is read here, where the state begins.
+        identity = self._client.client_id
+        self._from_thread(self._on_state, _STATES[state], int(identity[0]) if identity and identity[0] else 0)
 
-    def _on_state(self, state: SessionState) -> None:
+    def _on_state(self, state: SessionState, session_id: int) -> None:
         self._state = state
         if state is SessionState.LOST:
+            self._session_id = 0
             self._lease.revoke()
+        elif state is SessionState.CONNECTED and session_id:
+            self._session_id = session_id
         for queue in self._states:
             queue.put(state)
         if state is SessionState.LOST and self._client.client_state in _DEAD:
@@ -331,7 +336,7 @@ class ZooKeeperStore:
             await self.delete_tree(f"{path}/{name}")
         await self.delete(path)
 
-    async def commit(self, operations: Sequence[Operation]) -> None:
+    async def commit(self, operations: Sequence[Operation]) -> int:
         """All or nothing."""
         check_operations(operations)
         transaction = self._client.transaction()
@@ -345,14 +350,15 @@ class ZooKeeperStore:
                     transaction.delete(path, -1 if version is None else version)
                 case Check(path, version):
                     transaction.check(path, -1 if version is None else version)
-        results = await self._answer(transaction.commit_async())
+        *results, txid = await self._answer(self._client.commit_async(transaction))
         for operation, result in zip(operations, results, strict=False):
             if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
                 raise VersionConflictError(f"{type(operation).__name__.lower()} {operation.path}: {type(result).__name__}")
+        return int(txid)
 
 
 def _node(value: bytes, stat: ZnodeStat) -> Node:
-    return Node(value, stat.version, stat.ephemeralOwner, stat.ctime)
+    return Node(value, stat.version, stat.ephemeralOwner, stat.ctime, stat.czxid)
 
 
 T = TypeVar("T")

@@ -80,6 +80,7 @@ class Ownership:
         self._observe = observe
         self.splits = 0
         self._lives: dict[str, BundleLife] = {}
+        self._tokens: dict[str, int] = {}
         self._owners: dict[str, Owner] = {}
         self._generation = 0
         self._acquiring: dict[str, asyncio.Future[None]] = {}
@@ -117,7 +118,7 @@ class Ownership:
         if change.kind is ChangeKind.DELETED and life is not None and life.state is BundleState.OWNED:
             # Somebody deleted our lock (an operator with a shell, say): whoever creates it next is the owner, so we are not.
             log.error("our lock was deleted by somebody else; the bundle is no longer served here", bundle=bundle)
-            self._hosting.fence_bundle(bundle)
+            self._hosting.fence_bundle(bundle, self._tokens[bundle])
             self._become(bundle, BundleState.FREE, "lock deleted by somebody else")
 
     def cached_owner(self, bundle: str) -> BrokerAddress | None:
@@ -183,32 +184,32 @@ class Ownership:
         except BaseException:
             self._become(bundle, BundleState.FREE, "the lock could not be taken")
             raise
-        if not ours or session_id != self._store.session_id or not self._store.lease.held(self._clock.monotonic_s()):
-            self._become(bundle, BundleState.FREE, "somebody else holds the lock" if not ours else "the session changed meanwhile")
+        if ours is None or session_id != self._store.session_id or not self._store.lease.held(self._clock.monotonic_s()):
+            self._become(bundle, BundleState.FREE, "somebody else holds the lock" if ours is None else "the session changed meanwhile")
             return
         self._become(bundle, BundleState.OWNED, reason)
         self._owners.pop(bundle, None)
-        await self._hosting.open_bundle(bundle)
+        self._tokens[bundle] = ours
+        await self._hosting.open_bundle(bundle, ours)
 
-    async def _lock(self, bundle: str, version: int) -> bool:
-        """Create the lock; whether it is ours afterwards."""
+    async def _lock(self, bundle: str, version: int) -> int | None:
+        """Create the lock; the id of the transaction that created it, None if it is not ours afterwards."""
         namespace, _ = split_bundle_name(bundle)
         name = NamespaceName.parse(namespace)
         path = paths.lock(bundle)
         await self._ensure_parent(name)
         try:
-            await self._store.commit([Check(paths.local_policies(name), version), Create(path, self._lock_value(), ephemeral=True)])
+            return await self._store.commit([Check(paths.local_policies(name), version), Create(path, self._lock_value(), ephemeral=True)])
         except VersionConflictError:
             node = await self._store.get(path)
             if node is None:
                 self._namespaces.forget(name)
                 raise OperationalError(f"Namespace bundle {bundle} is being unloaded (its namespace was split or deleted)") from None
-            return node.ephemeral_owner == self._store.session_id
+            return node.created_txid if node.ephemeral_owner == self._store.session_id else None
         except OperationalError:
             # The outcome is unknown: what the store holds now decides.
             node = await self._store.get(path)
-            return node is not None and node.ephemeral_owner == self._store.session_id
-        return True
+            return node.created_txid if node is not None and node.ephemeral_owner == self._store.session_id else None
 
     async def _ensure_parent(self, namespace: NamespaceName) -> None:
         if namespace not in self._parents:
@@ -225,7 +226,8 @@ class Ownership:
         if self.state(bundle) is not BundleState.OWNED:
             return 0
         started_s = self._clock.monotonic_s()
-        self._hosting.fence_bundle(bundle)
+        token = self._tokens[bundle]
+        self._hosting.fence_bundle(bundle, token)
         self._become(bundle, BundleState.RELEASING, reason, destination=destination.broker_id if destination else None)
         session_id = self._store.session_id
 
@@ -239,13 +241,13 @@ class Ownership:
         pause_ms = (self._clock.monotonic_s() - started_s) * 1000
         if self.state(bundle) is BundleState.RELEASING:
             self._become(bundle, BundleState.FREE, reason, destination=handed_to.broker_id if handed_to else None, pause_ms=pause_ms)
-        return await self._hosting.close_bundle(bundle, destination=handed_to, timeout_s=timeout_s)
+        return await self._hosting.close_bundle(bundle, token, destination=handed_to, timeout_s=timeout_s)
 
     async def _hand_over(self, bundle: str, destination: BrokerAddress | None) -> BrokerAddress | None:
         if destination is None or destination == self._self:
             return None
         try:
-            await self._peers.acquire_bundle(destination, bundle)
+            await self._peers.acquire_bundle(destination, bundle, epoch=None)
         except OperationalError as error:
             log.warning("the destination did not take the bundle; the next lookup places it", bundle=bundle, error=str(error))
             return None
@@ -273,22 +275,23 @@ class Ownership:
         name, parent = NamespaceName.parse(namespace), BundleRange.parse(bundle_range)
         self._become(bundle, BundleState.SPLITTING, reason)
         try:
-            children = await self._commit_split(name, parent, cuts)
+            children, token = await self._commit_split(name, parent, cuts)
         except BaseException:
             if self.state(bundle) is BundleState.SPLITTING:
                 self._become(bundle, BundleState.OWNED, "not split")
             raise
         if self.state(bundle) is not BundleState.SPLITTING:
             raise OperationalError(f"{bundle}: the session was lost during the split")
-        self._hosting.split_bundle(bundle, children)
+        self._hosting.split_bundle(bundle, self._tokens[bundle], children, token)
         for child in children:
+            self._tokens[child] = token
             self._become(child, BundleState.OWNED, f"split of {bundle_range}")
         self._become(bundle, BundleState.FREE, f"split into {len(children)}")
         self._namespaces.forget(name)
         self.splits += 1
         return children
 
-    async def _commit_split(self, name: NamespaceName, parent: BundleRange, cuts: list[int]) -> list[str]:
+    async def _commit_split(self, name: NamespaceName, parent: BundleRange, cuts: list[int]) -> tuple[list[str], int]:
         path = paths.lock(f"{name}/{parent}")
         for attempt in range(SPLIT_ATTEMPTS_MAX):
             self._namespaces.forget(name)
@@ -297,13 +300,13 @@ class Ownership:
             children = [f"{name}/{item}" for item in after.ranges if item.lower >= parent.lower and item.upper <= parent.upper]
             locks = [Create(paths.lock(child), self._lock_value(), ephemeral=True) for child in children]
             try:
-                await self._store.commit([*await self._namespaces.split_operations(after), *locks, Delete(path)])
+                txid = await self._store.commit([*await self._namespaces.split_operations(after), *locks, Delete(path)])
             except VersionConflictError:
                 if attempt == SPLIT_ATTEMPTS_MAX - 1:
                     raise
                 await sleep(0.1)
                 continue
-            return children
+            return children, txid
         raise AssertionError("unreachable")
 
     # Details

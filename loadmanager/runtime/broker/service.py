@@ -222,7 +222,7 @@ class BrokerService:
         if self.ownership.served(bundle):
             await self.release_bundle(bundle, destination, reason)
         elif owner is not None and owner.address != self.self_address:
-            await self.peers.release_bundle(owner.address, bundle, destination)
+            await self.peers.release_bundle(owner.address, bundle, destination, epoch=None)
 
     async def unload_bundle(
         self, namespace: NamespaceName, bundle_range: str, *, authoritative: bool, destination: str | None

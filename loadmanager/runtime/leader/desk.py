@@ -137,7 +137,7 @@ class LeaderDesk:
             self.prefer(unload.bundle, destination.broker_id)
             self._view.place(unload.bundle, destination.broker_id)
         try:
-            await self._peers.release_bundle(source, unload.bundle, destination)
+            await self._peers.release_bundle(source, unload.bundle, destination, epoch=self._epoch)
         except OperationalError as error:
             log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
             self._preferred.pop(unload.bundle, None)
@@ -189,7 +189,7 @@ class LeaderDesk:
             self._remember("split", {"bundle": split.bundle, "broker": owner.broker_id, "reason": split.reason})
             log.info("bundle splits", bundle=split.bundle, owner=owner.broker_id, reason=split.reason, epoch=self._epoch)
             try:
-                await self._peers.split_bundle(owner, split.bundle, unload=settings.unload_after)
+                await self._peers.split_bundle(owner, split.bundle, unload=settings.unload_after, epoch=self._epoch)
             except OperationalError as error:
                 log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
 

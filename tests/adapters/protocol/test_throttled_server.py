@@ -162,7 +162,7 @@ class Broker:
 async def broker() -> AsyncIterator[Broker]:
     """A broker that owns every topic."""
     found = Broker()
-    await found.server.open_bundle(BUNDLE)
+    await found.server.open_bundle(BUNDLE, 1)
     yield found
     await found.server.stop()
 
@@ -249,10 +249,10 @@ async def test_unloading_the_bundle_in_the_middle_lets_the_connection_go_on(brok
     connection, wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(50)), encode(18, ping=pb.CommandPing()))
     before = wire.count(RECEIPT)
-    broker.server.fence_bundle(BUNDLE)
+    broker.server.fence_bundle(BUNDLE, 1)
     assert wire.reading
     assert (wire.count(RECEIPT), wire.count(PONG)) == (before, 1)
-    await broker.server.close_bundle(BUNDLE, destination=None, timeout_s=1)
+    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
     assert broker.throttling.topics == {}
 
 
