@@ -1,13 +1,16 @@
-"""The one place that creates tasks.
+"""The one place that creates tasks, and the one that decides what a failure costs.
 
-Every task has a name and belongs to a scope. Any task of a scope that fails ends the scope, and with it the daemon (systemd restarts it): a broker that
-lost one of its loops must not look alive. `OperationalError` is the exception: `retrying` backs off and tries again.
+Every task has a name and belongs to a scope. A task of a scope that fails ends the scope, and with it
+the daemon (systemd restarts it): what protects ownership must never stop silently. Everything that a
+broker could do without for a while runs as a *step* through `Steps`: a failure is logged, counted, and
+the next turn runs. `retrying` is for what must succeed before anything else can go on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
@@ -30,7 +33,7 @@ class Scope:
     def __init__(self, name: str) -> None:
         self._name = name
         self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}
 
     async def __aenter__(self) -> Scope:
         """Open the scope."""
@@ -44,9 +47,28 @@ class Scope:
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """Start a task in this scope."""
         task = self._group.create_task(coroutine, name=f"{self._name}/{name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
         return task
+
+    async def finish(self, coroutine: Coroutine[Any, Any, T], name: str) -> T:
+        """Run a coroutine to its end, even if the caller is cancelled meanwhile; its error is the caller's, not the scope's."""
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        async def run() -> None:
+            try:
+                value = await coroutine
+            except asyncio.CancelledError:
+                result.cancel()
+                raise
+            except Exception as error:
+                result.set_exception(error)
+                result.exception()  # the caller may be gone: then this is where the error counts as seen
+            else:
+                result.set_result(value)
+
+        self.spawn(run(), name)
+        return await asyncio.shield(result)
 
     def cancel(self) -> None:
         """Ask every task to end; the scope then ends without error."""
@@ -54,21 +76,83 @@ class Scope:
             task.cancel()
 
 
-async def every(interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str, *, first_after_s: float = 0.0) -> None:
-    """Run `step` at a fixed rate, forever; an `OperationalError` is logged and the next turn tries again.
+class Steps:
+    """Runs steps whose failure must cost nothing but themselves.
 
-    The interval is asked before each wait, so that a changed setting acts from the next turn on. A step that takes longer than the interval is followed
-    at once by the next; turns are never stacked up.
+    An `OperationalError` is logged as a warning. Any other exception is logged with its traceback, once
+    for each step and text. `on_failure` hears of every failure.
+    """
+
+    TEXTS_KEPT = 1_000
+
+    def __init__(self, on_failure: Callable[[str, Exception], None] | None = None) -> None:
+        self.failures: Counter[str] = Counter()
+        """Step → failures so far."""
+        self.in_a_row: Counter[str] = Counter()
+        """Step → failures since it last succeeded."""
+        self._on_failure = on_failure
+        self._logged: set[tuple[str, str]] = set()
+
+    async def run(self, name: str, step: Callable[[], Awaitable[object]]) -> bool:
+        """Run a step; False when it failed."""
+        try:
+            await step()
+        except Exception as error:  # contained on purpose: see the class
+            self.failed(name, error)
+            return False
+        self.in_a_row[name] = 0
+        return True
+
+    def failed(self, name: str, error: Exception) -> None:
+        """Count and log a failure."""
+        self.failures[name] += 1
+        self.in_a_row[name] += 1
+        text = f"{type(error).__name__}: {error}"
+        known = (name, text) in self._logged
+        if not known and len(self._logged) < self.TEXTS_KEPT:
+            self._logged.add((name, text))
+        trace = None if known or isinstance(error, OperationalError) else error
+        log.warning("a step failed; the next turn runs", step=name, error=text, exc_info=trace, in_a_row=self.in_a_row[name])
+        if self._on_failure is not None:
+            self._on_failure(name, error)
+
+
+class Interval:
+    """How often something runs. `changed` wakes whoever waits, so that a shorter interval acts at once."""
+
+    def __init__(self, seconds: Callable[[], float]) -> None:
+        self.seconds = seconds
+        self._wake = asyncio.Event()
+
+    def changed(self, _value: object = None) -> None:
+        """Settings changed: look at the interval again."""
+        self._wake.set()
+
+    async def wait(self, since_s: float) -> None:
+        """Return when the interval is over, counted from `since_s` of the loop's clock."""
+        while True:
+            self._wake.clear()
+            left_s = since_s + self.seconds() - asyncio.get_running_loop().time()
+            if left_s <= 0:
+                await asyncio.sleep(0)  # a step that takes longer than its interval must not keep others from running
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+
+
+async def every(interval: Interval, step: Callable[[], Awaitable[object]], name: str, steps: Steps, *, first_after_s: float = 0.0) -> None:
+    """Run `step` at a fixed rate, forever; what it raises is contained by `steps`.
+
+    A step that takes longer than the interval is followed at once by the next; turns are never stacked up.
     """
     await asyncio.sleep(first_after_s)
     while True:
         started_s = asyncio.get_running_loop().time()
-        try:
-            await step()
-        except OperationalError as error:
-            log.warning("a periodic step failed and is tried again", task=name, error=str(error))
-        spent_s = asyncio.get_running_loop().time() - started_s
-        await asyncio.sleep(max(0.0, interval_s() - spent_s))
+        await steps.run(name, step)
+        await interval.wait(started_s)
 
 
 async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: float = BACKOFF_FIRST_S, max_s: float = BACKOFF_MAX_S) -> T:
@@ -86,6 +170,11 @@ async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: floa
 async def sleep(seconds: float) -> None:
     """Wait; the only sleep that the runtime uses."""
     await asyncio.sleep(seconds)
+
+
+async def forever() -> None:
+    """Wait until cancelled."""
+    await asyncio.Event().wait()
 
 
 class LoopBusy:

@@ -1,21 +1,29 @@
-"""Which bundles this broker owns, and who owns the others.
+"""Which bundles this broker owns: acquiring, releasing, splitting and losing them.
 
-Theory of operation. A bundle's owner is whoever holds the ephemeral node `/namespace/<bundle>`. Three rules keep "at most one owner, ever":
+Theory of operation. A bundle's owner is whoever holds its lock (`runtime.broker.locks`). Each
+acquisition is a *life* with a token of its own. Four rules keep "at most one owner, ever":
 
-1. *Acquire*: the lock is created in one transaction with a check of the version of the namespace's boundaries, so that nobody can lock a bundle that a
-   split has replaced. The bundle is opened only afterwards, and only in the session that created the lock.
-2. *Release*: the bundle is fenced first (nothing of it is served from that instant), then the lock is deleted, then the destination acquires it, and
-   only then are clients told where to go: they find an owner that is ready.
-3. *Prove*: a bundle is served only while `Lease.held`; the guard fences everything the moment the lease runs out, and each server checks the lease
-   itself before it touches bytes, because a paused process resumes anywhere.
+1. *Acquire*: the lock first; then the host opens the bundle; only then it is served. A bundle that the
+   host cannot open is given back.
+2. *Release*: the bundle is fenced first (nothing of it is served from that instant), then the lock is
+   deleted, then the destination acquires it, and only then are clients told where to go: they find an
+   owner that is ready.
+3. *Prove*: a bundle is served only while `Lease.held`; the guard fences everything the moment the lease
+   runs out, and each server checks the lease itself before it touches bytes, because a paused process
+   resumes anywhere.
+4. *Remember which life*: after every `await` the life that began it may be over (the session was lost,
+   somebody deleted the lock) and a new one may have begun. What resumes for a life that is over does
+   nothing; the host ignores calls for another life than the open one.
+
+Steps of a life run to their end even if whoever began them is gone (`Scope.finish`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import structlog
 
@@ -26,23 +34,22 @@ from loadmanager.core.ownership.states import BundleLife, BundleState
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
-from loadmanager.ports.store import Change, ChangeKind, Check, Create, Delete, Node, Store, VersionConflictError
+from loadmanager.ports.store import Change, ChangeKind, Delete, Store, VersionConflictError
+from loadmanager.runtime.broker.locks import Locks, Owner
 from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
-from loadmanager.runtime.tasks import retrying, sleep
+from loadmanager.runtime.tasks import Scope, sleep
 
-CACHED_OWNERS_MAX = 500_000
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 1.0
+OPEN_TIMEOUT_S = 60.0
+CLOSE_TIMEOUT_S = 60.0
+_HOLDING = (BundleState.OPENING, BundleState.OWNED)
+"""States in which the lock must be there. While a bundle is released or split, we delete it ourselves."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger("ownership")
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Who holds a bundle's lock, and in which session."""
-
-    address: BrokerAddress
-    session_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class Transition:
 
 
 class Ownership:
-    """Acquires, releases and splits bundles; caches the owners of others."""
+    """The lives of this broker's bundles."""
 
     def __init__(
         self,
@@ -68,6 +75,7 @@ class Ownership:
         hosting: Hosting,
         peers: Peers,
         clock: Clock,
+        scope: Scope,
         self_address: BrokerAddress,
         observe: Callable[[Transition], None],
     ) -> None:
@@ -76,15 +84,17 @@ class Ownership:
         self._hosting = hosting
         self._peers = peers
         self._clock = clock
+        self._scope = scope
         self._self = self_address
         self._observe = observe
-        self.splits = 0
+        self._locks = Locks(store, namespaces, self_address)
         self._lives: dict[str, BundleLife] = {}
-        self._tokens: dict[str, int] = {}
-        self._owners: dict[str, Owner] = {}
-        self._generation = 0
+        """Bundle → its life here. A bundle that is not ours has none."""
+        self._unborn: dict[str, BundleLife] = {}
+        """Child of a split under way → its parent: nobody here reaches for a lock that comes with the split."""
         self._acquiring: dict[str, asyncio.Future[None]] = {}
-        self._parents: set[NamespaceName] = set()
+        self._resyncs = 0
+        self.splits = 0
         self.accepting = True
         """False once this broker stops: it acquires nothing more."""
 
@@ -93,7 +103,11 @@ class Ownership:
     def served(self, bundle: str) -> bool:
         """Whether this broker serves the bundle at this moment: lock held, session proven, not being unloaded."""
         life = self._lives.get(bundle)
-        return life is not None and life.served and self._store.lease.held(self._clock.monotonic_s())
+        return life is not None and life.served and self._proven
+
+    @property
+    def _proven(self) -> bool:
+        return self._store.lease.held(self._clock.monotonic_s())
 
     def owned(self) -> list[str]:
         """Bundles that this broker serves, sorted."""
@@ -104,64 +118,83 @@ class Ownership:
         life = self._lives.get(bundle)
         return life.state if life else BundleState.FREE
 
-    def on_change(self, change: Change) -> None:
-        """A watch on the locks reports: forget what may have changed."""
-        self._generation += 1
-        if change.kind is ChangeKind.RESYNC:
-            self._owners.clear()
-            return
-        bundle = paths.bundle_of_lock(change.path)
-        if bundle is None:
-            return
-        self._owners.pop(bundle, None)
-        life = self._lives.get(bundle)
-        if change.kind is ChangeKind.DELETED and life is not None and life.state is BundleState.OWNED:
-            # Somebody deleted our lock (an operator with a shell, say): whoever creates it next is the owner, so we are not.
-            log.error("our lock was deleted by somebody else; the bundle is no longer served here", bundle=bundle)
-            self._hosting.fence_bundle(bundle, self._tokens[bundle])
-            self._become(bundle, BundleState.FREE, "lock deleted by somebody else")
-
     def cached_owner(self, bundle: str) -> BrokerAddress | None:
         """The owner, if it is known without asking the store."""
         if self.served(bundle):
             return self._self
-        known = self._owners.get(bundle)
+        known = self._locks.cached_owner(bundle)
         return known.address if known and known.session_id != self._store.session_id else None
 
     async def owner(self, bundle: str) -> Owner | None:
         """Who holds the lock; None when nobody does."""
-        known = self._owners.get(bundle)
-        if known is not None:
-            return known
-        generation = self._generation
-        node = await self._store.get(paths.lock(bundle))
-        if node is None:
-            return None
-        found = _owner_of(node, paths.lock(bundle))
-        if generation == self._generation:
-            if len(self._owners) >= CACHED_OWNERS_MAX:
-                self._owners.clear()
-            self._owners[bundle] = found
-        return found
+        return await self._locks.owner(bundle)
+
+    # What others do to our locks
+
+    def on_change(self, change: Change) -> None:
+        """A watch on the locks reports."""
+        self._locks.on_change(change)
+        if change.kind is ChangeKind.RESYNC:
+            self._resyncs += 1
+            self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")
+            return
+        bundle = paths.bundle_of_lock(change.path)
+        life = None if bundle is None else self._lives.get(bundle)
+        if change.kind is ChangeKind.DELETED and life is not None and life.state in _HOLDING:
+            self._scope.spawn(self._verify([life]), "verify-lock")
+
+    async def _verify(self, lives: list[BundleLife]) -> None:
+        """Give up the bundles whose lock is gone. The lock is read first: a notification may be of an earlier life."""
+        resyncs, wait_s = self._resyncs, RETRY_FIRST_S
+        while resyncs == self._resyncs:  # another reconnect begins anew with all
+            held = {life.bundle: life for life in lives if life.state in _HOLDING}
+            try:
+                missing = await self._locks.missing({bundle: life.token for bundle, life in held.items()})
+            except OperationalError:
+                await sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+                continue
+            for bundle in missing:
+                if held[bundle].state in _HOLDING:
+                    self._drop(held[bundle], "lock deleted by somebody else")
+            return
+
+    def _drop(self, life: BundleLife, reason: str) -> None:
+        """Stop serving a bundle whose lock is not ours: whoever creates it next is the owner."""
+        log.error("the lock of a bundle is gone; the bundle is no longer served here", bundle=life.bundle, reason=reason)
+        self._hosting.fence_bundle(life.bundle, life.token)
+        self._become(life, BundleState.FREE, reason)
+        self._scope.spawn(self._close(life, None, CLOSE_TIMEOUT_S), f"close {life.bundle}")
+
+    async def _close(self, life: BundleLife, destination: BrokerAddress | None, timeout_s: float) -> int:
+        """Have the host tell the clients; returns how many topics were closed. A host that fails has at least been fenced."""
+        try:
+            return await self._hosting.close_bundle(life.bundle, life.token, destination=destination, timeout_s=timeout_s)
+        except Exception:  # the host is somebody else's code; the lock is free already
+            log.exception("the host failed to close a bundle", bundle=life.bundle)
+            return 0
+
+    def lose_all(self, reason: str) -> list[str]:
+        """The session is gone or cannot be proven: nothing is ours. The server was fenced before; returns what was lost."""
+        lost = self.owned()
+        for life in list(self._lives.values()):
+            self._become(life, BundleState.FREE, reason)
+        self._locks.forget_all()
+        return lost
 
     # Acquire
 
     async def acquire(self, bundle: str, reason: str) -> Owner:
         """Own the bundle, or learn who does. Concurrent calls for one bundle share one attempt.
 
-        Raises `OperationalError` while the bundle is being unloaded here, this broker stops, or the store cannot say.
+        Raises `OperationalError` while the bundle is being unloaded here, this broker stops, the host cannot
+        open the bundle, or the store cannot say.
         """
         pending = self._acquiring.get(bundle)
         if pending is not None:
             await asyncio.shield(pending)
         elif not self.served(bundle):
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._acquiring[bundle] = future
-            try:
-                await self._acquire(bundle, reason)
-            finally:
-                del self._acquiring[bundle]
-                future.set_result(None)
+            await self._scope.finish(self._acquire_once(bundle, reason), f"acquire {bundle}")
         if self.served(bundle):
             return Owner(self._self, self._store.session_id)
         owner = await self.owner(bundle)
@@ -169,98 +202,123 @@ class Ownership:
             raise OperationalError(f"Failed to acquire ownership of {bundle}; look it up again")
         return owner
 
-    async def _acquire(self, bundle: str, reason: str) -> None:
-        if self.state(bundle) is not BundleState.FREE:
-            raise OperationalError(f"Namespace bundle {bundle} is being unloaded")
-        if not self.accepting or not self._store.lease.held(self._clock.monotonic_s()):
-            raise OperationalError(f"Failed to acquire ownership of {bundle}: this broker is stopping or has no session")
-        namespace, bundle_range = split_bundle_name(bundle)
-        cut = await self._namespaces.bundles(NamespaceName.parse(namespace))
-        cut.require(bundle_range)
-        session_id = self._store.session_id
-        self._become(bundle, BundleState.ASSIGNING, reason)
-        try:
-            ours = await self._lock(bundle, cut.version)
-        except BaseException:
-            self._become(bundle, BundleState.FREE, "the lock could not be taken")
-            raise
-        if ours is None or session_id != self._store.session_id or not self._store.lease.held(self._clock.monotonic_s()):
-            self._become(bundle, BundleState.FREE, "somebody else holds the lock" if ours is None else "the session changed meanwhile")
+    async def _acquire_once(self, bundle: str, reason: str) -> None:
+        pending = self._acquiring.get(bundle)
+        if pending is not None:
+            await asyncio.shield(pending)
             return
-        self._become(bundle, BundleState.OWNED, reason)
-        self._owners.pop(bundle, None)
-        self._tokens[bundle] = ours
-        await self._hosting.open_bundle(bundle, ours)
-
-    async def _lock(self, bundle: str, version: int) -> int | None:
-        """Create the lock; the id of the transaction that created it, None if it is not ours afterwards."""
-        namespace, _ = split_bundle_name(bundle)
-        name = NamespaceName.parse(namespace)
-        path = paths.lock(bundle)
-        await self._ensure_parent(name)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._acquiring[bundle] = future
         try:
-            return await self._store.commit([Check(paths.local_policies(name), version), Create(path, self._lock_value(), ephemeral=True)])
-        except VersionConflictError:
-            node = await self._store.get(path)
-            if node is None:
-                self._namespaces.forget(name)
-                raise OperationalError(f"Namespace bundle {bundle} is being unloaded (its namespace was split or deleted)") from None
-            return node.created_txid if node.ephemeral_owner == self._store.session_id else None
-        except OperationalError:
-            # The outcome is unknown: what the store holds now decides.
-            node = await self._store.get(path)
-            return node.created_txid if node is not None and node.ephemeral_owner == self._store.session_id else None
+            await self._acquire(bundle, reason)
+        finally:
+            del self._acquiring[bundle]
+            future.set_result(None)
 
-    async def _ensure_parent(self, namespace: NamespaceName) -> None:
-        if namespace not in self._parents:
-            await self._store.create(f"{paths.LOCKS}/{namespace}", b"")
-            self._parents.add(namespace)
+    async def _acquire(self, bundle: str, reason: str) -> None:
+        namespace, bundle_range = split_bundle_name(bundle)
+        boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
+        boundaries.require(bundle_range)
+        if bundle in self._lives or bundle in self._unborn:
+            raise OperationalError(f"Namespace bundle {bundle} is being unloaded")
+        if not self.accepting or not self._proven:
+            raise OperationalError(f"Failed to acquire ownership of {bundle}: this broker is stopping or has no session")
+        life, session_id = BundleLife(bundle), self._store.session_id
+        self._become(life, BundleState.ASSIGNING, reason)
+        try:
+            token = await self._locks.take(bundle, boundaries.version)
+        except BaseException:
+            self._end(life, "the lock could not be taken")
+            raise
+        if life.over:
+            return
+        if token is None or session_id != self._store.session_id or not self._proven:
+            self._end(life, "somebody else holds the lock" if token is None else "the session changed meanwhile")
+            return
+        life.token = token
+        self._become(life, BundleState.OPENING, reason)
+        await self._open(life, reason)
+
+    async def _open(self, life: BundleLife, reason: str) -> None:
+        try:
+            async with asyncio.timeout(OPEN_TIMEOUT_S):
+                await self._hosting.open_bundle(life.bundle, life.token)
+        except Exception as error:  # the host is somebody else's code
+            await self._not_opened(life, error)
+            raise OperationalError(f"Failed to acquire ownership of {life.bundle}: it cannot be opened here: {error}") from None
+        if life.over:
+            # It was lost while the host opened it. A newer life that the host opened meanwhile is not touched.
+            await self._close(life, None, CLOSE_TIMEOUT_S)
+            return
+        self._become(life, BundleState.OWNED, reason)
+
+    async def _not_opened(self, life: BundleLife, error: Exception) -> None:
+        """The host cannot serve the bundle: give the lock back, so that another broker may."""
+        text = str(error) or f"the host took longer than {OPEN_TIMEOUT_S:g} s"
+        trace = None if isinstance(error, OperationalError | TimeoutError) else error
+        log.error("a bundle cannot be opened here; its lock is given back", bundle=life.bundle, error=text, exc_info=trace)
+        if not life.over:
+            self._hosting.fence_bundle(life.bundle, life.token)
+            self._become(life, BundleState.RELEASING, f"not opened: {text}")
+            await self._give_back(life)
+            self._end(life, "not opened")
+        await self._close(life, None, CLOSE_TIMEOUT_S)
 
     # Release
 
-    async def release(self, bundle: str, *, reason: str, destination: BrokerAddress | None, timeout_s: float) -> int:
-        """Unload a bundle; returns how many topics were closed. Does nothing for a bundle that is not ours.
+    async def release(
+        self, bundle: str, *, reason: str, destination: BrokerAddress | None, timeout_s: float, epoch: int | None = None
+    ) -> int | None:
+        """Unload a bundle; returns how many topics were closed, or None when the bundle is not ours, so that nothing was done.
 
         With a destination, that broker is asked to acquire the bundle before clients are told to go there.
+        Raises `ConflictError` while the bundle is being opened, split or unloaded here.
         """
-        if self.state(bundle) is not BundleState.OWNED:
-            return 0
+        life = self._lives.get(bundle)
+        if life is None:
+            return None
+        if life.state is not BundleState.OWNED:
+            raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
+        return await self._scope.finish(self._release(life, reason, destination, timeout_s, epoch), f"release {bundle}")
+
+    async def _release(
+        self, life: BundleLife, reason: str, destination: BrokerAddress | None, timeout_s: float, epoch: int | None
+    ) -> int | None:
+        if life.state is not BundleState.OWNED:
+            return None  # lost between the order and this task
         started_s = self._clock.monotonic_s()
-        token = self._tokens[bundle]
-        self._hosting.fence_bundle(bundle, token)
-        self._become(bundle, BundleState.RELEASING, reason, destination=destination.broker_id if destination else None)
-        session_id = self._store.session_id
-
-        async def delete_lock() -> None:
-            if self._store.session_id == session_id:
-                await self._store.delete(paths.lock(bundle))
-
-        await retrying(delete_lock, f"release {bundle}", max_s=1.0)
-        self._owners.pop(bundle, None)
-        handed_to = await self._hand_over(bundle, destination)
+        self._hosting.fence_bundle(life.bundle, life.token)
+        self._become(life, BundleState.RELEASING, reason, destination=destination.broker_id if destination else None)
+        await self._give_back(life)
+        if life.over:
+            return None  # the session was lost: everything was fenced and closed
+        handed_to = await self._hand_over(life, destination, epoch)
         pause_ms = (self._clock.monotonic_s() - started_s) * 1000
-        if self.state(bundle) is BundleState.RELEASING:
-            self._become(bundle, BundleState.FREE, reason, destination=handed_to.broker_id if handed_to else None, pause_ms=pause_ms)
-        return await self._hosting.close_bundle(bundle, token, destination=handed_to, timeout_s=timeout_s)
+        self._end(life, reason, destination=handed_to.broker_id if handed_to else None, pause_ms=pause_ms)
+        return await self._close(life, handed_to, timeout_s)
 
-    async def _hand_over(self, bundle: str, destination: BrokerAddress | None) -> BrokerAddress | None:
+    async def _give_back(self, life: BundleLife) -> None:
+        """Delete the lock, trying again until that is done or the life is over."""
+        wait_s, again = RETRY_FIRST_S, False
+        while not life.over:
+            try:
+                await self._locks.give_back(life.bundle, life.token, again=again)
+            except OperationalError as error:
+                log.warning("a lock was not deleted and is tried again", bundle=life.bundle, error=str(error), wait_s=wait_s)
+                await sleep(wait_s)
+                wait_s, again = min(wait_s * 2, RETRY_MAX_S), True
+            else:
+                return
+
+    async def _hand_over(self, life: BundleLife, destination: BrokerAddress | None, epoch: int | None) -> BrokerAddress | None:
         if destination is None or destination == self._self:
             return None
         try:
-            await self._peers.acquire_bundle(destination, bundle, epoch=None)
+            await self._peers.acquire_bundle(destination, life.bundle, epoch=epoch)
         except OperationalError as error:
-            log.warning("the destination did not take the bundle; the next lookup places it", bundle=bundle, error=str(error))
+            log.warning("the destination did not take the bundle; the next lookup places it", bundle=life.bundle, error=str(error))
             return None
         return destination
-
-    def lose_all(self, reason: str) -> list[str]:
-        """The session is gone or cannot be proven: nothing is ours. The server was fenced before; returns what was lost."""
-        lost = self.owned()
-        for bundle, life in list(self._lives.items()):
-            if life.state not in (BundleState.FREE, BundleState.ASSIGNING):
-                self._become(bundle, BundleState.FREE, reason)
-        self._owners.clear()
-        return lost
 
     # Split
 
@@ -269,71 +327,112 @@ class Ownership:
 
         Raises `BadInputError` for impossible cuts, `ConflictError` when the bundle is not (or no longer) ours to split.
         """
-        if self.state(bundle) is not BundleState.OWNED:
+        life = self._lives.get(bundle)
+        if life is None or life.state is not BundleState.OWNED:
             raise ConflictError(f"{bundle} is not owned by {self._self.broker_id}, or is being moved")
-        namespace, bundle_range = split_bundle_name(bundle)
-        name, parent = NamespaceName.parse(namespace), BundleRange.parse(bundle_range)
-        self._become(bundle, BundleState.SPLITTING, reason)
+        return await self._scope.finish(self._split(life, cuts, reason), f"split {bundle}")
+
+    async def _split(self, life: BundleLife, cuts: list[int], reason: str) -> list[str]:
+        if life.state is not BundleState.OWNED:
+            raise ConflictError(f"{life.bundle} was lost meanwhile")
+        namespace, bundle_range = split_bundle_name(life.bundle)
+        name = NamespaceName.parse(namespace)
+        self._become(life, BundleState.SPLITTING, reason)
         try:
-            children, token = await self._commit_split(name, parent, cuts)
-        except BaseException:
-            if self.state(bundle) is BundleState.SPLITTING:
-                self._become(bundle, BundleState.OWNED, "not split")
+            children, token = await self._commit_split(life, name, BundleRange.parse(bundle_range), cuts)
+        except _LockLostError:
+            self._not_split(life)
+            raise ConflictError(f"{life.bundle} was lost during the split") from None
+        except Exception:
+            self._not_split(life)
             raise
-        if self.state(bundle) is not BundleState.SPLITTING:
-            raise OperationalError(f"{bundle}: the session was lost during the split")
-        self._hosting.split_bundle(bundle, self._tokens[bundle], children, token)
+        finally:
+            self._namespaces.forget(name)
+            self._unborn = {child: parent for child, parent in self._unborn.items() if parent is not life}
+        if life.over:
+            raise OperationalError(f"{life.bundle}: the session was lost during the split")
+        self._hosting.split_bundle(life.bundle, life.token, children, token)
         for child in children:
-            self._tokens[child] = token
-            self._become(child, BundleState.OWNED, f"split of {bundle_range}")
-        self._become(bundle, BundleState.FREE, f"split into {len(children)}")
-        self._namespaces.forget(name)
+            self._become(BundleLife(child, token), BundleState.OWNED, f"split of {bundle_range}")
+        self._end(life, f"split into {len(children)}")
         self.splits += 1
         return children
 
-    async def _commit_split(self, name: NamespaceName, parent: BundleRange, cuts: list[int]) -> tuple[list[str], int]:
-        path = paths.lock(f"{name}/{parent}")
+    def _not_split(self, life: BundleLife) -> None:
+        """The bundle goes on as it was, if its lock is still ours: deletions were not looked at during the split."""
+        if not life.over:
+            self._become(life, BundleState.OWNED, "not split")
+            self._scope.spawn(self._verify([life]), "verify-lock")
+
+    async def _commit_split(self, life: BundleLife, name: NamespaceName, parent: BundleRange, cuts: list[int]) -> tuple[list[str], int]:
+        """The children and the token of their locks. Raises `_LockLostError` when the parent's lock is not ours any more."""
         for attempt in range(SPLIT_ATTEMPTS_MAX):
             self._namespaces.forget(name)
             before = await self._namespaces.bundles(name)
             after = before.split(parent, cuts)
             children = [f"{name}/{item}" for item in after.ranges if item.lower >= parent.lower and item.upper <= parent.upper]
-            locks = [Create(paths.lock(child), self._lock_value(), ephemeral=True) for child in children]
+            self._unborn.update(dict.fromkeys(children, life))
+            writes = await self._namespaces.split_operations(after)
+            locks = [self._locks.creation(child) for child in children]
             try:
-                txid = await self._store.commit([*await self._namespaces.split_operations(after), *locks, Delete(path)])
+                return children, await self._store.commit([*writes, *locks, Delete(paths.lock(life.bundle))])
             except VersionConflictError:
+                if not await self._parent_is_ours(life):
+                    raise _LockLostError from None
                 if attempt == SPLIT_ATTEMPTS_MAX - 1:
                     raise
-                await sleep(0.1)
-                continue
-            return children, txid
+                await sleep(RETRY_FIRST_S)
+            except OperationalError:
+                token = await self._outcome(life, children)
+                if token is None:
+                    raise
+                return children, token
         raise AssertionError("unreachable")
+
+    async def _parent_is_ours(self, life: BundleLife) -> bool:
+        return await self._ask(life, lambda: self._locks.holds(life.bundle, life.token))
+
+    async def _outcome(self, life: BundleLife, children: list[str]) -> int | None:
+        """Whether a split whose answer was lost took place: the token of the children's locks, or None if the parent's lock still stands.
+
+        Raises `_LockLostError` when neither is ours.
+        """
+        if await self._parent_is_ours(life):
+            return None
+        node = await self._ask(life, lambda: self._store.get(paths.lock(children[0])))
+        if node is None or node.ephemeral_owner != self._store.session_id:
+            raise _LockLostError
+        return node.created_txid
+
+    async def _ask(self, life: BundleLife, question: Callable[[], Awaitable[T]]) -> T:
+        """Ask until the store answers. Raises `_LockLostError` when the life ends meanwhile."""
+        wait_s = RETRY_FIRST_S
+        while not life.over:
+            try:
+                return await question()
+            except OperationalError:
+                await sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+        raise _LockLostError
 
     # Details
 
+    def _end(self, life: BundleLife, reason: str, *, destination: str | None = None, pause_ms: float | None = None) -> None:
+        """The bundle is not ours any more, unless its life was over already."""
+        if not life.over:
+            self._become(life, BundleState.FREE, reason, destination=destination, pause_ms=pause_ms)
+
     def _become(
-        self, bundle: str, state: BundleState, reason: str, *, destination: str | None = None, pause_ms: float | None = None
+        self, life: BundleLife, state: BundleState, reason: str, *, destination: str | None = None, pause_ms: float | None = None
     ) -> None:
-        life = self._lives.setdefault(bundle, BundleLife(bundle))
         before = life.become(state, reason)
-        self._observe(Transition(bundle, before, state, reason, destination, pause_ms))
-
-    def _lock_value(self) -> bytes:
-        value: dict[str, Any] = {
-            "nativeUrl": self._self.service_url,
-            "nativeUrlTls": "",
-            "httpUrl": self._self.web_url,
-            "httpUrlTls": "",
-            "disabled": False,
-            "advertisedListeners": {},
-        }
-        return write_object(value)
+        if life.over:
+            if self._lives.get(life.bundle) is life:
+                del self._lives[life.bundle]
+        else:
+            self._lives[life.bundle] = life
+        self._observe(Transition(life.bundle, before, state, reason, destination, pause_ms))
 
 
-def _owner_of(node: Node, path: str) -> Owner:
-    """The owner that a lock (Pulsar `NamespaceEphemeralData`) names. Raises `OperationalError` when it names none."""
-    value = read_object(node.value, path)
-    service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
-    if not isinstance(service_url, str) or not isinstance(web_url, str):
-        raise OperationalError(f"{path} names no owner; repair or delete the node")
-    return Owner(BrokerAddress(web_url.partition("://")[2], service_url, web_url), node.ephemeral_owner)
+class _LockLostError(Exception):
+    """The lock that a step relies on is not ours any more."""

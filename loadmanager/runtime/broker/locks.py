@@ -1,0 +1,160 @@
+"""The locks of bundles in the metadata store: who holds which, and taking and giving them back.
+
+A bundle's owner is whoever holds the ephemeral node `/namespace/<bundle>` (Pulsar's modular manager,
+`OwnershipCache`). The lock is created in one transaction with a check of the version of the namespace's
+boundaries, so that nobody can lock a bundle that a split has replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.errors import CorruptDataError, OperationalError
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.store import Change, ChangeKind, Check, Create, Delete, Node, Store, VersionConflictError
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import read_object, write_object
+
+CACHED_OWNERS_MAX = 500_000
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds a bundle's lock, and in which session."""
+
+    address: BrokerAddress
+    session_id: int
+
+
+class Locks:
+    """Takes and gives back the locks of this broker, and caches who holds the others."""
+
+    def __init__(self, store: Store, namespaces: Namespaces, self_address: BrokerAddress) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._self = self_address
+        self._owners: dict[str, Owner] = {}
+        self._generation = 0
+        self._parents: set[NamespaceName] = set()
+
+    # Who owns what
+
+    def on_change(self, change: Change) -> None:
+        """A watch on the locks reports: forget what may have changed."""
+        self._generation += 1
+        if change.kind is ChangeKind.RESYNC:
+            self._owners.clear()
+            self._parents.clear()
+            return
+        bundle = paths.bundle_of_lock(change.path)
+        if bundle is not None:
+            self._owners.pop(bundle, None)
+        elif change.kind is ChangeKind.DELETED:
+            self._parents.clear()
+
+    def forget(self, bundle: str) -> None:
+        """Read the owner anew next time."""
+        self._generation += 1
+        self._owners.pop(bundle, None)
+
+    def forget_all(self) -> None:
+        """The session is lost: whatever was known may have changed."""
+        self._generation += 1
+        self._owners.clear()
+
+    def cached_owner(self, bundle: str) -> Owner | None:
+        """The owner, if it is known without asking the store."""
+        return self._owners.get(bundle)
+
+    async def owner(self, bundle: str) -> Owner | None:
+        """Who holds the lock; None when nobody does. Raises `CorruptDataError` for a lock that names no owner."""
+        known = self._owners.get(bundle)
+        if known is not None:
+            return known
+        generation, path = self._generation, paths.lock(bundle)
+        node = await self._store.get(path)
+        if node is None:
+            return None
+        owner = _owner_of(node, path)
+        if generation == self._generation:
+            if len(self._owners) >= CACHED_OWNERS_MAX:
+                self._owners.clear()
+            self._owners[bundle] = owner
+        return owner
+
+    # Our own
+
+    async def take(self, bundle: str, boundaries_version: int) -> int | None:
+        """Create the lock under these boundaries; its token, or None when somebody else holds it.
+
+        A lock that this session holds already, of a life that is over, is replaced: a new life has a new token.
+        """
+        namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
+        path = paths.lock(bundle)
+        if namespace not in self._parents:
+            await self._store.create(f"{paths.LOCKS}/{namespace}", b"")
+            self._parents.add(namespace)
+        self.forget(bundle)
+        boundaries = Check(paths.local_policies(namespace), boundaries_version)
+        try:
+            return await self._store.commit([boundaries, self.creation(bundle)])
+        except VersionConflictError:
+            node = await self._store.get(path)
+            if node is None:
+                self._namespaces.forget(namespace)
+                self._parents.discard(namespace)
+                raise OperationalError(f"Namespace bundle {bundle} is being unloaded (its namespace was split or deleted)") from None
+        if node.ephemeral_owner != self._store.session_id:
+            return None
+        try:
+            return await self._store.commit([boundaries, Delete(path, node.version), self.creation(bundle)])
+        except VersionConflictError:
+            raise OperationalError(f"Failed to acquire ownership of {bundle}: its lock changed meanwhile; look it up again") from None
+
+    def creation(self, bundle: str) -> Create:
+        """The operation that creates our lock of a bundle."""
+        return Create(paths.lock(bundle), _lock_value(self._self), ephemeral=True)
+
+    async def give_back(self, bundle: str, token: int, *, again: bool) -> None:
+        """Delete our lock. When an earlier try may have done so, a lock of another life is left alone."""
+        if not again or await self.holds(bundle, token):
+            await self._store.delete(paths.lock(bundle))
+        self.forget(bundle)
+
+    async def holds(self, bundle: str, token: int) -> bool:
+        """Whether the lock is the one with this token, in this session."""
+        return self._is_ours(await self._store.get(paths.lock(bundle)), token)
+
+    async def missing(self, held: dict[str, int]) -> list[str]:
+        """Those of the bundles (with the tokens of their locks) whose lock is not ours any more."""
+        nodes = await self._store.get_many([paths.lock(bundle) for bundle in held])
+        return [bundle for (bundle, token), node in zip(held.items(), nodes, strict=True) if not self._is_ours(node, token)]
+
+    def _is_ours(self, node: Node | None, token: int) -> bool:
+        return node is not None and node.ephemeral_owner == self._store.session_id and node.created_txid == token
+
+
+def _lock_value(address: BrokerAddress) -> bytes:
+    """Pulsar's `NamespaceEphemeralData`."""
+    value: dict[str, Any] = {
+        "nativeUrl": address.service_url,
+        "nativeUrlTls": "",
+        "httpUrl": address.web_url,
+        "httpUrlTls": "",
+        "disabled": False,
+        "advertisedListeners": {},
+    }
+    return write_object(value)
+
+
+def _owner_of(node: Node, path: str) -> Owner:
+    """The owner that a lock names. Raises `CorruptDataError` when it names nobody."""
+    value = read_object(node.value, path)
+    service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
+    if not isinstance(service_url, str) or not isinstance(web_url, str):
+        raise CorruptDataError(f"{path} names no owner; repair or delete the node")
+    return Owner(BrokerAddress(web_url.partition("://")[2], service_url, web_url), node.ephemeral_owner)
