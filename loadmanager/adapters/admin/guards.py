@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.answers import RefusedError, failed
-from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError, NotFoundError
+from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, LoadManagerError, NotFoundError
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -76,6 +76,8 @@ def _status(error: LoadManagerError) -> int:
         return 404
     if isinstance(error, ConflictError):
         return 409
+    if isinstance(error, CorruptDataError):
+        return 500
     return 412 if isinstance(error, BadInputError) else 503
 
 

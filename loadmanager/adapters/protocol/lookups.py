@@ -6,7 +6,7 @@ import hashlib
 
 from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.errors import BadInputError, LoadManagerError, NotFoundError
+from loadmanager.core.errors import BadInputError, CorruptDataError, LoadManagerError, NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameError, encode
 
@@ -127,4 +127,6 @@ def code_of(error: LoadManagerError) -> pb.ServerError.ValueType:
         return pb.TopicNotFound
     if isinstance(error, BadInputError):
         return pb.NotAllowedError
+    if isinstance(error, CorruptDataError):
+        return pb.MetadataError
     return pb.ServiceNotReady

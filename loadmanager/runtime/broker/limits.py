@@ -19,7 +19,7 @@ from loadmanager.ports.limits import Document
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, read_or_nothing, update
+from loadmanager.runtime.shared.documents import Corrupt, read_object, update
 
 GROUP_FIELD = "resource_group_name"
 
@@ -42,6 +42,7 @@ class Limits:
         dynamic: Callable[[], list[str]],
         check: Callable[[Mapping[str, str]], object],
         apply: Callable[[Mapping[str, str]], None],
+        corrupt: Corrupt | None = None,
     ) -> None:
         self._store = store
         self._namespaces = namespaces
@@ -49,6 +50,7 @@ class Limits:
         self._dynamic = dynamic
         self._check = check
         self._apply = apply
+        self._corrupt = corrupt or Corrupt()
         self._known: set[NamespaceName] = set()
 
     # Reading
@@ -93,18 +95,18 @@ class Limits:
 
     async def _read_namespaces(self, namespaces: list[NamespaceName]) -> None:
         for namespace, node in zip(namespaces, await self._store.get_many([paths.policies(name) for name in namespaces]), strict=True):
-            self._throttling.set_namespace_policies(str(namespace), read_or_nothing(node, paths.policies(namespace)))
+            self._throttling.set_namespace_policies(str(namespace), self._corrupt.object_of(node, "policy", paths.policies(namespace)))
 
     async def _read_topics(self, policy_paths: list[str]) -> None:
         for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
             topic = paths.topic_of_policies(path)
             if topic is not None and topic.partition < 0:
-                self._throttling.set_topic_policies(topic, read_or_nothing(node, path))
+                self._throttling.set_topic_policies(topic, self._corrupt.object_of(node, "policy", path))
 
     async def _read_groups(self, names: list[str]) -> None:
         for name, node in zip(names, await self._store.get_many([paths.resource_group(name) for name in names]), strict=True):
-            group = None if node is None else stored(read_or_nothing(node, paths.resource_group(name)), ResourceGroup)
-            self._throttling.set_resource_group(name, group)
+            document = self._corrupt.object_of(node, "policy", paths.resource_group(name))
+            self._throttling.set_resource_group(name, None if node is None else stored(document, ResourceGroup))
 
     async def _read_dynamic(self) -> None:
         values = await self.dynamic_values()
@@ -203,7 +205,8 @@ class Limits:
     async def dynamic_values(self) -> dict[str, str]:
         """Keys that were changed, with their values."""
         node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
-        return {name: str(value) for name, value in read_or_nothing(node, paths.DYNAMIC_CONFIGURATION).items()}
+        values = self._corrupt.object_of(node, "dynamic", paths.DYNAMIC_CONFIGURATION)
+        return {name: str(value) for name, value in values.items()}
 
     async def set_dynamic(self, name: str, value: str | None) -> None:
         """Change one key on every broker."""

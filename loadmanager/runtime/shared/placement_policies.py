@@ -11,9 +11,9 @@ from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.policies.isolation import IsolationPolicy, decode_policies, policy_of
 from loadmanager.ports.policies import Document
-from loadmanager.ports.store import Change, ChangeKind, Node, Store
+from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, read_or_nothing, update
+from loadmanager.runtime.shared.documents import Corrupt, read_object, update
 
 GROUP_FIELD = "namespaceAntiAffinityGroup"
 SCOPES = ("all_matching", "changed", "none")
@@ -24,8 +24,9 @@ log = structlog.get_logger("policies")
 class PlacementPolicies:
     """Implements `ports.policies.PolicyControl`; the leader reads the attributes."""
 
-    def __init__(self, store: Store, cluster: str) -> None:
+    def __init__(self, store: Store, cluster: str, corrupt: Corrupt | None = None) -> None:
         self._store = store
+        self._corrupt = corrupt or Corrupt()
         self._isolation_path = f"{paths.CLUSTERS}/{cluster}/namespaceIsolationPolicies"
         self._domains_path = f"{paths.CLUSTERS}/{cluster}/failureDomain"
         self.isolation: Mapping[str, IsolationPolicy] = {}
@@ -65,7 +66,7 @@ class PlacementPolicies:
     async def _read_groups(self, policy_paths: list[str]) -> None:
         for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
             namespace = path[len(paths.LOCAL_POLICIES) + 1 :]
-            group = _group(node, path)
+            group = _group(self._corrupt.object_of(node, "policy", path))
             if group is None:
                 self.groups.pop(namespace, None)
             else:
@@ -102,7 +103,7 @@ class PlacementPolicies:
         nodes = await self._store.get_many([f"{self._domains_path}/{name}" for name in names])
         found = {}
         for name, node in zip(names, nodes, strict=True):
-            brokers = read_or_nothing(node, f"{self._domains_path}/{name}").get("brokers")
+            brokers = self._corrupt.object_of(node, "policy", f"{self._domains_path}/{name}").get("brokers")
             if isinstance(brokers, list):
                 found[name] = [broker for broker in brokers if isinstance(broker, str)]
         return found
@@ -128,7 +129,7 @@ class PlacementPolicies:
         node = await self._store.get(path)
         if node is None and await self._store.get(paths.policies(namespace)) is None:
             raise NotFoundError(f"Namespace {namespace} does not exist")
-        return _group(node, path)
+        return None if node is None else _group(read_object(node.value, path))
 
     async def set_anti_affinity_group(self, namespace: NamespaceName, group: str | None) -> None:
         """Set or remove a namespace's group."""
@@ -162,6 +163,6 @@ def _with(document: Document, name: str, value: Document | None) -> Document:
     return rest if value is None else {**rest, name: value}
 
 
-def _group(node: Node | None, path: str) -> str | None:
-    group = read_or_nothing(node, path).get(GROUP_FIELD)
+def _group(document: Document) -> str | None:
+    group = document.get(GROUP_FIELD)
     return group if isinstance(group, str) and group else None
