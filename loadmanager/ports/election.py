@@ -6,25 +6,48 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from loadmanager.ports.store import Check
+
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads. `epoch` grows with every term; `path` and it fence a leader's writes (`ports.store.Check`)."""
+    """Who leads. `epoch` grows with every term of anybody."""
 
     broker_id: str
     service_url: str
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term that this process won.
+
+    `fence` belongs into every transaction that the leader commits: the transaction fails with
+    `VersionConflictError` once a newer term has begun or this one was given up.
+    """
+
+    leader: Leader
+    fence: tuple[Check, ...] = ()
+
+    @property
+    def epoch(self) -> int:
+        """The term's number."""
+        return self.leader.epoch
+
+
 class Election(Protocol):
     """Competes for one leadership through an ephemeral node (Pulsar `LeaderElection`)."""
 
-    async def campaign(self) -> Leader:
-        """Wait until this process leads, and return its own term. Raises `OperationalError` when the session is lost meanwhile."""
+    async def campaign(self) -> Term:
+        """Wait until this process leads, and return its term. Raises `OperationalError` when the store does not answer."""
         ...
 
-    async def lost(self) -> None:
-        """Return when the term that `campaign` returned is over: the session is lost, or the node is no longer ours."""
+    async def lost(self, term: Term) -> None:
+        """Return when the term is over: the session is lost, or the node is no longer ours."""
+        ...
+
+    def session_lost(self) -> None:
+        """The session cannot be proven: a term of this process is over now."""
         ...
 
     async def resign(self, *, stand_again: bool = False) -> None:

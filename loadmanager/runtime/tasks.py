@@ -61,7 +61,7 @@ class Scope:
             except asyncio.CancelledError:
                 result.cancel()
                 raise
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - it is the caller's
                 result.set_exception(error)
                 result.exception()  # the caller may be gone: then this is where the error counts as seen
             else:
@@ -97,7 +97,7 @@ class Steps:
         """Run a step; False when it failed."""
         try:
             await step()
-        except Exception as error:  # contained on purpose: see the class
+        except Exception as error:  # noqa: BLE001 - contained on purpose: see the class
             self.failed(name, error)
             return False
         self.in_a_row[name] = 0
@@ -143,14 +143,16 @@ class Interval:
                 return
 
 
-async def every(interval: Interval, step: Callable[[], Awaitable[object]], name: str, steps: Steps, *, first_after_s: float = 0.0) -> None:
-    """Run `step` at a fixed rate, forever; what it raises is contained by `steps`.
+async def every(interval: Interval, step: Callable[[], Awaitable[object]], name: str, steps: Steps, *, wait_first: bool = False) -> None:
+    """Run `step` at a fixed rate, forever, at once or after one interval; what it raises is contained by `steps`.
 
     A step that takes longer than the interval is followed at once by the next; turns are never stacked up.
     """
-    await asyncio.sleep(first_after_s)
+    loop = asyncio.get_running_loop()
+    if wait_first:
+        await interval.wait(loop.time())
     while True:
-        started_s = asyncio.get_running_loop().time()
+        started_s = loop.time()
         await steps.run(name, step)
         await interval.wait(started_s)
 

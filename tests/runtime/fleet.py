@@ -91,6 +91,7 @@ class Broker:
         self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
         self.tenant = Tenant()
         self.steps: list[Transition] = []
+        self.scope = fleet.scope
         settings, clock = BrokerSettings(), LoopClock()
         self.leading = Leading()
         self.brokers = Brokers(self.store)
@@ -102,6 +103,7 @@ class Broker:
             hosting=self.tenant,
             peers=fleet,
             clock=clock,
+            scope=fleet.scope,
             self_address=self.address,
             observe=self.steps.append,
         )
@@ -134,7 +136,8 @@ class Broker:
 class Fleet:
     """Several brokers over one tree; asks brokers directly, as `Peers`."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, scope: Scope) -> None:
+        self.scope = scope
         self.tree = MemoryTree()
         self.brokers = [Broker(self, index) for index in range(count)]
         self.unreachable: set[str] = set()
@@ -147,8 +150,7 @@ class Fleet:
 
     async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
         """Peers."""
-        await self.at(owner).ownership.release(bundle, reason="peer", destination=destination, timeout_s=1)
-        return True
+        return await self.at(owner).ownership.release(bundle, reason="peer", destination=destination, timeout_s=1) is not None
 
     async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
         """Peers."""
@@ -172,8 +174,8 @@ class Fleet:
 @asynccontextmanager
 async def a_fleet(count: int = 2, bundles: int = 4) -> AsyncIterator[Fleet]:
     """A running fleet with the namespace public/default."""
-    fleet = Fleet(count)
     async with Scope("fleet") as scope:
+        fleet = Fleet(count, scope)
         for broker in fleet.brokers:
             await broker.start(scope)
         first = fleet.brokers[0].namespaces

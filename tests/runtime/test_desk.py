@@ -12,6 +12,7 @@ import pytest
 from runtime.fleet import NS, Fleet, LoopClock, a_fleet
 
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.core.strategies.decision import Plan
@@ -22,9 +23,10 @@ from loadmanager.ports.store import Change, ChangeKind
 from loadmanager.runtime.leader.desk import LeaderDesk
 from loadmanager.runtime.leader.load_view import LoadView
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.watching import Watcher
-from loadmanager.runtime.tasks import Scope
+from loadmanager.runtime.tasks import Scope, Steps
 
 GOLD = {"namespaces": ["gold/.*"], "primary": ["b1"], "secondary": ["b2"], "auto_failover_policy": {"parameters": {"min_limit": "1"}}}
 
@@ -36,24 +38,26 @@ class Led:
         first = fleet.brokers[0]
         self.fleet, self.store = fleet, first.store
         self.policies = PlacementPolicies(first.store, "standalone")
-        self.settings = StrategySettings(failure_domains=True, distribute_evenly=False)
-        self.splits = SplitSettings(topics_max=10)
+        self.strategies = Live(StrategySettings(failure_domains=True, distribute_evenly=False))
+        self.splits = Live(SplitSettings(topics_max=10))
         self.observed: list[Plan] = []
 
         async def bundle_count(namespace: NamespaceName) -> int:
             return len((await first.namespaces.bundles(namespace)).ranges)
 
+        self.steps = Steps()
+        self.view = LoadView(first.brokers, self.policies, LoopClock(), Corrupt(), self.steps)
         self.desk = LeaderDesk(
             epoch=1,
-            view=LoadView(first.brokers, self.policies, LoopClock()),
+            view=self.view,
             brokers=first.brokers,
             peers=fleet,
             clock=LoopClock(),
             rng=random.Random(1),  # noqa: S311 - reproducible, not secret
-            settings=lambda: self.settings,
-            split_settings=lambda: self.splits,
+            strategies=self.strategies,
+            splits=self.splits,
             bundle_count=bundle_count,
-            leading=first.leading,
+            steps=self.steps,
             observe=lambda _cycle, plan: self.observed.append(plan),
         )
         first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
@@ -85,7 +89,8 @@ async def _led(brokers: int) -> AsyncIterator[Led]:
         watcher = Watcher(led.store, paths.ADMIN, led.policies.on_change)
         scope.spawn(watcher.run(), "watch-policies")
         await watcher.synced.wait()
-        yield led
+        with led.view:
+            yield led
         scope.cancel()
 
 
@@ -194,7 +199,7 @@ async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
     """A bundle whose broker cannot be reached is tried again in the next cycle, and nothing counts where it never went."""
     async with _led(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
-        led.settings = StrategySettings(shedder="UniformLoadShedder", unload_rate_min=0, distribute_evenly=False)
+        led.strategies.set(StrategySettings(shedder="UniformLoadShedder", unload_rate_min=0, distribute_evenly=False))
         loads = {bundle: NamespaceBundleStats(msg_rate_in=900), f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(msg_rate_in=800)}
         await led.report(1, loads)
         led.fleet.unreachable.add("b1:8080")
@@ -207,7 +212,7 @@ async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
 async def test_splits_can_be_switched_off() -> None:
     """loadBalancerAutoBundleSplitEnabled=false."""
     async with _led(1) as led:
-        led.splits = SplitSettings(topics_max=10, enabled=False)
+        led.splits.set(SplitSettings(topics_max=10, enabled=False))
         await led.report(0, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats(topics=11)})
         await led.desk.split()
         assert led.desk.decisions(10) == []

@@ -34,6 +34,7 @@ async def test_transfer_in_order() -> None:
         assert source.tenant.told == [("open", BUNDLE, None), ("fence", BUNDLE, None), ("close", BUNDLE, "b1:8080")]
         assert [step.after for step in source.steps] == [
             BundleState.ASSIGNING,
+            BundleState.OPENING,
             BundleState.OWNED,
             BundleState.RELEASING,
             BundleState.FREE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -11,15 +12,19 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import SessionState, Store
 from loadmanager.runtime.broker.ownership import Ownership
-from loadmanager.runtime.tasks import sleep
+from loadmanager.runtime.tasks import retrying, sleep
 
 CHECK_INTERVAL_S = 0.1
+REGISTER_RETRY_S = 1.0
 
 log = structlog.get_logger("session")
 
 
 class SessionGuard:
-    """Fences everything when the lease runs out, and registers the broker again in a new session."""
+    """Fences everything when the lease runs out, and keeps the broker registered.
+
+    `register` makes sure of the registration in the present session; `on_lost` is told of every fencing.
+    """
 
     def __init__(
         self,
@@ -29,6 +34,7 @@ class SessionGuard:
         ownership: Ownership,
         clock: Clock,
         register: Callable[[], Awaitable[None]],
+        on_lost: Callable[[], None] = lambda: None,
         end_when_lost: bool = False,
     ) -> None:
         self._store = store
@@ -36,36 +42,36 @@ class SessionGuard:
         self._ownership = ownership
         self._clock = clock
         self._register = register
+        self._on_lost = on_lost
+        self._reconnected = asyncio.Event()
         self._end_when_lost = end_when_lost
         self._fenced = False
         self.fenced_times = 0
 
     async def watch_lease(self) -> None:
-        """Look at the lease until the end of time; fence when it has run out."""
+        """Wait for the end of the lease, forever; fence when it has run out. A lease that is revoked is `watch_session`'s."""
         while True:
-            now_s = self._clock.monotonic_s()
-            left_s = self._store.lease.valid_until_s - now_s
-            if left_s <= 0 and not self._fenced:
-                self._fence("the session can no longer be proven")
-            elif left_s > 0:
+            left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
+            if left_s > 0:
                 self._fenced = False
-            await sleep(max(0.001, min(left_s, CHECK_INTERVAL_S)) if left_s > 0 else CHECK_INTERVAL_S)
+                await sleep(left_s)
+                continue
+            if not self._fenced:
+                self._fence("the session can no longer be proven")
+            await sleep(CHECK_INTERVAL_S)
 
     async def watch_session(self) -> None:
-        """Follow the session's states; a lost session is fenced at once, a new one registers the broker again.
+        """Follow the session's states; a lost session is fenced at once, after every reconnect the registration is verified.
 
         Raises `OperationalError`, which ends the broker, when no session will follow: the store was closed, or an expired session is to end the process.
         """
-        registered_in = self._store.session_id
         async for state in self._store.session_states():
             if state is SessionState.LOST:
                 self._fence("the session is lost")
                 if self._end_when_lost:
                     raise OperationalError("the session is lost, and zookeeperSessionExpiredPolicy = shutdown")
-            elif state is SessionState.CONNECTED and self._store.session_id != registered_in:
-                await self._register()
-                registered_in = self._store.session_id
-                log.info("registered in a new session", session=f"0x{registered_in:x}")
+            elif state is SessionState.CONNECTED:
+                self._reconnected.set()
             elif state is SessionState.SUSPENDED:
                 log.warning(
                     "the metadata store is unreachable", lease_left_s=round(self._store.lease.valid_until_s - self._clock.monotonic_s(), 2)
@@ -73,9 +79,20 @@ class SessionGuard:
 
         raise OperationalError("the connection to the metadata store has ended for good")
 
+    async def keep_registered(self) -> None:
+        """After each reconnect see to it that this broker is registered in the present session, forever.
+
+        It runs apart from `watch_session`, so that the next loss is noticed even while a registration waits.
+        """
+        while True:
+            await self._reconnected.wait()
+            self._reconnected.clear()
+            await retrying(self._register, "register", max_s=REGISTER_RETRY_S)
+
     def _fence(self, reason: str) -> None:
         self._fenced = True
         self.fenced_times += 1
         self._hosting.fence_all()
         lost = self._ownership.lose_all(reason)
+        self._on_lost()
         log.error("stopped serving", reason=reason, bundles=len(lost))

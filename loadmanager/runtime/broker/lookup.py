@@ -16,8 +16,9 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.control import Lookup
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.runtime.broker.locks import Owner
 from loadmanager.runtime.broker.namespaces import Namespaces
-from loadmanager.runtime.broker.ownership import Owner, Ownership
+from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import sleep

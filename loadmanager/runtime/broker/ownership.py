@@ -243,7 +243,7 @@ class Ownership:
         try:
             async with asyncio.timeout(OPEN_TIMEOUT_S):
                 await self._hosting.open_bundle(life.bundle, life.token)
-        except Exception as error:  # the host is somebody else's code
+        except Exception as error:  # noqa: BLE001 - the host is somebody else's code
             await self._not_opened(life, error)
             raise OperationalError(f"Failed to acquire ownership of {life.bundle}: it cannot be opened here: {error}") from None
         if life.over:

@@ -13,9 +13,10 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.decision import Plan, Unload
+from loadmanager.core.strategies.decision import Placement, Plan, Unload
 from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
@@ -26,10 +27,12 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.peers import Peers
 from loadmanager.runtime.leader.load_view import LoadView
 from loadmanager.runtime.shared.brokers import Brokers
-from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.tasks import Steps
 
 DECISIONS_KEPT = 1_000
 PREFERENCE_MS_MAX = 60_000
+FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
+"""Places bundles while the configured strategy fails."""
 
 log = structlog.get_logger("leader")
 
@@ -46,10 +49,10 @@ class LeaderDesk:
         peers: Peers,
         clock: Clock,
         rng: cycle.Rng,
-        settings: Callable[[], StrategySettings],
-        split_settings: Callable[[], SplitSettings],
+        strategies: Live[StrategySettings],
+        splits: Live[SplitSettings],
         bundle_count: Callable[[NamespaceName], Awaitable[int]],
-        leading: Leading,
+        steps: Steps,
         observe: Callable[[int, Plan], None],
     ) -> None:
         self._epoch = epoch
@@ -58,10 +61,10 @@ class LeaderDesk:
         self._peers = peers
         self._clock = clock
         self._rng = rng
-        self._settings = settings
-        self._split_settings = split_settings
+        self._strategies = strategies
+        self._splits = splits
         self._bundle_count = bundle_count
-        self._leading = leading
+        self._steps = steps
         self._observe = observe
         self._memory = Memory()
         self._split_ms: dict[str, int] = {}
@@ -82,14 +85,21 @@ class LeaderDesk:
         under_way = self._view.placed(bundle)
         if under_way is not None:
             return under_way
-        settings = self._settings()
-        snapshot = self._view.snapshot(settings)
-        (choice,), self._memory = cycle.place(snapshot, [bundle], settings, self._memory, self._rng)
+        settings = self._strategies.value
+        try:
+            choice, rule = self._choose(bundle, settings), registry.short_name(settings.placement)
+        except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
+            self._steps.failed("place", error)
+            choice, rule = self._choose(bundle, dataclasses.replace(settings, placement=FALLBACK_PLACEMENT)), FALLBACK_PLACEMENT
         if choice.broker is None:
             raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
         self._remember("place", dataclasses.asdict(choice))
-        self._observe(self.cycles, Plan(registry.short_name(settings.placement), placements=(choice,)))
+        self._observe(self.cycles, Plan(rule, placements=(choice,)))
         return self._placed(bundle, choice.broker, f"one of {len(choice.candidates)} candidates")
+
+    def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
+        (choice,), self._memory = cycle.place(self._view.snapshot(settings), [bundle], settings, self._memory, self._rng)
+        return choice
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
         self._view.place(bundle, broker_id)
@@ -98,13 +108,15 @@ class LeaderDesk:
 
     def prefer(self, bundle: str, broker_id: str) -> None:
         """The next placement of this bundle goes to this broker (Pulsar's unload affinity, keyed by the whole bundle name, and it expires)."""
-        self._preferred[bundle] = (broker_id, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        self._preferred = {name: known for name, known in self._preferred.items() if now_ms - known[1] <= PREFERENCE_MS_MAX}
+        self._preferred[bundle] = (broker_id, now_ms)
 
     # Shedding
 
     async def shed(self) -> None:
         """One cycle: decide, then move bundle by bundle while the term lasts."""
-        settings = self._settings()
+        settings = self._strategies.value
         plan, self._memory = self._plan(settings, self._rng)
         self.cycles += 1
         self._observe(self.cycles, plan)
@@ -112,9 +124,6 @@ class LeaderDesk:
             self._remember("shed", _plan_document(plan))
         for moves in together(plan.unloads):
             for unload in reversed(moves):  # of a swap, what goes out goes first: without it nothing may come back
-                if self._leading.desk is not self:
-                    log.warning("the term is over; the rest of the plan is dropped", epoch=self._epoch)
-                    return
                 if not await self._move(unload):
                     break
 
@@ -137,9 +146,11 @@ class LeaderDesk:
             self.prefer(unload.bundle, destination.broker_id)
             self._view.place(unload.bundle, destination.broker_id)
         try:
-            await self._peers.release_bundle(source, unload.bundle, destination, epoch=self._epoch)
+            released = await self._peers.release_bundle(source, unload.bundle, destination, epoch=self._epoch)
         except OperationalError as error:
+            released = False
             log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
+        if not released:
             self._preferred.pop(unload.bundle, None)
             self._view.not_placed(unload.bundle)
             return False
@@ -148,7 +159,7 @@ class LeaderDesk:
 
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now; changes nothing, neither the averages nor what chance brings next."""
-        settings = self._settings()
+        settings = self._strategies.value
         return _plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
 
     def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memory]:
@@ -163,7 +174,7 @@ class LeaderDesk:
 
         An owner that finds no useful cut is asked again after the grace period.
         """
-        settings, strategies = self._split_settings(), self._settings()
+        settings, strategies = self._splits.value, self._strategies.value
         if not settings.enabled:
             return
         snapshot = self._view.snapshot(strategies)
@@ -173,6 +184,7 @@ class LeaderDesk:
         namespaces = {split_bundle_name(bundle)[0] for report in snapshot.reports.values() for bundle in report.last_stats}
         names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
         counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in names}
+        # A namespace that cannot be read, or is gone, has no bundle to split.
         owners = {bundle: broker for broker in snapshot.brokers for bundle in snapshot.reports[broker].last_stats}
         answer = threshold.modular(snapshot, settings, None, counts)
         for skip in answer.skipped:
@@ -182,7 +194,7 @@ class LeaderDesk:
                 log.warning("a bundle is too big and is not split", bundle=skip.what, reason=skip.reason)
         for split in answer.splits:
             owner = self._brokers.address(owners[split.bundle])
-            if self._leading.desk is not self or owner is None or split.bundle in self._split_ms:
+            if owner is None or split.bundle in self._split_ms:
                 continue
             self._split_ms[split.bundle] = self._clock.now_ms()
             self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
@@ -197,6 +209,10 @@ class LeaderDesk:
 
     def _remember(self, kind: str, document: dict[str, Any]) -> None:
         self._decisions.appendleft({"ts": self._clock.now_ms(), "kind": kind, "epoch": self._epoch, "cycle": self.cycles, **document})
+
+    def failed(self, step: str, error: Exception) -> None:
+        """A step failed: people look for the reason where the decisions are."""
+        self._remember("failure", {"step": step, "error": f"{type(error).__name__}: {error}"[:1000]})
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""

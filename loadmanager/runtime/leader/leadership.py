@@ -1,62 +1,87 @@
 """Terms of leadership: campaign, lead until the term is lost, again.
 
-Everything that only a leader does lives inside a term's scope and ends with it; what a term decided is never carried out by a later one.
+A term is a scope. Everything that only a leader does runs in a task of that scope, the term's beginning
+included: when the term ends, nothing of it runs on, and only then the next campaign begins. What a leader
+decides is optional: whatever fails there costs a cycle, or in the end the leadership, never the broker.
 """
 
 from __future__ import annotations
 
-import contextlib
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from loadmanager.core.errors import OperationalError
-from loadmanager.ports.election import Election, Leader
-from loadmanager.runtime.shared.leading import Desk, Leading
-from loadmanager.runtime.tasks import Scope, retrying
+from loadmanager.ports.election import Election, Term
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.tasks import Scope, Steps, retrying
+
+FAILURES_IN_A_ROW_MAX = 5
+"""A leader one of whose steps fails this often in a row resigns: another broker may do better."""
 
 log = structlog.get_logger("leadership")
 
-StartTerm = Callable[[Leader, Scope], Awaitable[Desk]]
-"""Begins the leader's work in the term's scope; returns the desk when it can place bundles."""
+Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
+"""Does the leader's work until cancelled."""
 
 
 class Leadership:
-    """Keeps `Leading` true, and runs the leader's loops while this broker leads."""
+    """Keeps `Leading` true, and runs the leader's work while this broker leads."""
 
-    def __init__(self, election: Election, leading: Leading, start_term: StartTerm) -> None:
+    def __init__(self, election: Election, leading: Leading, lead: Lead) -> None:
         self._election = election
         self._leading = leading
-        self._start_term = start_term
+        self._lead = lead
         self.terms = 0
+        self.failures: Counter[str] = Counter()
+        """Step of a leader → failures since this broker started."""
 
     async def follow(self) -> None:
         """Record every change of leader, forever."""
         async for leader in self._election.leaders():
             if leader != self._leading.leader:
                 log.info("leader changed", leader=leader.broker_id if leader else None, epoch=leader.epoch if leader else None)
-            self._leading.leader = leader
+            self._leading.follow(leader)
 
     async def run(self) -> None:
         """Campaign and lead, forever."""
         while True:
-            mine = await retrying(self._election.campaign, "campaign")
+            term = await retrying(self._election.campaign, "campaign")
             self.terms += 1
-            log.info("leading", epoch=mine.epoch, reason="elected")
-            async with Scope(f"term-{mine.epoch}") as term:
-                term.spawn(self._until_lost(term), "until-lost")
-                try:
-                    self._leading.desk = await self._start_term(mine, term)
-                    self._leading.leader = mine
-                except OperationalError as error:
-                    log.warning("the term could not begin", epoch=mine.epoch, error=str(error))
-                    with contextlib.suppress(OperationalError):  # if it stays ours, the term begins again
-                        await self._election.resign(stand_again=True)
-                    term.cancel()
-            self._leading.desk = None
-            log.info("no longer leading", epoch=mine.epoch)
+            log.info("leading", epoch=term.epoch, reason="elected")
+            try:
+                async with Scope(f"term-{term.epoch}") as scope:
+                    scope.spawn(self._until_lost(term, scope), "until-lost")
+                    scope.spawn(self._work(term, scope), "work")
+            finally:
+                self._leading.desk = None
+            log.info("no longer leading", epoch=term.epoch)
 
-    async def _until_lost(self, term: Scope) -> None:
-        await self._election.lost()
-        self._leading.desk = None
-        term.cancel()
+    async def _until_lost(self, term: Term, scope: Scope) -> None:
+        try:
+            await self._election.lost(term)
+        finally:
+            self._leading.desk = None
+            scope.cancel()
+
+    async def _work(self, term: Term, scope: Scope) -> None:
+        steps = Steps(on_failure=lambda name, error: self._on_failure(name, error, steps, scope))
+        self._leading.follow(term.leader)
+        if not await steps.run("lead", lambda: self._lead(term, scope, steps)):
+            await self._resign(scope, "the term could not begin")
+
+    def _on_failure(self, name: str, error: Exception, steps: Steps, scope: Scope) -> None:
+        self.failures[name] += 1
+        if self._leading.desk is not None:
+            self._leading.desk.failed(name, error)
+        if steps.in_a_row[name] == FAILURES_IN_A_ROW_MAX:
+            scope.spawn(self._resign(scope, f"{name} failed {FAILURES_IN_A_ROW_MAX} times in a row"), "resign")
+
+    async def _resign(self, scope: Scope, reason: str) -> None:
+        log.error("resigning leadership", reason=reason)
+        try:
+            await self._election.resign(stand_again=True)
+        except OperationalError as error:  # if the node stays ours, the next campaign replaces it
+            log.warning("the leader's node was not deleted", error=str(error))
+        scope.cancel()

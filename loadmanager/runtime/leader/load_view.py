@@ -6,48 +6,62 @@ that its averages run faster the more brokers there are.)
 
 from __future__ import annotations
 
-import msgspec
-import structlog
+from collections.abc import Sequence
 
-from loadmanager.core.errors import BadInputError
+import msgspec
+
 from loadmanager.core.load.reports import BundleData, LocalBrokerData, TimeAverageBrokerData, decode_bundle_data, default_bundle_data
 from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.store import Store
+from loadmanager.ports.store import Check, Create, Put, Store
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
+from loadmanager.runtime.tasks import Steps
 
 PENDING_MS_MAX = 60_000
 """A placement that is not in a report after this long did not happen."""
 STORED_BUNDLES_MAX = 10_000
-
-log = structlog.get_logger("load-view")
+WRITES_PER_TRANSACTION = 200
+"""Some 5 KB each: well below what a transaction holds."""
 
 
 class LoadView:
     """Kept current by the brokers' reports; gives snapshots."""
 
-    def __init__(self, brokers: Brokers, policies: PlacementPolicies, clock: Clock) -> None:
+    def __init__(self, brokers: Brokers, policies: PlacementPolicies, clock: Clock, corrupt: Corrupt, steps: Steps) -> None:
         self._brokers = brokers
         self._policies = policies
         self._clock = clock
+        self._corrupt = corrupt
+        self._steps = steps
         self.bundle_data: dict[str, BundleData] = {}
         self._time_averages: dict[str, TimeAverageBrokerData] = {}
         self._pending: dict[str, tuple[str, int]] = {}
         self._unloaded_ms: dict[str, int] = {}
         self._unloaded_brokers_ms: dict[str, int] = {}
-        for broker_id, report in brokers.reports.items():
-            self.on_report(broker_id, report)
-        brokers.listeners.append(self.on_report)
 
-    def close(self) -> None:
+    def __enter__(self) -> LoadView:
+        """Take the present reports and listen to those that come."""
+        for broker_id, report in self._brokers.reports.items():
+            self.on_report(broker_id, report)
+        self._brokers.listeners.append(self.on_report)
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Listen no more: the term is over."""
         self._brokers.listeners.remove(self.on_report)
 
     def on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
         """A broker came, reported, or went (None)."""
+        try:
+            self._observe(broker_id, report)
+        except Exception as error:  # noqa: BLE001 - what the leader makes of a report must not keep others from reading it
+            self._steps.failed("observe", error)
+
+    def _observe(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is None:
             self._time_averages.pop(broker_id, None)
             self._unloaded_brokers_ms.pop(broker_id, None)
@@ -93,7 +107,7 @@ class LoadView:
         return ClusterSnapshot(
             now_ms=now_ms,
             reports=dict(self._brokers.reports),
-            bundle_data=self.bundle_data,
+            bundle_data=dict(self.bundle_data),
             time_averages=dict(self._time_averages),
             pending=pending,
             recently_unloaded_ms=dict(self._unloaded_ms),
@@ -111,19 +125,29 @@ class LoadView:
                 names += [f"{tenant}/{namespace}/{span}" for span in await store.children(f"{paths.BUNDLE_DATA}/{tenant}/{namespace}")]
         names = names[:STORED_BUNDLES_MAX]
         for name, node in zip(names, await store.get_many([f"{paths.BUNDLE_DATA}/{name}" for name in names]), strict=True):
-            try:
+            with self._corrupt.left_out("averages", f"{paths.BUNDLE_DATA}/{name}"):
                 if node is not None and node.value:
                     self.bundle_data[name] = decode_bundle_data(node.value)
-            except BadInputError as error:
-                log.warning("stored averages cannot be read and begin anew", bundle=name, error=str(error))
 
-    async def save(self, store: Store, bundles_per_broker: int) -> None:
-        """Store the averages of the busiest bundles and of every broker, for the next leader (Pulsar `writeBundleDataOnZooKeeper`)."""
+    async def save(self, store: Store, bundles_per_broker: int, fence: Sequence[Check]) -> None:
+        """Store the averages of the busiest bundles and of every broker, for the next leader (Pulsar `writeBundleDataOnZooKeeper`).
+
+        Raises `VersionConflictError` when the term is over.
+        """
         reported = {bundle for report in self._brokers.reports.values() for bundle in report.last_stats}
         self.bundle_data = {bundle: data for bundle, data in self.bundle_data.items() if bundle in reported}
         order = sorted(self.bundle_data, key=lambda bundle: (-self.bundle_data[bundle].long_term_data.throughput, bundle))
         limit = len(order) if bundles_per_broker < 0 else bundles_per_broker * max(len(self._brokers.reports), 1)
-        for bundle in order[:limit]:
-            await store.put(f"{paths.BUNDLE_DATA}/{bundle}", msgspec.json.encode(self.bundle_data[bundle]))
+        values = {f"{paths.BUNDLE_DATA}/{bundle}": msgspec.json.encode(self.bundle_data[bundle]) for bundle in order[:limit]}
         for broker_id, average in self._time_averages.items():
-            await store.put(f"{paths.BROKER_TIME_AVERAGE}/{broker_id}", msgspec.json.encode(average))
+            values[f"{paths.BROKER_TIME_AVERAGE}/{broker_id}"] = msgspec.json.encode(average)
+        for parent in sorted({path.rpartition("/")[0] for path in values}):
+            await store.create(parent, b"")  # a transaction makes no parents
+        names = list(values)
+        for start in range(0, len(names), WRITES_PER_TRANSACTION):
+            batch = names[start : start + WRITES_PER_TRANSACTION]
+            nodes = await store.get_many(batch)
+            writes = [
+                Create(path, values[path]) if node is None else Put(path, values[path]) for path, node in zip(batch, nodes, strict=True)
+            ]
+            await store.commit([*fence, *writes])

@@ -1,7 +1,9 @@
 """Leader election on any metadata store: one ephemeral node, whose holder leads (Pulsar `LeaderElection`).
 
-The node's JSON is Pulsar's, with one more field: the epoch, counted up in a second node by the transaction that creates the first. Two terms never
-share an epoch, and a leader whose lease runs out considers itself deposed before the store lets anybody else create the node.
+The node's JSON is Pulsar's, with one more field: the epoch. A second node counts epochs: it is written by
+the transaction that creates the first. Two terms never share an epoch, even of one broker in one session:
+whoever finds a node of its own that it does not know replaces it. A leader whose lease runs out considers
+itself deposed before the store lets anybody else create the node.
 """
 
 from __future__ import annotations
@@ -10,32 +12,47 @@ import contextlib
 import math
 from collections.abc import AsyncIterator
 
+import structlog
+
+from loadmanager.core.errors import CorruptDataError
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.election import Leader
-from loadmanager.ports.store import Change, Create, Node, Operation, Put, Store, VersionConflictError
+from loadmanager.ports.election import Leader, Term
+from loadmanager.ports.store import Change, Check, Create, Delete, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.latest import Latest
 from loadmanager.runtime.tasks import sleep
 
-LEASE_CHECK_S = 0.1
 RETRY_S = 0.1
 STAND_AGAIN_S = 1.0
 LOOK_AGAIN_S = 5.0
-"""How long a candidate trusts the watch alone."""
+"""How long a candidate, or a leader, trusts the watch alone."""
+
+log = structlog.get_logger("leadership")
 
 
 class StoreElection:
     """Implements `ports.election.Election`. `on_change` must be fed by a watch on `path`."""
 
-    def __init__(self, store: Store, clock: Clock, *, broker_id: str, web_url: str, path: str = paths.LEADER) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        broker_id: str,
+        web_url: str,
+        corrupt: Corrupt | None = None,
+        path: str = paths.LEADER,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._broker_id = broker_id
         self._web_url = web_url
+        self._corrupt = corrupt or Corrupt()
         self._path = path
         self._epoch_path = f"{paths.LEADER_EPOCHS}{path}"
         self._seen: Latest[tuple[Leader | None, int]] = Latest((None, 0))
+        self._epoch_seen = 0
         self._stands_from_s = 0.0
 
     @property
@@ -47,20 +64,30 @@ class StoreElection:
         """A watch on the node reports."""
         await self._look()
 
-    async def _look(self) -> tuple[Leader | None, int]:
-        """Read who leads: the leader and its session."""
+    async def _look(self) -> Node | None:
+        """Read who leads, and in which session."""
         node = await self._store.get(self._path)
-        seen = (_leader_of(node, self._path), node.ephemeral_owner) if node else (None, 0)
-        if seen != self._seen.value:
-            self._seen.set(seen)
-        return seen
+        leader = None
+        if node is not None:
+            with self._corrupt.left_out("leader", self._path):
+                leader = _leader_of(node, self._path)
+        self._see(leader, node.ephemeral_owner if node else 0)
+        return node
+
+    def _see(self, leader: Leader | None, session_id: int) -> None:
+        if leader is not None:
+            self._epoch_seen = max(self._epoch_seen, leader.epoch)
+        if (leader, session_id) != self._seen.value:
+            self._seen.set((leader, session_id))
 
     async def leaders(self) -> AsyncIterator[Leader | None]:
         """Every change of leader, the present one first."""
         async for leader, _ in self._seen.follow():
             yield leader
 
-    async def campaign(self) -> Leader:
+    # Terms
+
+    async def campaign(self) -> Term:
         """Wait until this process leads."""
         while True:
             mine = await self._try() if self._clock.monotonic_s() >= self._stands_from_s else None
@@ -71,33 +98,48 @@ class StoreElection:
             else:
                 await self._seen.changed(LOOK_AGAIN_S)
 
-    async def _try(self) -> Leader | None:
-        """Create the node if there is none; our term if it is ours now."""
-        leader, session_id = await self._look()
-        if leader is None and self._store.lease.held(self._clock.monotonic_s()):
-            await self._store.create(self._path.rpartition("/")[0], b"")  # a transaction makes no parents
-            await self._store.create(self._epoch_path, b"")
-            counter = await self._store.get(self._epoch_path)
-            epoch = counter.version + 1 if counter else 1
-            value = {"serviceUrl": self._web_url, "brokerId": self._broker_id, "epoch": epoch}
-            operations: list[Operation] = [
-                Put(self._epoch_path, b"", version=epoch - 1),
-                Create(self._path, write_object(value), ephemeral=True),
-            ]
-            with contextlib.suppress(VersionConflictError):  # somebody was faster
-                await self._store.commit(operations)
-            leader, session_id = await self._look()
-        ours = session_id != 0 and session_id == self._store.session_id
-        return leader if ours and self._store.lease.held(self._clock.monotonic_s()) else None
-
-    async def lost(self) -> None:
-        """Return when our term is over."""
+    async def _try(self) -> Term | None:
+        """Begin a term, unless another session holds the node."""
+        node = await self._look()
         session_id = self._store.session_id
-        while self._store.session_id == session_id and self._store.lease.held(self._clock.monotonic_s()):
-            leader, owner = self._seen.value
-            if leader is None or owner != session_id:
+        if not self._proven or (node is not None and node.ephemeral_owner not in (0, session_id)):
+            return None
+        await self._store.create(self._path.rpartition("/")[0], b"")  # a transaction makes no parents
+        await self._store.create(self._epoch_path, b"")
+        counter = await self._store.get(self._epoch_path)
+        if counter is None:
+            return None
+        mine = Leader(self._broker_id, self._web_url, max(_number(counter.value), counter.version, self._epoch_seen) + 1)
+        value = {"serviceUrl": mine.service_url, "brokerId": mine.broker_id, "epoch": mine.epoch}
+        operations: list[Operation] = [Put(self._epoch_path, str(mine.epoch).encode(), version=counter.version)]
+        if node is not None:  # of an earlier term of ours, or of nobody's session
+            operations.append(Delete(self._path, node.version))
+        operations.append(Create(self._path, write_object(value), ephemeral=True))
+        try:
+            await self._store.commit(operations)
+        except VersionConflictError:  # somebody was faster
+            return None
+        if session_id != self._store.session_id or not self._proven:
+            return None
+        self._see(mine, session_id)
+        return Term(mine, (Check(self._epoch_path, counter.version + 1), Check(self._path)))
+
+    @property
+    def _proven(self) -> bool:
+        return self._store.lease.held(self._clock.monotonic_s())
+
+    async def lost(self, term: Term) -> None:
+        """Return when the term is over."""
+        session_id = self._store.session_id
+        while self._store.session_id == session_id and self._seen.value == (term.leader, session_id):
+            left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
+            if left_s <= 0:
                 return
-            await self._seen.changed(LEASE_CHECK_S)
+            await self._seen.changed(min(left_s, LOOK_AGAIN_S))
+
+    def session_lost(self) -> None:
+        """Whoever leads is unknown until the store answers again; we do not."""
+        self._see(None, 0)
 
     async def resign(self, *, stand_again: bool = False) -> None:
         """Give up the leadership, and campaign no more, or only after the others had the time to take it."""
@@ -107,10 +149,19 @@ class StoreElection:
             self._stands_from_s = math.inf
         node = await self._store.get(self._path)
         if node is not None and node.ephemeral_owner == self._store.session_id:
-            await self._store.delete(self._path, version=node.version)
+            with contextlib.suppress(VersionConflictError):  # it changed meanwhile, so it is not the one that we resign from
+                await self._store.delete(self._path, version=node.version)
 
 
 def _leader_of(node: Node, path: str) -> Leader:
+    """The leader that the node names. Raises `CorruptDataError` when it names nobody. Pulsar's own brokers write no epoch: 0."""
     value = read_object(node.value, path)
-    epoch = value.get("epoch", 0)
-    return Leader(str(value.get("brokerId", "")), str(value.get("serviceUrl", "")), epoch if isinstance(epoch, int) else 0)
+    epoch, broker_id, url = value.get("epoch", 0), value.get("brokerId"), value.get("serviceUrl", "")
+    if not isinstance(broker_id, str) or not isinstance(url, str) or not isinstance(epoch, int) or epoch < 0:
+        raise CorruptDataError(f"{path} names no leader; it is replaced when nobody holds it")
+    return Leader(broker_id, url, epoch)
+
+
+def _number(value: bytes) -> int:
+    """The epoch that the counter's value tells; 0 for anything else."""
+    return int(value) if value.isdigit() and len(value) <= 18 else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from loadmanager.core.errors import ConflictError
 from loadmanager.ports.election import Leader
 
 
@@ -27,6 +28,10 @@ class Desk(Protocol):
         """What a shedding cycle would do right now."""
         ...
 
+    def failed(self, step: str, error: Exception) -> None:
+        """A step of the leader failed: it belongs among the decisions."""
+        ...
+
 
 @dataclass(slots=True)
 class Leading:
@@ -34,3 +39,16 @@ class Leading:
 
     leader: Leader | None = None
     desk: Desk | None = None
+    epoch: int = 0
+    """The newest term that this broker knows of."""
+
+    def follow(self, leader: Leader | None) -> None:
+        """Somebody else leads from now on, or nobody."""
+        self.leader = leader
+        if leader is not None:
+            self.epoch = max(self.epoch, leader.epoch)
+
+    def check(self, epoch: int | None) -> None:
+        """Raise `ConflictError` for an order of a leader that was deposed; None is an operator's order."""
+        if epoch is not None and epoch < self.epoch:
+            raise ConflictError(f"the order is of epoch {epoch}, but epoch {self.epoch} has begun: its leader was deposed")

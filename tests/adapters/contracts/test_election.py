@@ -19,9 +19,8 @@ from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
-from loadmanager.core.errors import OperationalError
 from loadmanager.ports.election import Leader
-from loadmanager.ports.store import Store
+from loadmanager.ports.store import Create, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.shared.watching import Watcher
@@ -59,7 +58,7 @@ class Candidates:
         while True:
             mine = await self.elections[number].campaign()
             self.terms.append((number, mine.epoch))
-            await self.elections[number].lost()
+            await self.elections[number].lost(mine)
 
 
 Electorate = Callable[[], AbstractAsyncContextManager[Candidates]]
@@ -97,8 +96,8 @@ async def test_one_leads_and_everybody_knows(electorate: Electorate) -> None:
         store, first = await candidates.add()
         _, second = await candidates.add()
         mine = await first.campaign()
-        assert mine == Leader("b0:8080", "http://b0:8080", 1)
-        await until(lambda: second.leader == mine, "the second sees the first")
+        assert mine.leader == Leader("b0:8080", "http://b0:8080", 1)
+        await until(lambda: second.leader == mine.leader, "the second sees the first")
         node = await store.get("/loadbalance/leader")
         assert node is not None
         assert node.ephemeral_owner == store.session_id
@@ -146,20 +145,55 @@ async def test_many_candidates_lead_one_after_the_other(electorate: Electorate) 
         assert sorted(number for number, _ in candidates.terms) == list(range(count))
 
 
-async def test_nonsense_in_the_node_is_an_operational_error(electorate: Electorate) -> None:
-    """A leader node that holds no JSON stops no broker: campaigning fails until it is repaired."""
+async def test_nonsense_that_nobody_holds_is_replaced(electorate: Electorate) -> None:
+    """A leader's node without a session behind it keeps nobody from leading, whatever it holds."""
+    async with electorate() as candidates:
+        _, election = await candidates.add()
+        other, _ = await candidates.add()
+        await other.create("/loadbalance/leader", b"{nonsense")
+        assert (await election.campaign()).epoch == 1
+        assert election.leader == Leader("b0:8080", "http://b0:8080", 1)
+
+
+async def test_nonsense_over_a_term_ends_the_term(electorate: Electorate) -> None:
+    """Nobody can read who leads: the leader begins a new term, which can be read."""
+    async with electorate() as candidates:
+        _, election = await candidates.add()
+        other, follower = await candidates.add()
+        candidates.scope.spawn(candidates.run(0), "run-0")
+        await until(lambda: candidates.terms, "it leads")
+        await other.put("/loadbalance/leader", b'{"brokerId": 7}')
+        await until(lambda: len(candidates.terms) == 2, "it leads again")
+        await until(lambda: follower.leader == Leader("b0:8080", "http://b0:8080", 2), "everybody reads it")
+        assert election.leader == follower.leader
+
+
+async def test_node_without_an_epoch_is_understood(electorate: Electorate) -> None:
+    """Pulsar's own brokers write none; the next term of ours is greater than any that was seen."""
     async with electorate() as candidates:
         store, election = await candidates.add()
-        other, _ = await candidates.add()
-        await other.create("/loadbalance/leader", b'{"brokerId": 7, "epoch": "x"}')
-        await until(lambda: election.leader == Leader("7", "", 0), "odd fields are tolerated")
-        await other.put("/loadbalance/leader", b'{"brokerId": "b7:1"}')
-        await until(lambda: election.leader == Leader("b7:1", "", 0), "a node without an epoch, as Pulsar writes it, is understood")
-        await other.put("/loadbalance/leader", b"{nonsense")
-        with pytest.raises(OperationalError, match="/loadbalance/leader"):
-            await election.campaign()
+        await store.create("/loadbalance/leader", b'{"brokerId": "b7:1"}', ephemeral=True)
+        await until(lambda: election.leader == Leader("b7:1", "", 0), "it is understood")
+        await store.put("/loadbalance/leader", b'{"brokerId": "b7:1", "epoch": 41}')
+        await until(lambda: election.leader == Leader("b7:1", "", 41), "it is understood")
         await store.delete("/loadbalance/leader")
-        assert (await election.campaign()).epoch == 1
+        assert (await election.campaign()).epoch == 42
+
+
+async def test_writes_of_a_deposed_leader_are_refused(electorate: Electorate) -> None:
+    """The fence of a term holds while it lasts, and fails once it was given up or another began."""
+    async with electorate() as candidates:
+        store, first = await candidates.add()
+        _, second = await candidates.add()
+        term = await first.campaign()
+        await store.commit([*term.fence, Create("/loadmanager/kept", b"")])
+        await first.resign()
+        with pytest.raises(VersionConflictError):
+            await store.commit([*term.fence, Create("/loadmanager/refused", b"")])
+        assert (await second.campaign()).epoch == 2
+        with pytest.raises(VersionConflictError):
+            await store.commit([*term.fence, Create("/loadmanager/refused", b"")])
+        assert await store.get("/loadmanager/refused") is None
 
 
 async def test_leader_is_deposed_before_another_can_lead() -> None:
@@ -170,10 +204,10 @@ async def test_leader_is_deposed_before_another_can_lead() -> None:
         rival = StoreElection(other, clock, broker_id="b", web_url="")
         for number, (each, candidate) in enumerate(((store, election), (other, rival))):
             scope.spawn(Watcher(each, paths.LEADER, candidate.on_change).run(), f"watch-{number}")
-        await election.campaign()
+        term = await election.campaign()
         campaign = scope.spawn(rival.campaign(), "rival")
         store.suspend()
-        await election.lost()
+        await election.lost(term)
         assert not store.lease.held(clock.monotonic_s())
         assert not campaign.done()
         store.expire()
@@ -181,17 +215,17 @@ async def test_leader_is_deposed_before_another_can_lead() -> None:
         scope.cancel()
 
 
-async def test_surviving_term_goes_on_only_with_a_lease() -> None:
-    """A session that survives an outage keeps its term and its epoch, but leads again only when the session is proven."""
+async def test_a_term_never_goes_on() -> None:
+    """A session that survives an outage leads again only when it is proven, and in a new term: the old one's work has ended."""
     tree, clock = MemoryTree(), SystemClock()
     async with asyncio.timeout(DEADLINE_S), tree.session(timeout_s=0.5) as store, Scope("test") as scope:
         election = StoreElection(store, clock, broker_id="a", web_url="")
         scope.spawn(Watcher(store, paths.LEADER, election.on_change).run(), "watch")
         mine = await election.campaign()
         store.suspend()
-        await election.lost()
+        await election.lost(mine)
         store.resume()
-        assert await election.campaign() == mine
+        assert (await election.campaign()).epoch == mine.epoch + 1
         assert store.lease.held(clock.monotonic_s())
         scope.cancel()
 

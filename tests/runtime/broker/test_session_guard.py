@@ -20,6 +20,7 @@ class Broker:
 
     def __init__(self, store: MemoryStore, **options: bool) -> None:
         self.events: list[str] = []
+        self.failures = 0
         hosting: Any = SimpleNamespace(fence_all=lambda: self.events.append("fenced"))
         ownership: Any = SimpleNamespace(lose_all=lambda _reason: self.events.append("lost") or [])
         self.guard = SessionGuard(
@@ -27,6 +28,10 @@ class Broker:
         )
 
     async def _register(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            self.events.append("failed")
+            raise OperationalError("the store does not answer")
         self.events.append("registered")
 
     async def until(self, *events: str) -> None:
@@ -36,20 +41,31 @@ class Broker:
                 await asyncio.sleep(0.01)
 
 
-async def test_lost_session_fences_and_a_new_one_registers() -> None:
-    """A lost connection alone changes nothing; a lost session fences first, then gives up all; the new session registers the broker once."""
+async def test_a_lost_session_is_fenced_and_every_reconnect_verifies_the_registration() -> None:
+    """A lost connection fences nothing; a lost session fences first, then gives up all; whatever comes back is verified."""
     async with MemoryTree().session() as store, Scope("test") as scope:
         broker = Broker(store)
         scope.spawn(broker.guard.watch_session(), "session")
-        await asyncio.sleep(0)
+        scope.spawn(broker.guard.keep_registered(), "registration")
+        await broker.until("registered")
         store.suspend()
         store.resume()
-        await asyncio.sleep(0.05)
-        assert broker.events == []
+        await broker.until("registered", "registered")
         store.expire()
-        await broker.until("fenced", "lost")
+        await broker.until("registered", "registered", "fenced", "lost")
         store.resume()
-        await broker.until("fenced", "lost", "registered")
+        await broker.until("registered", "registered", "fenced", "lost", "registered")
+        scope.cancel()
+
+
+async def test_a_registration_that_fails_is_tried_again() -> None:
+    """The connection that is lost again in the middle of a registration ends nothing."""
+    async with MemoryTree().session() as store, Scope("test") as scope:
+        broker = Broker(store)
+        broker.failures = 3
+        scope.spawn(broker.guard.watch_session(), "session")
+        scope.spawn(broker.guard.keep_registered(), "registration")
+        await broker.until("failed", "failed", "failed", "registered")
         scope.cancel()
 
 

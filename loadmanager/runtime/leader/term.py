@@ -1,0 +1,92 @@
+"""What a leader does during one term: it restores the cluster's averages, places bundles, and runs its cycles."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.conf import Live
+from loadmanager.core.strategies.cycle import Rng
+from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.election import Term
+from loadmanager.ports.peers import Peers
+from loadmanager.ports.store import Store
+from loadmanager.runtime.leader.desk import LeaderDesk
+from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every, forever
+
+
+Cycle = tuple[Live[Any], Callable[[], float], Callable[[], Awaitable[None]], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderWork:
+    """The leader's work; `run` is one term of it."""
+
+    store: Store
+    brokers: Brokers
+    policies: PlacementPolicies
+    peers: Peers
+    clock: Clock
+    leading: Leading
+    corrupt: Corrupt
+    broker: Live[BrokerSettings]
+    strategies: Live[StrategySettings]
+    splits: Live[SplitSettings]
+    bundle_count: Callable[[NamespaceName], Awaitable[int]]
+    """How many bundles a namespace has; 0 for one that does not exist."""
+    rng: Callable[[int], Rng]
+    """A generator of random numbers for an epoch."""
+    observe: Callable[[int, int, Plan], None]
+    """Called with the epoch, the cycle and what was decided."""
+
+    async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
+        """Lead until cancelled."""
+        view = LoadView(self.brokers, self.policies, self.clock, self.corrupt, steps)
+        await view.restore(self.store)
+        with view:
+            desk = LeaderDesk(
+                epoch=term.epoch,
+                view=view,
+                brokers=self.brokers,
+                peers=self.peers,
+                clock=self.clock,
+                rng=self.rng(term.epoch),
+                strategies=self.strategies,
+                splits=self.splits,
+                bundle_count=self.bundle_count,
+                steps=steps,
+                observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
+            )
+            self.leading.desk = desk
+            with contextlib.ExitStack() as listening:
+                if self.broker.value.load_balancer_enabled:
+                    for live, minutes, step, name in self._cycles(term, desk, view):
+                        interval = Interval(lambda minutes=minutes: minutes() * 60)
+                        listening.callback(live.listen(interval.changed))
+                        scope.spawn(every(interval, step, name, steps, wait_first=True), name)
+                await forever()
+
+    def _cycles(self, term: Term, desk: LeaderDesk, view: LoadView) -> list[Cycle]:
+        """What runs again and again: whose settings, how often, what, and its name."""
+        strategies, splits, broker = self.strategies, self.splits, self.broker
+
+        async def save() -> None:
+            await view.save(self.store, broker.value.bundles_in_report_max, term.fence)
+
+        return [
+            (strategies, lambda: strategies.value.shedding_interval_minutes, desk.shed, "shed"),
+            (splits, lambda: splits.value.interval_minutes, desk.split, "split"),
+            (broker, lambda: broker.value.quota_update_interval_minutes, save, "save"),
+        ]
