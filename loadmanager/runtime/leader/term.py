@@ -26,7 +26,6 @@ from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, forever
 
-
 Cycle = tuple[Live[Any], Callable[[], float], Callable[[], Awaitable[None]], str]
 
 
@@ -73,7 +72,7 @@ class LeaderWork:
             with contextlib.ExitStack() as listening:
                 if self.broker.value.load_balancer_enabled:
                     for live, minutes, step, name in self._cycles(term, desk, view):
-                        interval = Interval(lambda minutes=minutes: minutes() * 60)
+                        interval = _interval(minutes)
                         listening.callback(live.listen(interval.changed))
                         scope.spawn(every(interval, step, name, steps, wait_first=True), name)
                 await forever()
@@ -90,3 +89,7 @@ class LeaderWork:
             (splits, lambda: splits.value.interval_minutes, desk.split, "split"),
             (broker, lambda: broker.value.quota_update_interval_minutes, save, "save"),
         ]
+
+
+def _interval(minutes: Callable[[], float]) -> Interval:
+    return Interval(lambda: minutes() * 60)
