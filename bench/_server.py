@@ -15,7 +15,9 @@ from collections.abc import Coroutine
 from typing import Any
 
 from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
@@ -67,17 +69,19 @@ class Server:
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.throttling = BrokerThrottling(ThrottlingSettings(), cluster="standalone", clock=time.monotonic_ns)
         messaging = MessagingSettings(retention_mb=1, backlog_bytes_max=-1)
-        self.broker = BrokerServer(messaging, spawn=self.spawn, throttling=self.throttling)
+        self.broker = BrokerServer(Live(messaging), clock=SystemClock(), spawn=self.spawn, throttling=self.throttling)
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def run(self) -> None:
         port = self.sock.getsockname()[1]
-        await self.broker.start(Alone(port), self.sock)
+        self.broker.begin(Alone(port))
+        await self.broker.listen(self.sock)
         await self.broker.open_bundle(BUNDLE, 1)
         print(port, flush=True)
         reader = asyncio.StreamReader()

@@ -15,3 +15,7 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Seconds of a clock that never goes back."""
         ...
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds of the same clock as `monotonic_s`."""
+        ...

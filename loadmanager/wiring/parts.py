@@ -24,6 +24,7 @@ from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import NotFoundError, OperationalError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.ownership.states import BundleState
@@ -103,7 +104,9 @@ class Parts:
         self._ship_interval_s = settings.leaf(HistorySettings).ship_interval_s
         self._policies = PlacementPolicies(store, self._broker.cluster_name)
         self._limits = self._build_limits(settings)
-        self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn, throttling=self._throttling)
+        self._hosting = BrokerServer(
+            Live(settings.leaf(MessagingSettings)), clock=self._clock, spawn=scope.spawn, throttling=self._throttling
+        )
         self._ownership = Ownership(
             store=store,
             namespaces=self._namespaces,
@@ -277,7 +280,8 @@ class Parts:
         scope.spawn(self._busy.run(), "loop-busy")
         await self._reporter.sample()
         await asyncio.gather(*(watcher.synced.wait() for watcher in watchers))
-        await self._hosting.start(self._service, pulsar)
+        self._hosting.begin(self._service)
+        await self._hosting.listen(pulsar)
         await self._admin.start(web)
         await self._reporter.register()
         scope.spawn(self._guard.watch_lease(), "lease")

@@ -37,6 +37,10 @@ class LoopClock:
         """Seconds."""
         return asyncio.get_running_loop().time()
 
+    def monotonic_ns(self) -> int:
+        """Nanoseconds."""
+        return round(asyncio.get_running_loop().time() * 1e9)
+
 
 class Tenant:
     """Writes down what it is told."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import select
-import time
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
@@ -46,11 +45,12 @@ class Connection(asyncio.Protocol):
         self.connected = False
         self.protocol_version = 0
         self.peer = ""
-        self.last_heard_s = time.monotonic()
+        self._clock = server.clock
+        self.last_heard_s = server.clock.monotonic_s()
         self.pinged = False
         self.requests = 0
         self._handlers = handlers
-        self._reader = FrameReader(server.settings.message_bytes_max + FRAME_PADDING_BYTES)
+        self._reader = FrameReader(server.settings.value.message_bytes_max + FRAME_PADDING_BYTES)
         self._out: list[bytes] = []
         self.throttle = server.throttling.connection(self._pause, self._go_on)
         self._unread_since_ns = 0
@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour, not by type
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
-        high = self.server.settings.outbound_buffer_kb * 1024
+        high = self.server.settings.value.outbound_buffer_kb * 1024
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
         self.server.opened(self)
 
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes came in. A broker that cannot prove its session does not even look at them."""
         self.server.bytes_in += len(data)
-        self.last_heard_s = now_s = time.monotonic()
+        self.last_heard_s = now_s = self._clock.monotonic_s()
         self.pinged = False
         if not self.server.may_serve(now_s):
             self.close("this broker cannot prove its session")
@@ -98,9 +98,9 @@ class Connection(asyncio.Protocol):
         """The client reads again."""
         for consumer in self.consumers.values():
             consumer.core.writable = True
-            self.server.touch(consumer.hosted)
+            self.server.dispatcher.touch(consumer.hosted)
         self.throttle.release(Cause.OUTBOUND_BUFFER)
-        self.server.deliver()
+        self.server.dispatcher.deliver()
 
     # Frames
 
@@ -130,7 +130,7 @@ class Connection(asyncio.Protocol):
         """Something holds the connection back: `process` stops after the present frame, and nothing more is read."""
         if self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = False
-            self._unread_since_ns = time.monotonic_ns()
+            self._unread_since_ns = self._clock.monotonic_ns()
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
@@ -138,9 +138,9 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if not self._reading and time.monotonic_ns() - self._unread_since_ns > PEER_CHECK_NS:
-            self.last_heard_s, self.pinged = time.monotonic(), False
-            self._unread_since_ns = time.monotonic_ns()
+        if not self._reading and self._clock.monotonic_ns() - self._unread_since_ns > PEER_CHECK_NS:
+            self.last_heard_s, self.pinged = self._clock.monotonic_s(), False
+            self._unread_since_ns = self._clock.monotonic_ns()
             if _hung_up(transport):
                 # It has connected again and sends what was not acknowledged once more; storing it here would store it twice.
                 self.abort()
@@ -172,7 +172,7 @@ class Connection(asyncio.Protocol):
             self._processing = False
         if throttle.limited:
             self.server.throttling.publish_buffer.waiting(throttle, self._reader.pending_bytes if throttle.paused else 0)
-        self.server.deliver()
+        self.server.dispatcher.deliver()
         self.flush()
 
     def _handle(self, frame: Frame) -> None:
@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
             self.requests -= 1
             if self.requests == REQUESTS_MAX - 1:
                 self.throttle.release(Cause.REQUESTS_IN_PROGRESS)
-        self.server.deliver()
+        self.server.dispatcher.deliver()
         self.flush()
 
     def _refuse_unknown(self, frame: Frame) -> None:

@@ -107,7 +107,7 @@ def announce_active(hosted: HostedTopic, subscription: Subscription, before: Con
             change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=core is active)
             consumer.connection.send(encode(31, active_consumer_change=change))
             hosted_connection = consumer.connection
-            hosted_connection.server.written(hosted_connection)
+            hosted_connection.server.dispatcher.written(hosted_connection)
 
 
 def on_flow(connection: Connection, frame: Frame) -> None:
@@ -115,7 +115,7 @@ def on_flow(connection: Connection, frame: Frame) -> None:
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
         consumer.core.permits += frame.command.flow.messagePermits
-        connection.server.touch(consumer.hosted)
+        connection.server.dispatcher.touch(consumer.hosted)
 
 
 def on_ack(connection: Connection, frame: Frame) -> None:
@@ -133,7 +133,7 @@ def on_ack(connection: Connection, frame: Frame) -> None:
                 subscription.ack_cumulative(consumer.core, message_id.entryId)
             elif message_id.entryId > 0:
                 subscription.ack_cumulative(consumer.core, message_id.entryId - 1)
-        connection.server.touch(consumer.hosted)
+        connection.server.dispatcher.touch(consumer.hosted)
     if ack.HasField("request_id"):
         connection.send(encode(38, ack_response=pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)))
 
@@ -147,7 +147,7 @@ def on_redeliver(connection: Connection, frame: Frame) -> None:
     ledger_id = consumer.hosted.core.ledger_id
     ids = [message_id.entryId for message_id in asked.message_ids if message_id.ledgerId == ledger_id] if asked.message_ids else None
     consumer.subscription.redeliver(consumer.core, ids)
-    connection.server.touch(consumer.hosted)
+    connection.server.dispatcher.touch(consumer.hosted)
 
 
 def on_seek(connection: Connection, frame: Frame) -> None:
@@ -251,7 +251,7 @@ def close_consumer(consumer: AttachedConsumer, destination: BrokerAddress | None
         del connection.consumers[consumer.consumer_id]
     connection.server.detach_consumer(consumer)
     connection.send(_close_command(consumer.consumer_id, destination))
-    connection.server.written(connection)
+    connection.server.dispatcher.written(connection)
 
 
 def _close_command(consumer_id: int, destination: BrokerAddress | None) -> bytes:

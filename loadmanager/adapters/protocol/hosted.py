@@ -26,7 +26,7 @@ class HostedTopic:
         self.bundle = bundle
         self.core = core
         self.fenced = False
-        self.producers: set[AttachedProducer] = set()
+        self.producers: dict[AttachedProducer, None] = {}
         self.attached: dict[Consumer, AttachedConsumer] = {}
         self.traffic = TopicTraffic()
         self.limits = throttling.topic(name, published=self._publish_rates)

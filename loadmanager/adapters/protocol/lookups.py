@@ -30,7 +30,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
             connected=pb.CommandConnected(
                 server_version=SERVER_VERSION,
                 protocol_version=connection.protocol_version,
-                max_message_size=connection.server.settings.message_bytes_max,
+                max_message_size=connection.server.settings.value.message_bytes_max,
                 feature_flags=flags,
             ),
         )

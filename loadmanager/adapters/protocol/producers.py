@@ -48,7 +48,7 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     core = hosted.core.attach_publisher(name, asked.epoch, exclusive=asked.producer_access_mode == ACCESS_EXCLUSIVE)
     taken_over = next((item for item in hosted.producers if item.core.name == name), None)
     if taken_over is not None:
-        hosted.producers.discard(taken_over)
+        hosted.producers.pop(taken_over, None)
         hosted.limits.leave(taken_over.sender)
         taken_over.connection.producers.pop(taken_over.producer_id, None)
         taken_over.connection.closed_ids.add(taken_over.producer_id)
@@ -57,7 +57,7 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     producer = AttachedProducer(connection, asked.producer_id, hosted, core, receipts, hosted.limits.sender(name, connection.throttle))
     connection.producers[asked.producer_id] = producer
     connection.closed_ids.discard(asked.producer_id)
-    hosted.producers.add(producer)
+    hosted.producers[producer] = None
     connection.send(
         encode(
             17,
@@ -104,7 +104,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
         close_producer(producer, None)
         return
     connection.send(producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id))
-    connection.server.touch(hosted)
+    connection.server.dispatcher.touch(hosted)
 
 
 def on_close_producer(connection: Connection, frame: Frame) -> None:

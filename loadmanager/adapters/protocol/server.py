@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,6 +25,7 @@ from loadmanager.adapters.protocol.consumers import (
     on_subscribe,
     on_unsubscribe,
 )
+from loadmanager.adapters.protocol.dispatcher import Dispatcher
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
@@ -41,26 +41,20 @@ from loadmanager.adapters.protocol.producers import close_producer, on_close_pro
 from loadmanager.adapters.protocol.wake_timer import WakeTimer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
+from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError, Topic
 from loadmanager.core.throttling.broker import BrokerThrottling
-from loadmanager.core.throttling.dispatch import DispatchGate, DispatchPace
-from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
+from loadmanager.ports.clock import Clock
 from loadmanager.ports.control import TopicControl
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 
 MIB = 1024 * 1024
-DELIVERY_BATCH = 1_000
-"""Entries handed out per subscription before others, and the sockets, get their turn."""
-
-CAUGHT_UP_ENTRIES = 1_000
-"""A subscription with no more than this unread is caught up (Pulsar's managedLedgerCursorBackloggedThreshold)."""
-
 HANDLERS: dict[int, Handler] = {
     2: on_connect,
     4: on_subscribe,
@@ -101,52 +95,67 @@ class BrokerServer:
     """Listens, hosts topics, and moves messages between connections."""
 
     control: TopicControl
-    """Set by `start`: until then nothing asks."""
+    """Set by `begin`: until then nothing asks."""
 
     def __init__(
         self,
-        settings: MessagingSettings,
+        settings: Live[MessagingSettings],
         *,
-        spawn: Callable[[Coroutine[Any, Any, Any], str], object],
-        throttling: BrokerThrottling | None = None,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
+        throttling: BrokerThrottling,
     ) -> None:
         self.settings = settings
-        self.throttling = throttling or BrokerThrottling(ThrottlingSettings(), cluster="standalone", clock=time.monotonic_ns)
+        self.clock = clock
         self.spawn = spawn
+        self.throttling = throttling
+        self.dispatcher = Dispatcher(settings, throttling)
         self.bytes_in = 0
         self.bytes_out = 0
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        self.failures = 0
+        """Errors of our own that were contained since start: each was logged with its traceback."""
         self._bundles: dict[str, _OpenBundle] = {}
         self._topics: dict[str, HostedTopic] = {}
         self._opening: dict[str, asyncio.Future[None]] = {}
-        self._dirty: dict[HostedTopic, None] = {}
-        self._written: dict[Connection, None] = {}
-        self._delivering = False
         self._names = count()
         self._server: asyncio.Server | None = None
-        self._timers: list[asyncio.TimerHandle] = []
-        self._measured_s = time.monotonic()
-        self._wake_timer = WakeTimer(self.throttling.wakeups)
+        self._timers: list[asyncio.Task[Any]] = []
+        self._measured_s = clock.monotonic_s()
+        self._wake_timer = WakeTimer(throttling.wakeups, self.failed)
+        self._apply(settings.value)
+        settings.listen(self._apply)
+
+    def _apply(self, settings: MessagingSettings) -> None:
+        self.throttling.publish_buffer.set_limit(settings.publish_buffer_mb * MIB)
 
     # Life
 
-    async def start(self, control: TopicControl, sock: socket.socket) -> None:
-        """Listen on a bound socket."""
+    def begin(self, control: TopicControl) -> None:
+        """Serve through `control` and start the timers. Sockets come with `listen`; connections
+        over other transports may be made at once: `Connection(server, HANDLERS)`."""
         self.control = control
+        stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
+        keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
+        self._timers = [self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive")]
+
+    async def listen(self, sock: socket.socket) -> None:
+        """Accept connections of a bound socket."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self, HANDLERS), sock=sock, backlog=1024)
-        self._repeat(self.settings.stats_interval_s, self.measure)
-        self._repeat(self.settings.keep_alive_s / 2, self._keep_alive)
 
-    def _repeat(self, interval_s: float, step: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
-        slot = len(self._timers)
+    async def _repeat(self, interval_s: Callable[[], float], step: Callable[[], None]) -> None:
+        while True:
+            await asyncio.sleep(interval_s())
+            try:
+                step()
+            except Exception as error:  # noqa: BLE001 - contained: the next turn may succeed
+                self.failed("a periodic step failed and is tried again", error)
 
-        def run() -> None:
-            step()
-            self._timers[slot] = loop.call_later(interval_s, run)
-
-        self._timers.append(loop.call_later(interval_s, run))
+    def failed(self, event: str, error: Exception, **details: object) -> None:
+        """Count and log an error of our own that the caller contains."""
+        self.failures += 1
+        log.error(event, exc_info=error, **details)
 
     async def stop(self) -> None:
         """Stop listening and hang up on everybody."""
@@ -169,30 +178,30 @@ class BrokerServer:
 
     def opened(self, connection: Connection) -> None:
         """A connection was made; one too many is told so and closed."""
-        self.connections.add(connection)
-        limit = self.settings.connections_max
+        self.connections[connection] = None
+        limit = self.settings.value.connections_max
         if limit and len(self.connections) > limit:
             connection.error((1 << 64) - 1, pb.NotAllowedError, f"this broker has its maximum of {limit} connections")
             connection.close("too many connections")
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone, and with it what was attached through it."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         for producer in list(connection.producers.values()):
             self.detach_producer(producer, for_good=False)
         for consumer in list(connection.consumers.values()):
             self.detach_consumer(consumer)
         connection.producers.clear()
         connection.consumers.clear()
-        self.deliver()
+        self.dispatcher.deliver()
 
     def next_producer_name(self) -> str:
         """A name that no producer of the cluster has."""
-        return f"{self.control.self_address.broker_id.replace(':', '-')}-{int(time.monotonic() * 1000):x}-{next(self._names)}"
+        return f"{self.control.self_address.broker_id.replace(':', '-')}-{self.clock.now_ms():x}-{next(self._names)}"
 
     def detach_producer(self, producer: AttachedProducer, *, for_good: bool) -> None:
         """A producer is gone."""
-        producer.hosted.producers.discard(producer)
+        producer.hosted.producers.pop(producer, None)
         producer.hosted.limits.leave(producer.sender)
         producer.hosted.core.detach_publisher(producer.core, for_good=for_good)
 
@@ -207,20 +216,20 @@ class BrokerServer:
             hosted.core.unsubscribe(subscription.name)
             hosted.limits.close_gate(subscription.name)
         announce_active(hosted, subscription, active)
-        self.touch(hosted)
+        self.dispatcher.touch(hosted)
 
     def _keep_alive(self) -> None:
         """Probe what is silent; close what stays silent. A connection that we do not read may be silent."""
-        now_s = time.monotonic()
+        now_s, keep_alive_s = self.clock.monotonic_s(), self.settings.value.keep_alive_s
         for connection in list(self.connections):
             silent_s = now_s - connection.last_heard_s
-            if connection.held and silent_s >= self.settings.keep_alive_s / 2:
+            if connection.held and silent_s >= keep_alive_s / 2:
                 # Its PING may be among what we do not read; unanswered, it would hang up. If it has hung up, writing shows it.
                 connection.send(encode(19, pong=pb.CommandPong()))
                 connection.flush()
-            if connection.held or silent_s < self.settings.keep_alive_s:
+            if connection.held or silent_s < keep_alive_s:
                 continue
-            if connection.pinged and silent_s > 2 * self.settings.keep_alive_s:
+            if connection.pinged and silent_s > 2 * keep_alive_s:
                 connection.close("no answer to PING")
             elif not connection.pinged:
                 connection.pinged = True
@@ -258,119 +267,29 @@ class BrokerServer:
 
     async def _open(self, topic: TopicName) -> None:
         bundle = await self.control.owned_bundle(topic)
-        if bundle is None or not self._is_open(bundle):
+        opened = None if bundle is None else self._bundles.get(bundle)
+        if opened is None or opened.fenced:
             return
         subscriptions = await self.control.open_topic(topic)
         ledger_id = await self.control.next_ledger_id()
-        # Meanwhile the bundle may have been unloaded, or have been split.
-        bundle = self._bundle_of(topic)
-        if bundle is None:
+        # Meanwhile the bundle may have been unloaded or split, and another broker may have served it:
+        # what was read before is of that older life.
+        if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:
             return
         core = Topic(str(topic), ledger_id, self.settings, partition=topic.partition)
         for subscription in subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
         hosted = HostedTopic(topic, bundle, core, self.throttling)
-        self._bundles[bundle].topics[core.name] = self._topics[core.name] = hosted
-
-    def _is_open(self, bundle: str) -> bool:
-        opened = self._bundles.get(bundle)
-        return opened is not None and not opened.fenced
-
-    def _bundle_of(self, topic: TopicName) -> str | None:
-        """The open bundle that a topic falls into."""
-        prefix, value = f"{topic.namespace}/", topic_hash(str(topic))
-        for bundle in self._bundles:
-            if bundle.startswith(prefix) and self._is_open(bundle) and value in BundleRange.parse(split_bundle_name(bundle)[1]):
-                return bundle
-        return None
+        opened.topics[core.name] = self._topics[core.name] = hosted
 
     def check_memory(self) -> None:
         """Raise `QuotaExceededError` when all topics together hold as much as they may."""
-        limit = self.settings.topics_memory_mb * MIB
+        limit = self.settings.value.topics_memory_mb * MIB
         if self._topic_bytes() >= limit:
             raise QuotaExceededError(f"the topics of this broker hold {limit} bytes, all that topicsMemoryLimitMB allows")
 
     def _topic_bytes(self) -> int:
         return sum(hosted.core.log.bytes for hosted in self._topics.values())
-
-    # Delivery
-
-    def touch(self, hosted: HostedTopic) -> None:
-        """Something may now be deliverable."""
-        self._dirty[hosted] = None
-
-    def written(self, connection: Connection) -> None:
-        """Frames were queued on a connection that may not be the one being processed."""
-        self._written[connection] = None
-
-    def deliver(self) -> None:
-        """Hand out what can be handed out, and write to every connection that got something, once each."""
-        if self._delivering:
-            return
-        self._delivering = True
-        try:
-            if self._dirty:
-                dirty, self._dirty = self._dirty, {}
-                for hosted in dirty:
-                    if not hosted.fenced:
-                        self._deliver_topic(hosted)
-            written, self._written = self._written, {}
-            for connection in written:
-                connection.flush()
-        finally:
-            self._delivering = False
-        if self._dirty:
-            asyncio.get_running_loop().call_soon(self.deliver)
-
-    def _deliver_topic(self, hosted: HostedTopic) -> None:
-        settings, core = self.settings, hosted.core
-        for subscription in list(core.subscriptions.values()):
-            gate = self._gate(hosted, subscription)
-            if gate is not None and not subscription.ready(settings.unacked_per_consumer_max):
-                gate.withdraw()
-                continue
-            pace = None if gate is None else DispatchPace(gate)
-            if pace is not None and pace.exhausted:
-                continue
-            handed, turn_max = 0, settings.round_robin_entries_max
-            if gate is not None:
-                turn_max = min(turn_max, gate.turn_max(len(subscription.consumers)))
-            deliveries = subscription.dispatch(
-                entries_max=DELIVERY_BATCH, round_robin_max=turn_max, unacked_max=settings.unacked_per_consumer_max
-            )
-            for delivery in deliveries:
-                handed += 1
-                consumer = hosted.attached[delivery.consumer]
-                entry = delivery.entry
-                head = consumer.messages.head(entry.entry_id, len(entry.tail), delivery.redelivery_count, delivery.ack_set)
-                consumer.connection.send_parts(head, entry.tail)
-                self._written[consumer.connection] = None
-                core.messages_out += entry.messages
-                core.bytes_out += len(entry.tail)
-                if pace is not None and pace.sent(entry.messages, len(entry.tail)):
-                    break
-            if pace is not None and gate is not None:
-                pace.settle()
-                if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
-                    gate.withdraw()  # what it was held for was its last
-            if handed == DELIVERY_BATCH:
-                self._dirty[hosted] = None
-
-    def _gate(self, hosted: HostedTopic, subscription: Subscription) -> DispatchGate | None:
-        """What limits a subscription now; None without limits, or when it is caught up and such ones are not limited."""
-        gate = hosted.limits.gates.get(subscription.name)
-        if gate is None:
-            gate = hosted.limits.gate(subscription.name, lambda: self._resume(hosted))
-        if not gate.limits:
-            return None
-        if not self.throttling.settings.dispatch_limits_caught_up and hosted.core.log.end_id - subscription.read_id <= CAUGHT_UP_ENTRIES:
-            return None
-        return gate
-
-    def _resume(self, hosted: HostedTopic) -> None:
-        """A dispatch limit let go of a subscription."""
-        self.touch(hosted)
-        self.deliver()
 
     # ports.hosting.Hosting
 
@@ -399,25 +318,25 @@ class BrokerServer:
             return 0
         self.fence_bundle(bundle, life)
         topics = self._bundles.pop(bundle).topics
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = self.clock.monotonic_s() + timeout_s
         for index, hosted in enumerate(topics.values()):
             self._close_topic(hosted, destination)
             if index % 100 == 99:
-                self.deliver()
+                self.dispatcher.deliver()
                 await asyncio.sleep(0)
-                if time.monotonic() > deadline_s:
+                if self.clock.monotonic_s() > deadline_s:
                     log.warning("closing topics takes too long; the rest is closed without telling clients", bundle=bundle)
                     break
         for name, hosted in topics.items():
             if self._topics.get(name) is hosted:
                 del self._topics[name]
-        self.deliver()
+        self.dispatcher.deliver()
         return len(topics)
 
     def _close_topic(self, hosted: HostedTopic, destination: BrokerAddress | None) -> None:
         for producer in list(hosted.producers):
             close_producer(producer, destination)
-            self.written(producer.connection)
+            self.dispatcher.written(producer.connection)
         for consumer in list(hosted.attached.values()):
             close_consumer(consumer, destination)
 
@@ -442,7 +361,7 @@ class BrokerServer:
             hosted.fenced = True
         self._bundles.clear()
         self._topics.clear()
-        self._dirty.clear()
+        self.dispatcher.clear()
         for connection in list(self.connections):
             connection.abort()
         for hosted in topics:
@@ -450,7 +369,7 @@ class BrokerServer:
 
     def measure(self) -> None:
         """End a stats period."""
-        now_s = time.monotonic()
+        now_s = self.clock.monotonic_s()
         elapsed_s = max(now_s - self._measured_s, 1e-3)
         self._measured_s = now_s
         for hosted in self._topics.values():
@@ -469,8 +388,8 @@ class BrokerServer:
     def usage(self) -> HostUsage:
         """Memory of topics and of unprocessed bytes, and bytes on the wire."""
         unprocessed = sum(connection.unprocessed_bytes for connection in self.connections)
-        buffers = self.settings.publish_buffer_mb
-        limit_mb = self.settings.topics_memory_mb + max(buffers, 0)
+        buffers = self.settings.value.publish_buffer_mb
+        limit_mb = self.settings.value.topics_memory_mb + max(buffers, 0)
         return HostUsage(
             memory_used_bytes=self._topic_bytes() + unprocessed,
             memory_limit_bytes=limit_mb * MIB,

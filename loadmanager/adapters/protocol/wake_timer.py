@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from loadmanager.core.throttling.wakeups import Wakeups
 
 
 class WakeTimer:
-    """Runs the wake-ups when they are due. Must be made, or first armed, where an event loop runs."""
+    """Runs the wake-ups when they are due; must be armed first where an event loop runs.
 
-    def __init__(self, wakeups: Wakeups) -> None:
+    A wake-up that raises is told to `failed` and does not keep the others from theirs.
+    """
+
+    def __init__(self, wakeups: Wakeups, failed: Callable[[str, Exception], None]) -> None:
         self._wakeups = wakeups
+        self._failed = failed
         self._handle: asyncio.Handle | None = None
         wakeups.on_earlier = self._arm
 
@@ -40,7 +45,8 @@ class WakeTimer:
         self._handle = None
         try:
             self._wakeups.run()
-        finally:
-            at_ns = self._wakeups.next_ns()
-            if at_ns is not None:
-                self._arm(at_ns)
+        except Exception as error:  # noqa: BLE001 - contained: the others must be woken all the same
+            self._failed("a wake-up of a limit failed", error)
+        at_ns = self._wakeups.next_ns()
+        if at_ns is not None:
+            self._arm(at_ns)

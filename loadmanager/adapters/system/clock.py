@@ -15,3 +15,7 @@ class SystemClock:
     def monotonic_s(self) -> float:
         """Seconds of the monotonic clock."""
         return time.monotonic()
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds of the monotonic clock."""
+        return time.monotonic_ns()

@@ -30,6 +30,7 @@ class MessagingSettings:
         256,
         "How much received but unprocessed data all connections together may hold (-1: no limit)",
         minimum=-1,
+        dynamic=True,
     )
     unacked_per_consumer_max: int = conf(
         "maxUnackedMessagesPerConsumer",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, LoadManagerError
 from loadmanager.core.messaging.log import Entry, EntryLog
 from loadmanager.core.messaging.settings import MessagingSettings
@@ -28,7 +29,7 @@ class Publisher:
 class Topic:
     """One open topic. `ledger_id` is new each time that a topic is opened, so that message ids are never reused."""
 
-    def __init__(self, name: str, ledger_id: int, settings: MessagingSettings, *, partition: int = -1) -> None:
+    def __init__(self, name: str, ledger_id: int, settings: Live[MessagingSettings], *, partition: int = -1) -> None:
         self.name = name
         self.ledger_id = ledger_id
         self.partition = partition
@@ -42,7 +43,6 @@ class Topic:
         self.messages_out = 0
         self.bytes_out = 0
         self._settings = settings
-        self._retention_bytes = int(settings.retention_mb * 1024 * 1024)
         self._last_sequence_ids: dict[str, int] = {}
 
     # Producers
@@ -58,7 +58,7 @@ class Topic:
         others = [item for item in self.publishers.values() if item is not present]
         if others and (exclusive or any(item.exclusive for item in others)):
             raise ConflictError(f"Topic {self.name} has an exclusive producer, or the new one would be exclusive among others")
-        limit = self._settings.producers_per_topic_max
+        limit = self._settings.value.producers_per_topic_max
         if limit and present is None and len(self.publishers) >= limit:
             raise ConflictError(f"Topic {self.name} has its maximum of {limit} producers")
         if epoch == 0:
@@ -80,7 +80,7 @@ class Topic:
 
     def check_quota(self) -> None:
         """Raise `QuotaExceededError` when the topic is full."""
-        limit = self._settings.backlog_bytes_max
+        limit = self._settings.value.backlog_bytes_max
         if limit >= 0 and self.log.bytes >= limit:
             raise QuotaExceededError(f"Topic {self.name} holds {self.log.bytes} bytes of {limit} allowed: consumers must acknowledge first")
 
@@ -91,7 +91,7 @@ class Topic:
         if publisher.resent_until >= 0:
             publisher.resent_until = -1
         log = self.log
-        if log.bytes > self._retention_bytes:
+        if log.bytes > self.retention_bytes:
             self.trim()
             self.check_quota()
         entry = log.append(tail, messages)
@@ -100,10 +100,15 @@ class Topic:
         self.bytes_in += len(tail)
         return entry
 
+    @property
+    def retention_bytes(self) -> int:
+        """How much of what every subscription has acknowledged is kept."""
+        return int(self._settings.value.retention_mb * 1024 * 1024)
+
     def trim(self) -> None:
         """Drop what every subscription has acknowledged, beyond what is retained."""
         consumed = min((item.mark for item in self.subscriptions.values()), default=self.log.end_id)
-        self.log.drop_until(consumed, self._retention_bytes)
+        self.log.drop_until(consumed, self.retention_bytes)
 
     # Subscriptions
 
@@ -117,7 +122,7 @@ class Topic:
 
     def check_consumers(self) -> None:
         """Raise `ConflictError` when the topic has its maximum of consumers."""
-        limit = self._settings.consumers_per_topic_max
+        limit = self._settings.value.consumers_per_topic_max
         if limit and self.consumers >= limit:
             raise ConflictError(f"Topic {self.name} has its maximum of {limit} consumers")
 

@@ -172,6 +172,11 @@ class PublishBuffer:
         self.exceeded = False
         self._bytes: dict[ConnectionThrottle, int] = {}
 
+    def set_limit(self, limit_bytes: int) -> None:
+        """Change the limit; may resume connections."""
+        self.limit_bytes = limit_bytes
+        self._settle()
+
     def waiting(self, throttle: ConnectionThrottle, size_bytes: int) -> None:
         """A connection that is, or was, held by a publish limit has so many bytes waiting now. May hold or resume connections."""
         self.pending_bytes += size_bytes - self._bytes.get(throttle, 0)
@@ -191,7 +196,7 @@ class PublishBuffer:
         self._settle()
 
     def _settle(self) -> None:
-        if self.exceeded and self.pending_bytes <= self.limit_bytes // 2:
+        if self.exceeded and (self.limit_bytes <= 0 or self.pending_bytes <= self.limit_bytes // 2):
             self.exceeded = False
             for throttle in list(self._bytes):
                 if not self.exceeded:  # unless whoever was let go first filled it again

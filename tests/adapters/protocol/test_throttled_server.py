@@ -13,6 +13,7 @@ from system.raw import CONNECT, a_send
 from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.throttling.broker import BrokerThrottling
@@ -106,13 +107,15 @@ class Broker:
     def __init__(self, **settings: Any) -> None:
         self.clock = DrivenClock()
         self.throttling = BrokerThrottling(ThrottlingSettings(**settings), cluster="c", clock=self.clock)
-        self.server = BrokerServer(MessagingSettings(), spawn=self.spawn, throttling=self.throttling)
+        self.messaging = Live(MessagingSettings())
+        self.server = BrokerServer(self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling)
         self.server.control = OwnsAll()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
+        return task
 
     async def settle(self) -> None:
         """Let requests come to their end."""
@@ -373,7 +376,7 @@ async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Br
     await broker.say(connection, *(a_send(number) for number in range(100)))
     assert broker.throttling.wakeups.next_ns() is not None
     consumer.connection_lost(None)
-    broker.server.deliver()
+    broker.server.dispatcher.deliver()
     assert broker.throttling.wakeups.next_ns() is None
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.messaging.log import EntryLog
 from loadmanager.core.messaging.settings import MessagingSettings
@@ -172,7 +173,7 @@ def test_log_drops_from_the_front() -> None:
 
 def a_topic(**settings: float) -> Topic:
     """A topic with small limits."""
-    return Topic("persistent://t/n/x", 7, MessagingSettings(**settings))  # type: ignore[arg-type]
+    return Topic("persistent://t/n/x", 7, Live(MessagingSettings(**settings)))
 
 
 def test_resent_messages_are_stored_once() -> None:

@@ -12,12 +12,21 @@ TOPIC = TopicName.parse("persistent://public/default/orders")
 
 
 class DrivenClock:
-    """Nanoseconds that move only when told."""
+    """Nanoseconds that move only when told; also a `ports.clock.Clock`."""
 
     def __init__(self, now_ns: int = 100 * SECOND) -> None:
         self.now_ns = now_ns
 
     def __call__(self) -> int:
+        return self.now_ns
+
+    def now_ms(self) -> int:
+        return self.now_ns // MS
+
+    def monotonic_s(self) -> float:
+        return self.now_ns / SECOND
+
+    def monotonic_ns(self) -> int:
         return self.now_ns
 
     def forward_ms(self, ms: float) -> None:

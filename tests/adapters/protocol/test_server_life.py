@@ -1,0 +1,111 @@
+"""The protocol server without sockets: timers, virtual time, settings that change, order that repeats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from adapters.protocol.test_throttled_server import BUNDLE, Broker, OwnsAll
+from core.throttling.driven import TOPIC
+from structlog.testing import capture_logs
+
+from loadmanager.core.messaging.settings import MessagingSettings
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    """A broker that owns every topic."""
+    found = Broker()
+    await found.server.open_bundle(BUNDLE, 1)
+    yield found
+    await found.server.stop()
+
+
+async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) -> None:
+    """One traffic measurement that raises does not end the measurements."""
+    connection, _ = await broker.producer()
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    broker.messaging.set(MessagingSettings(stats_interval_s=0.1))
+    rates = hosted.core
+    hosted.core = None  # type: ignore[assignment]
+    with capture_logs() as logs:
+        broker.server.begin(OwnsAll())
+        while not broker.server.failures:
+            await asyncio.sleep(0.01)
+    assert [entry["event"] for entry in logs] == ["a periodic step failed and is tried again"]
+    hosted.core = rates
+    rates.messages_in += 1
+    while not hosted.traffic.msg_rate_in:
+        broker.clock.forward_ms(100)
+        await asyncio.sleep(0.01)
+    assert connection.open
+
+
+async def test_a_wake_up_that_fails_keeps_nobody_from_theirs(broker: Broker) -> None:
+    """Of two sleepers that are due at once, the first raises; the second is woken."""
+
+    class Sleeper:
+        wakeup_ns: int | None = None
+
+        def __init__(self, *, fails: bool) -> None:
+            self.fails, self.woken = fails, asyncio.Event()
+
+        def wake(self, now_ns: int) -> None:
+            self.woken.set()
+            if self.fails:
+                raise ZeroDivisionError
+
+    first, second = Sleeper(fails=True), Sleeper(fails=False)
+    wakeups = broker.throttling.wakeups
+    with capture_logs() as logs:
+        wakeups.set(first, broker.clock.now_ns)
+        wakeups.set(second, broker.clock.now_ns)
+        await asyncio.wait_for(second.woken.wait(), 5)
+    assert first.woken.is_set()
+    assert [entry["event"] for entry in logs] == ["a wake-up of a limit failed"]
+
+
+async def test_settings_that_change_act_on_what_exists(broker: Broker) -> None:
+    """maxMessagePublishBufferSizeInMB is dynamic: the running broker's buffer has the new limit."""
+    assert broker.throttling.publish_buffer.limit_bytes == 256 * MIB
+    broker.messaging.set(MessagingSettings(publish_buffer_mb=7))
+    assert broker.throttling.publish_buffer.limit_bytes == 7 * MIB
+
+
+async def test_time_is_the_clocks(broker: Broker) -> None:
+    """A silent connection is probed and closed by the given clock, without a second of real time."""
+    broker.messaging.set(MessagingSettings(keep_alive_s=0.5))
+    _, wire = await broker.connect()
+    broker.server.begin(OwnsAll())
+    while not wire.closed:
+        broker.clock.forward_ms(1000)
+        await asyncio.sleep(0.01)
+    assert wire.count(18) == 1
+
+
+async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker) -> None:
+    """Subscriptions read before the bundle was closed and opened again are not those of its new life."""
+
+    class Slow(OwnsAll):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+
+        async def open_topic(self, topic: object) -> tuple[str, ...]:
+            self.asked.set()
+            await self.go_on.wait()
+            return ("of the older life",)
+
+    broker.server.control = control = Slow()
+    opening = asyncio.ensure_future(broker.server.host(TOPIC))
+    await control.asked.wait()
+    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
+    await broker.server.open_bundle(BUNDLE, 2)
+    control.go_on.set()
+    with pytest.raises(Exception, match="Please redo the lookup"):
+        await opening
+    assert broker.server.served(str(TOPIC)) is None
