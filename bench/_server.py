@@ -16,6 +16,7 @@ from typing import Any
 
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
@@ -65,7 +66,7 @@ class Server:
 
     def __init__(self) -> None:
         self.sock = socket.create_server(("127.0.0.1", 0))
-        self.throttling = BrokerThrottling(ThrottlingSettings(), cluster="standalone", clock=time.monotonic_ns)
+        self.throttling = BrokerThrottling(Live(ThrottlingSettings()), cluster="standalone", clock=time.monotonic_ns)
         messaging = MessagingSettings(retention_mb=1, backlog_bytes_max=-1)
         self.broker = BrokerServer(messaging, spawn=self.spawn, throttling=self.throttling)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -90,7 +91,7 @@ class Server:
         for name, policies in asked.get("policies", {}).items():
             self.throttling.set_topic_policies(TopicName.parse(name), policies)
         if "settings" in asked:
-            self.throttling.update_settings(ThrottlingSettings(**asked["settings"]))
+            self.throttling.live_settings.set(ThrottlingSettings(**asked["settings"]))
         if "limits" in asked:
             return [limit.snapshot().__repr__() for limit in self.throttling.limits()]
         return await self.measure(asked) if "measure" in asked else None

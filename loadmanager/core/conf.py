@@ -64,14 +64,18 @@ class Live(Generic[T]):
         """The leaf in force."""
         return self._value
 
-    def listen(self, listener: Callable[[T], None]) -> None:
-        """Call `listener` with every new value: for what must act on a change, not only read it later."""
+    def listen(self, listener: Callable[[T], None]) -> Callable[[], None]:
+        """Call `listener` with every new value; returns a function that ends this.
+
+        For what must act on a change, as opposed to read the value when it is needed.
+        """
         self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
 
     def set(self, value: T) -> None:
         """Put a new value in force; listeners are called only when it differs."""
         if value == self._value:
             return
         self._value = value
-        for listener in self._listeners:
+        for listener in list(self._listeners):
             listener(value)

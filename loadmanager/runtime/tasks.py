@@ -7,13 +7,15 @@ lost one of its loops must not look alive. `OperationalError` is the exception: 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 
 T = TypeVar("T")
@@ -54,21 +56,60 @@ class Scope:
             task.cancel()
 
 
-async def every(interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str, *, first_after_s: float = 0.0) -> None:
+class Interval(Generic[T]):
+    """An interval that live settings give, for `every`: a wait in progress follows a changed setting."""
+
+    def __init__(self, live: Live[T], seconds: Callable[[T], float]) -> None:
+        self._live = live
+        self._seconds = seconds
+
+    def __call__(self) -> float:
+        """Seconds, as they are set now."""
+        return self._seconds(self._live.value)
+
+    async def passed(self, since_s: float) -> None:
+        """Return when the interval has passed since `since_s` (on the loop's clock)."""
+        changed = asyncio.Event()
+        forget = self._live.listen(lambda _: changed.set())
+        try:
+            while (left_s := since_s + self() - asyncio.get_running_loop().time()) > 0:
+                changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await changed.wait()
+        finally:
+            forget()
+
+
+async def every(
+    interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str, *, first_after_s: float | None = 0.0
+) -> None:
     """Run `step` at a fixed rate, forever; an `OperationalError` is logged and the next turn tries again.
 
-    The interval is asked before each wait, so that a changed setting acts from the next turn on. A step that takes longer than the interval is followed
-    at once by the next; turns are never stacked up.
+    The interval is asked before each wait, so that a changed setting acts from the next turn on; with an `Interval` it acts on the present
+    wait, too. A step that takes longer than the interval is followed at once by the next; turns are never stacked up.
+    `first_after_s`: when the first turn begins; None: after one interval.
     """
-    await asyncio.sleep(first_after_s)
+    if first_after_s is None:
+        await _wait(interval_s, asyncio.get_running_loop().time())
+    else:
+        await asyncio.sleep(first_after_s)
     while True:
         started_s = asyncio.get_running_loop().time()
         try:
             await step()
         except OperationalError as error:
             log.warning("a periodic step failed and is tried again", task=name, error=str(error))
-        spent_s = asyncio.get_running_loop().time() - started_s
-        await asyncio.sleep(max(0.0, interval_s() - spent_s))
+        await _wait(interval_s, started_s)
+
+
+async def _wait(interval_s: Callable[[], float], since_s: float) -> None:
+    """Until the interval has passed since `since_s`; at least one turn of the loop."""
+    await asyncio.sleep(0)
+    if isinstance(interval_s, Interval):
+        await interval_s.passed(since_s)
+    else:
+        await asyncio.sleep(max(0.0, since_s + interval_s() - asyncio.get_running_loop().time()))
 
 
 async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: float = BACKOFF_FIRST_S, max_s: float = BACKOFF_MAX_S) -> T:

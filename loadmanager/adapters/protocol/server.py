@@ -41,6 +41,7 @@ from loadmanager.adapters.protocol.producers import close_producer, on_close_pro
 from loadmanager.adapters.protocol.wake_timer import WakeTimer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.settings import MessagingSettings
@@ -111,7 +112,7 @@ class BrokerServer:
         throttling: BrokerThrottling | None = None,
     ) -> None:
         self.settings = settings
-        self.throttling = throttling or BrokerThrottling(ThrottlingSettings(), cluster="standalone", clock=time.monotonic_ns)
+        self.throttling = throttling or BrokerThrottling(Live(ThrottlingSettings()), cluster="standalone", clock=time.monotonic_ns)
         self.spawn = spawn
         self.bytes_in = 0
         self.bytes_out = 0

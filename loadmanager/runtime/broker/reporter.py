@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
@@ -51,8 +53,8 @@ class Reporter:
         ownership: Ownership,
         sampler: Sampler,
         clock: Clock,
-        settings: Callable[[], BrokerSettings],
-        weights: Callable[[], Weights],
+        settings: Live[BrokerSettings],
+        strategies: Live[StrategySettings],
         self_address: BrokerAddress,
         version: str,
     ) -> None:
@@ -62,7 +64,7 @@ class Reporter:
         self._sampler = sampler
         self._clock = clock
         self._settings = settings
-        self._weights = weights
+        self._strategies = strategies
         self._self = self_address
         self._version = version
         self._started_ms = clock.now_ms()
@@ -128,14 +130,14 @@ class Reporter:
         self._remember()
 
     def _due(self, before: _Published) -> bool:
-        settings, report = self._settings(), self.report
+        settings, report = self._settings.value, self.report
         if self._clock.now_ms() - before.at_ms > settings.report_interval_max_minutes * 60_000:
             return True
         change = max(
             _percent_change(before.rate, report.rate),
             _percent_change(before.throughput, report.throughput),
             _percent_change(before.bundles, report.num_bundles),
-            100 * abs(before.usage - max_weighted_usage(report, self._weights())),
+            100 * abs(before.usage - max_weighted_usage(report, weights_of(self._strategies.value))),
         )
         return change > settings.report_threshold_percent
 
@@ -182,7 +184,7 @@ class Reporter:
     def _remember(self) -> None:
         report = self.report
         self._reported_bundles = set(report.bundles)
-        usage = max_weighted_usage(report, self._weights())
+        usage = max_weighted_usage(report, weights_of(self._strategies.value))
         self._published = _Published(self._clock.now_ms(), report.rate, report.throughput, int(report.num_bundles), usage)
 
 

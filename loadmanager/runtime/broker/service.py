@@ -11,6 +11,7 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import NamespaceBundles, bundle_name
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.ports.control import Lookup, Redirect
 from loadmanager.ports.hosting import BrokerAddress, Hosting, TopicTraffic
@@ -38,7 +39,7 @@ class BrokerService:
     """Implements `TopicControl`, `NamespaceControl` and `BrokerControl`."""
 
     store: Store
-    config: BrokerSettings
+    config: Live[BrokerSettings]
     self_address: BrokerAddress
     """This broker."""
     cut: Namespaces
@@ -147,7 +148,7 @@ class BrokerService:
     async def delete_namespace(self, namespace: NamespaceName, *, force: bool) -> None:
         """Delete a namespace: its bundles are unloaded, then its records removed."""
         await self.cut.bundles(namespace)
-        if force and not self.config.delete_namespace_force:
+        if force and not self.config.value.delete_namespace_force:
             raise BadInputError("forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true")
         if not force and await self.catalogue.of_namespace(namespace, "ALL", self._served_topics(namespace)):
             raise ConflictError(f"Cannot delete non empty namespace {namespace}")
@@ -255,7 +256,9 @@ class BrokerService:
 
     async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
         """Unload a bundle of ours (what a peer asks for, too). Raises `ConflictError` when it is in transit."""
-        await self.ownership.release(bundle, reason=reason, destination=destination, timeout_s=self.config.bundle_unload_timeout_ms / 1000)
+        await self.ownership.release(
+            bundle, reason=reason, destination=destination, timeout_s=self.config.value.bundle_unload_timeout_ms / 1000
+        )
 
     async def acquire_bundle(self, bundle: str) -> None:
         """Own a bundle that nobody owns (what a peer asks for). Raises `OperationalError` when somebody else has it."""
