@@ -67,7 +67,7 @@ class Server:
 
     def __init__(self) -> None:
         self.sock = socket.create_server(("127.0.0.1", 0))
-        self.throttling = BrokerThrottling(ThrottlingSettings(), cluster="standalone", clock=time.monotonic_ns)
+        self.throttling = BrokerThrottling(Live(ThrottlingSettings()), cluster="standalone", clock=time.monotonic_ns)
         messaging = MessagingSettings(retention_mb=1, backlog_bytes_max=-1)
         self.broker = BrokerServer(Live(messaging), clock=SystemClock(), spawn=self.spawn, throttling=self.throttling)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -94,7 +94,7 @@ class Server:
         for name, policies in asked.get("policies", {}).items():
             self.throttling.set_topic_policies(TopicName.parse(name), policies)
         if "settings" in asked:
-            self.throttling.update_settings(ThrottlingSettings(**asked["settings"]))
+            self.throttling.live_settings.set(ThrottlingSettings(**asked["settings"]))
         if "limits" in asked:
             return [limit.snapshot().__repr__() for limit in self.throttling.limits()]
         return await self.measure(asked) if "measure" in asked else None

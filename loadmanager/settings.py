@@ -1,7 +1,11 @@
-"""broker.conf → frozen settings.
+"""broker.conf → frozen settings → the settings in force.
 
-Every component declares its own leaf (`core.conf.conf`); this module lists the leaves, parses Pulsar's properties syntax into them and says what
-is wrong with a file: values out of range, values that cannot be parsed, keys that nobody knows (with the nearest known name).
+Every component declares its own leaf (`core.conf.conf`). This module lists the leaves, parses Pulsar's
+properties syntax into them, and says what is wrong with a file: values that are out of range or cannot
+be parsed, values that contradict each other, unknown keys (with the nearest known name).
+
+`LiveSettings` is what a running broker goes by: the file, and above it the dynamic values that the
+metadata store holds. A stored value that cannot be used takes out itself only.
 """
 
 from __future__ import annotations
@@ -9,23 +13,24 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.files.properties import read_properties as read_properties  # noqa: PLC0414 - part of this module
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.conf import Key
-from loadmanager.core.errors import ConfigError
+from loadmanager.core.conf import Key, Live
+from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import ThrottlingSettings
@@ -45,16 +50,16 @@ LEAVES: tuple[type, ...] = (
 )
 """Every component's settings, in the order of config/broker.conf."""
 
-FILE_BYTES_MAX = 4_000_000
 NUMBER_MAX = 2**63 - 1
 UNKNOWN_MAX = 1_000
 """So many unknown keys are told of."""
 
 Leaf = TypeVar("Leaf")
 
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
+MODULAR = "ModularLoadManagerImpl"
+REJECTED = "loadManagerRejectedDynamicConfiguration"
+"""What `LiveSettings.in_force` calls the stored values that are not in force."""
+
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -201,6 +206,215 @@ def _range_text(key: Key) -> str:
     return f" of at most {key.maximum:g}" if key.maximum is not None else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Settings that cannot be in force together, or one that cannot be in force at all."""
+
+    names: tuple[str, ...]
+    text: str
+
+
+def check(settings: Settings) -> None:
+    """Raise `ConfigError` for settings that a broker cannot run with, naming all of their `problems`.
+
+    Plug-ins must have been registered before.
+    """
+    found = problems(settings)
+    if found:
+        raise ConfigError("; ".join(problem.text for problem in found))
+
+
+def problems(settings: Settings) -> list[Problem]:
+    """Unknown strategies, and values that contradict each other. (`parse` has checked the ranges.)"""
+    return [*_strategy_problems(settings.leaf(StrategySettings)), *_contradictions(settings)]
+
+
+def _strategy_problems(strategies: StrategySettings) -> Iterator[Problem]:
+    names = ("loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy")
+    texts: dict[tuple[str, ...], str] = {
+        names[:1]: _refusal(lambda: registry.shedder(strategies.shedder)),
+        names[1:]: _refusal(lambda: registry.placement(strategies.placement)),
+    }
+    if not any(texts.values()):
+        texts[names] = _refusal(lambda: registry.check(strategies.shedder, strategies.placement))
+    if registry.short_name(strategies.load_manager_class) != MODULAR:
+        texts[("loadManagerClassName",)] = (
+            f"loadManagerClassName = {strategies.load_manager_class!r}: {MODULAR} is allowed"
+            " (this broker runs no other load manager, and would place nothing)"
+        )
+    yield from (Problem(names, text) for names, text in texts.items() if text)
+
+
+def _refusal(check: Callable[[], object]) -> str:
+    try:
+        check()
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _contradictions(settings: Settings) -> Iterator[Problem]:
+    strategies, broker = settings.leaf(StrategySettings), settings.leaf(BrokerSettings)
+    low, high = "loadBalancerAvgShedderLowThreshold", "loadBalancerAvgShedderHighThreshold"
+    if strategies.avg_low > strategies.avg_high:
+        text = f"{low} = {strategies.avg_low:g} is above {high} = {strategies.avg_high:g}"
+        yield Problem((low, high), text)
+    low, high = (
+        "loadBalancerReportUpdateMinIntervalMillis",
+        "loadBalancerReportUpdateMaxIntervalMinutes",
+    )
+    if broker.report_interval_min_ms > broker.report_interval_max_minutes * 60_000:
+        text = f"{low} = {broker.report_interval_min_ms} is longer than {high} = {broker.report_interval_max_minutes:g}"
+        yield Problem((low, high), text)
+    if broker.broker_port == broker.web_port != 0:
+        text = f"brokerServicePort and webServicePort are both {broker.web_port}"
+        yield Problem(("brokerServicePort", "webServicePort"), text)
+
+
+def dynamic_names() -> list[str]:
+    """Keys that may be changed on a running broker, sorted, in their present spelling."""
+    return sorted(known.key.name for name, known in known_keys().items() if known.key.dynamic and name == known.key.name)
+
+
+class LiveSettings:
+    """What is in force in a running broker: one `Live` per leaf, which its users hold.
+
+    `apply` takes the dynamic values that the metadata store holds. One that cannot be used falls back
+    to the last good value of its key (the file's, if there was no other since the process started),
+    and `rejected` says why; the others act.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._file = settings
+        self._settings = settings
+        self._lives: dict[type, Live[Any]] = {leaf: Live(value) for leaf, value in settings.by_leaf.items()}
+        self._good: dict[str, str] = {}
+        """The dynamic values in force."""
+        self.rejected: dict[str, str] = {}
+        """Key → `key = value: reason`, of stored values that are not in force."""
+
+    def live(self, kind: type[Leaf]) -> Live[Leaf]:
+        """The settings of one component; always the same object."""
+        return self._lives[kind]
+
+    def in_force(self) -> dict[str, str]:
+        """Every key with the value in force, as broker.conf would spell it, and what is rejected."""
+        shown = self._settings.runtime()
+        return {**shown, REJECTED: "; ".join(self.rejected.values())} if self.rejected else shown
+
+    def dynamic_names(self) -> list[str]:
+        """Keys that may be changed on a running broker."""
+        return dynamic_names()
+
+    def apply(self, stored: Mapping[str, object]) -> None:
+        """Put stored dynamic values in force. Keys that nobody knows are another program's."""
+        self._settings, self._good, self.rejected = self._accept(stored)
+        for leaf, live in self._lives.items():
+            live.set(self._settings.by_leaf[leaf])
+
+    def reject_all(self, where: str, reason: str) -> None:
+        """The stored values cannot be read: what is in force stays in force."""
+        self.rejected = {where: reason}
+
+    def changed(self, stored: Mapping[str, object], name: str, value: str | None) -> dict[str, object]:
+        """The stored values with one of them set, or removed (None).
+
+        Raises `BadInputError` with the reason when the key is not dynamic, or when `apply` would
+        reject the value, or another one because of it.
+        """
+        if value is not None or name not in stored:
+            _require_dynamic(name)
+        spellings = _spellings(name)
+        after = {other: text for other, text in stored.items() if other not in spellings}
+        if value is not None:
+            after[spellings[0]] = value
+        before = self._accept(stored)[2]
+        for other, reason in self._accept(after)[2].items():
+            if other == spellings[0] or other not in before:
+                raise BadInputError(reason)
+        return after
+
+    def _accept(self, stored: Mapping[str, object]) -> tuple[Settings, dict[str, str], dict[str, str]]:
+        """The settings, the dynamic values in them, and why each other stored value is rejected."""
+        accepted: dict[str, str] = {}
+        rejected: dict[str, str] = {}
+        values = _by_present_name(stored)
+        for name, value in values.items():
+            why_not = _unusable(name, value)
+            if why_not:
+                rejected[name] = f"{name} = {_shortened(value)}: {why_not}"
+                if name in self._good:
+                    accepted[name] = self._good[name]
+            else:
+                accepted[name] = _text(value)
+        while True:
+            settings = self._file.with_overrides(accepted)
+            involved = {name: problem.text for problem in problems(settings) for name in self._culprits(problem, accepted)}
+            if not involved:
+                return settings, accepted, rejected
+            for name, text in involved.items():
+                rejected[name] = f"{name} = {_shortened(values[name])}: {text}"
+                good = self._good.get(name)
+                if good is None or accepted[name] == good:
+                    del accepted[name]
+                else:
+                    accepted[name] = good
+
+    def _culprits(self, problem: Problem, accepted: Mapping[str, str]) -> list[str]:
+        """The dynamic values that make a problem: the new ones, or without a new one those in force."""
+        dynamic = [name for name in problem.names if name in accepted]
+        return [name for name in dynamic if accepted[name] != self._good.get(name)] or dynamic
+
+
+def _spellings(name: str) -> tuple[str, ...]:
+    """All spellings of a key, the present one first; of an unknown key its name."""
+    known = known_keys().get(name)
+    return (name,) if known is None else (known.key.name, *known.key.aliases)
+
+
+def _by_present_name(stored: Mapping[str, object]) -> dict[str, object]:
+    """Values of known keys in the order of their names; an older spelling gives way to the present one."""
+    known = known_keys()
+    names = sorted((name for name in stored if name in known), key=lambda name: (known[name].key.name, name == known[name].key.name))
+    return {known[name].key.name: stored[name] for name in names}
+
+
+def _unusable(name: str, value: object) -> str:
+    """Why a stored value of a known key cannot be in force by itself; empty if it can."""
+    known = known_keys()[name]
+    if not known.key.dynamic:
+        return _why_static(known.key)
+    if not isinstance(value, str | int | float):
+        return "a string is allowed"
+    try:
+        _value(known, _text(value).strip())
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else spell(value)
+
+
+def _shortened(value: object) -> str:
+    return repr(_text(value))[:200] if isinstance(value, str | int | float) else repr(value)[:200]
+
+
+def _require_dynamic(name: str) -> None:
+    """Raise `BadInputError` for a key that cannot be changed on a running broker, saying why."""
+    known = known_keys().get(name)
+    if known is None:
+        near = _nearest(name)
+        raise BadInputError(f"{name} is not a key of broker.conf" + (f"; did you mean {near}?" if near else ""))
+    if not known.key.dynamic:
+        raise BadInputError(f"{name} cannot be changed on a running broker: {_why_static(known.key)}")
+
+
+def _why_static(key: Key) -> str:
+    return f"{key.doc[0].lower()}{key.doc[1:]}" if key.doc.startswith("Accepted") else "it is read when the broker starts"
+
+
 def spell(value: Any) -> str:
     """A value as broker.conf spells it."""
     if value is None:
@@ -210,50 +424,6 @@ def spell(value: Any) -> str:
     if isinstance(value, tuple):
         return ",".join(value)
     return str(int(value)) if isinstance(value, float) and abs(value) < 1e15 and value == int(value) else str(value)
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    """Parse a file in Java's properties syntax (comments, `=`, `:` or blanks, continued lines, escapes); the last of two equal keys wins.
-
-    Raises `ConfigError` when the file cannot be read.
-    """
-    try:
-        if path.stat().st_size > FILE_BYTES_MAX:
-            raise ConfigError(f"{path}: larger than {FILE_BYTES_MAX} bytes, so not a broker.conf")
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
-    properties: dict[str, str] = {}
-    for line in _logical_lines(text):
-        name, *rest = _SEPARATOR.split(line, maxsplit=1)
-        properties[_unescape(name)] = _unescape(rest[0]) if rest else ""
-    return properties
-
-
-def _logical_lines(text: str) -> Iterator[str]:
-    pending = ""
-    for raw in text.splitlines():
-        line = raw.lstrip()
-        if not pending and (not line or line[0] in "#!"):
-            continue
-        trailing = len(line) - len(line.rstrip("\\"))
-        if trailing % 2:
-            pending += line[:-1]
-            continue
-        yield pending + line
-        pending = ""
-    if pending:
-        yield pending
-
-
-def _unescape(text: str) -> str:
-    def character(match: re.Match[str]) -> str:
-        code = match[1]
-        return chr(int(code[1:], 16)) if code[0] == "u" and len(code) == 5 else _ESCAPES.get(code, code)
-
-    return _ESCAPE.sub(character, text)
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:

@@ -192,8 +192,12 @@ class BrokerControl(Protocol):
         positions: Sequence[int],
         unload: bool,
         automatic: bool = False,
+        epoch: int | None = None,
     ) -> Redirect | None:
-        """Split a bundle (range, LARGEST or HOT) here, or say where to ask. `automatic`: only if that divides its topics."""
+        """Split a bundle (range, LARGEST or HOT) here, or say where to ask. `automatic`: only if that divides its topics.
+
+        `epoch` as in `ports.peers.Peers`.
+        """
         ...
 
     async def shutdown(self, *, max_concurrent_unload_per_s: int) -> None:
@@ -214,16 +218,16 @@ class BrokerControl(Protocol):
 
 
 class PeerControl(Protocol):
-    """What other brokers ask of this one; `ports.peers.Peers` is the asking side."""
+    """What other brokers ask of this one; `ports.peers.Peers` is the asking side. Orders of a deposed leader raise `ConflictError`."""
 
     def address_of(self, broker_id: str) -> BrokerAddress | None:
         """Where a live broker is reached."""
         ...
 
-    async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
-        """Unload a bundle of ours; does nothing for one that is not."""
+    async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str, *, epoch: int | None = None) -> bool:
+        """Unload a bundle of ours; False for one that is not, so that nothing was done."""
         ...
 
-    async def acquire_bundle(self, bundle: str) -> None:
+    async def acquire_bundle(self, bundle: str, *, epoch: int | None = None) -> None:
         """Own a bundle that nobody owns. Raises `OperationalError` when somebody else has it."""
         ...

@@ -9,14 +9,16 @@ the next turn runs. `retrying` is for what must succeed before anything else can
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 
 T = TypeVar("T")
@@ -117,44 +119,62 @@ class Steps:
             self._on_failure(name, error)
 
 
-class Interval:
-    """How often something runs. `changed` wakes whoever waits, so that a shorter interval acts at once."""
+class Interval(Generic[T]):
+    """An interval that live settings give, for `every`: a wait in progress follows a changed setting."""
 
-    def __init__(self, seconds: Callable[[], float]) -> None:
-        self.seconds = seconds
-        self._wake = asyncio.Event()
+    def __init__(self, live: Live[T], seconds: Callable[[T], float]) -> None:
+        self._live = live
+        self._seconds = seconds
 
-    def changed(self, _value: object = None) -> None:
-        """Settings changed: look at the interval again."""
-        self._wake.set()
+    def __call__(self) -> float:
+        """Seconds, as they are set now."""
+        return self._seconds(self._live.value)
 
-    async def wait(self, since_s: float) -> None:
-        """Return when the interval is over, counted from `since_s` of the loop's clock."""
-        while True:
-            self._wake.clear()
-            left_s = since_s + self.seconds() - asyncio.get_running_loop().time()
-            if left_s <= 0:
-                await asyncio.sleep(0)  # a step that takes longer than its interval must not keep others from running
-                return
-            try:
-                async with asyncio.timeout(left_s):
-                    await self._wake.wait()
-            except TimeoutError:
-                return
+    async def passed(self, since_s: float) -> None:
+        """Return when the interval has passed since `since_s` (on the loop's clock)."""
+        changed = asyncio.Event()
+        forget = self._live.listen(lambda _: changed.set())
+        try:
+            while (left_s := since_s + self() - asyncio.get_running_loop().time()) > 0:
+                changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await changed.wait()
+        finally:
+            forget()
 
 
-async def every(interval: Interval, step: Callable[[], Awaitable[object]], name: str, steps: Steps, *, wait_first: bool = False) -> None:
-    """Run `step` at a fixed rate, forever, at once or after one interval; what it raises is contained by `steps`.
+async def every(
+    interval_s: Callable[[], float],
+    step: Callable[[], Awaitable[object]],
+    name: str,
+    steps: Steps,
+    *,
+    first_after_s: float | None = 0.0,
+) -> None:
+    """Run `step` at a fixed rate, forever; what it raises is contained by `steps`.
 
-    A step that takes longer than the interval is followed at once by the next; turns are never stacked up.
+    The interval is read before each wait, so that a changed setting acts from the next turn on; with an `Interval` it acts on the present
+    wait, too. A step that takes longer than the interval is followed at once by the next; turns are never stacked up.
+    `first_after_s`: when the first turn begins; None: after one interval.
     """
-    loop = asyncio.get_running_loop()
-    if wait_first:
-        await interval.wait(loop.time())
+    if first_after_s is None:
+        await _wait(interval_s, asyncio.get_running_loop().time())
+    else:
+        await asyncio.sleep(first_after_s)
     while True:
-        started_s = loop.time()
+        started_s = asyncio.get_running_loop().time()
         await steps.run(name, step)
-        await interval.wait(started_s)
+        await _wait(interval_s, started_s)
+
+
+async def _wait(interval_s: Callable[[], float], since_s: float) -> None:
+    """Until the interval has passed since `since_s`; at least one turn of the loop."""
+    await asyncio.sleep(0)
+    if isinstance(interval_s, Interval):
+        await interval_s.passed(since_s)
+    else:
+        await asyncio.sleep(max(0.0, since_s + interval_s() - asyncio.get_running_loop().time()))
 
 
 async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: float = BACKOFF_FIRST_S, max_s: float = BACKOFF_MAX_S) -> T:

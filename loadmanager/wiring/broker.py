@@ -14,20 +14,28 @@ from dataclasses import dataclass, field
 import structlog
 
 from loadmanager.adapters.admin.peers import HttpPeers
+from loadmanager.adapters.admin.server import AdminServer
+from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.files.journal import FLUSH_S, Journal
+from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.logs.configure import configure
+from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.system.cgroup import Cgroup
+from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.notify import notify
 from loadmanager.adapters.system.parent import stop_with_parent
+from loadmanager.adapters.system.sampler import SystemSampler
+from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.runtime.tasks import Scope
-from loadmanager.settings import Settings, unknown_text
+from loadmanager.runtime.tasks import LoopBusy, Scope, every
+from loadmanager.settings import Settings, check, unknown_text
 from loadmanager.wiring.initialize import record_cluster
-from loadmanager.wiring.parts import Parts
+from loadmanager.wiring.parts import Outside, Parts
 from loadmanager.wiring.plugins import register_plugins
 
 log = structlog.get_logger("broker")
@@ -46,9 +54,8 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
     if options.stop_with_parent:
         stop_with_parent()
     broker = settings.leaf(BrokerSettings)
-    strategies = settings.leaf(StrategySettings)
     register_plugins()
-    registry.check(strategies.shedder, strategies.placement)
+    check(settings)
     with asyncio.Runner(loop_factory=_loop_factory(broker)) as runner:
         return runner.run(_Broker(settings, options).run())
 
@@ -123,16 +130,67 @@ class _Broker:
     async def _serve(self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket) -> None:
         await record_cluster(store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url)
         peers = HttpPeers(release_timeout_s=self._broker.bundle_unload_timeout_ms / 1000)
+        clock, busy, journal = SystemClock(), LoopBusy(), None
+        if self._settings.leaf(HistorySettings).enabled:
+            journal = self._build_journal(me, clock)
+        outside = Outside(
+            me=me,
+            store=store,
+            clock=clock,
+            peers=peers,
+            sampler=lambda own: SystemSampler(self._settings.leaf(SamplerSettings), own, cgroup=Cgroup.find()),
+            version=self._version,
+            stop=self._stop.by_admin,
+            history=journal,
+            busy=busy,
+        )
         try:
             async with Scope("broker") as scope:
-                parts = Parts(self._settings, store=store, me=me, peers=peers, scope=scope, version=self._version, stop=self._stop.by_admin)
-                await parts.start(pulsar, web)
+                scope.spawn(busy.run(), "loop-busy")
+                parts = Parts(self._settings, outside, scope)
+                admin = self._build_admin(parts, me, journal)
+                # Caches first, then the listening ports, then the registration, which brings work.
+                await parts.prepare()
+                await parts.hosting.listen(pulsar)
+                await admin.start(web)
+                await parts.join()
+                if journal is not None:
+                    await self._begin_history(parts, journal, scope)
                 notify("READY=1")
                 log.info("ready", service_url=me.service_url, web_url=me.web_url, session=f"0x{store.session_id:x}")
                 await self._stop.asked.wait()
                 notify("STOPPING=1")
-                log.info("stopping", within_s=self._broker.shutdown_timeout_ms / 1000)
-                await parts.stop(self._stop.unloads_per_s_max)
+                log.info("stopping", within_s=parts.settings.live(BrokerSettings).value.shutdown_timeout_ms / 1000)
+                try:
+                    await parts.stop(self._stop.unloads_per_s_max)
+                    await admin.stop()
+                finally:
+                    if journal is not None:
+                        await journal.close()
                 scope.cancel()
         finally:
             await peers.close()
+
+    def _build_journal(self, me: BrokerAddress, clock: SystemClock) -> Journal:
+        history = self._settings.leaf(HistorySettings)
+        return Journal(history, cluster=self._broker.cluster_name, broker=me.broker_id, clock=clock)
+
+    def _build_admin(self, parts: Parts, me: BrokerAddress, journal: Journal | None) -> AdminServer:
+        sources = [*parts.telemetry.sources, *([] if journal is None else [journal.samples])]
+        page = MetricsPage(Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id)
+        return AdminServer(
+            parts.service,
+            cluster=self._broker.cluster_name,
+            version=self._version,
+            metrics=lambda: (page.render(), page.content_type),
+            settings=self._settings.leaf(AdminSettings),
+            limits=parts.limits,
+            policies=parts.policies,
+        )
+
+    async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:
+        """Put right what an earlier process left, then write and ship what is recorded."""
+        await journal.start()
+        ship_s = self._settings.leaf(HistorySettings).ship_interval_s
+        scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", parts.steps), "history")
+        scope.spawn(every(lambda: ship_s, journal.ship, "ship-history", parts.steps, first_after_s=ship_s), "ship-history")

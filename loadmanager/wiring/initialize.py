@@ -8,6 +8,7 @@ from loadmanager import settings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
 from loadmanager.ports.store import Store
 from loadmanager.runtime.broker.namespaces import Namespaces
@@ -22,7 +23,7 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
     broker = loaded.leaf(BrokerSettings)
     async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
         await record_cluster(store, broker.cluster_name, service_url="", web_url="")
-        known = Namespaces(store, broker)
+        known = Namespaces(store, Live(broker))
         for name, bundles in namespaces.items():
             namespace = NamespaceName.parse(name)
             if namespace.tenant not in await known.tenants():

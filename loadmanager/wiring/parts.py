@@ -1,42 +1,35 @@
-"""All parts of a running broker: what is built from what, what starts in which order, and how it stops."""
+"""The parts of a running broker: what is built from what, what starts in which order, and how it stops.
+
+A broker needs nothing here but what `Outside` gives it: no socket, no HTTP, no clock of the machine. So
+several complete brokers run in one process, on virtual time, over a store in memory. `wiring.broker` adds
+what a process of its own has: ports, signals, metrics page, history on disk.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import socket
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import structlog
 
-from loadmanager.adapters.admin.peers import HttpPeers
-from loadmanager.adapters.admin.server import AdminServer
-from loadmanager.adapters.admin.settings import AdminSettings
-from loadmanager.adapters.files.journal import FLUSH_S, Journal
-from loadmanager.adapters.files.settings import HistorySettings
-from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.server import BrokerServer
-from loadmanager.adapters.system.cgroup import Cgroup
-from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.conf import Live
-from loadmanager.core.errors import NotFoundError, OperationalError
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.ownership.states import BundleState
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.ports.election import Leader
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.history import History
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.sampler import OwnTraffic
+from loadmanager.ports.peers import Peers
+from loadmanager.ports.sampler import OwnTraffic, Sampler
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.guard import SessionGuard
@@ -44,7 +37,8 @@ from loadmanager.runtime.broker.limit_telemetry import samples as limit_samples
 from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
-from loadmanager.runtime.broker.ownership import Ownership, Transition
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.ownership_log import OwnershipLog
 from loadmanager.runtime.broker.recorder import Recorder
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.service import BrokerService
@@ -52,351 +46,280 @@ from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.stopping import Draining
 from loadmanager.runtime.broker.telemetry import BrokerTelemetry, Counts
 from loadmanager.runtime.broker.topics import Topics
-from loadmanager.runtime.leader.desk import LeaderDesk
 from loadmanager.runtime.leader.leadership import Leadership
-from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.election import StoreElection
-from loadmanager.runtime.shared.leading import Desk, Leading
+from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
-from loadmanager.runtime.tasks import LoopBusy, Scope, every
-from loadmanager.settings import Settings, known_keys
+from loadmanager.runtime.tasks import Interval, LoopBusy, Scope, Steps, every, retrying
+from loadmanager.settings import LiveSettings, Settings
 
-log = structlog.get_logger("ownership")
+MIB = 1024 * 1024
+
+log = structlog.get_logger("broker")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What a broker takes from outside."""
+
+    me: BrokerAddress
+    """How others reach this broker."""
+    store: Store
+    clock: Clock
+    peers: Peers
+    sampler: Callable[[OwnTraffic], Sampler]
+    """Makes the sampler of CPU, memory and NIC."""
+    version: str
+    stop: Callable[[int], None]
+    """An operator wants this broker to stop, and to unload so many bundles per second at most (0: any number)."""
+    history: History | None = None
+    busy: LoopBusy = field(default_factory=LoopBusy)
+    """How busy the event loop is; whoever gives one runs it."""
+    seed: int = 0
+    """Seeds what chance decides, together with the epoch of the term."""
 
 
 class Parts:
-    """Builds everything in the constructor; `start` and `stop` run it."""
+    """Builds everything in the constructor. `start` and `stop` run it, in `scope`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        store: Store,
-        me: BrokerAddress,
-        peers: HttpPeers,
-        scope: Scope,
-        version: str,
-        stop: Callable[[int], None],
-    ) -> None:
-        self._store, self._me, self._peers, self._scope = store, me, peers, scope
-        self._broker = settings.leaf(BrokerSettings)
-        self._in_force = settings
-        self._strategies = settings.leaf(StrategySettings)
-        self._sampling = settings.leaf(SamplerSettings)
-        self._clock = SystemClock()
-        self._counts = Counts()
+    def __init__(self, settings: Settings, outside: Outside, scope: Scope) -> None:
+        self.settings = LiveSettings(settings)
+        self._outside, self._scope = outside, scope
+        self._broker = self.settings.live(BrokerSettings)
+        self._strategies = self.settings.live(StrategySettings)
+        self._splits = self.settings.live(SplitSettings)
         self._leading = Leading()
-        self._busy = LoopBusy()
+        self._counts = Counts()
+        self._corrupt = Corrupt()
+        self.steps = Steps()
+        store, cluster = outside.store, self._broker.value.cluster_name
         self._brokers = Brokers(store)
         self._namespaces = Namespaces(store, self._broker)
         self._topics = Topics(store, self._namespaces, self._broker)
         self._throttling = BrokerThrottling(
-            settings.leaf(ThrottlingSettings),
-            cluster=self._broker.cluster_name,
-            clock=time.monotonic_ns,
-            publish_buffer_bytes=settings.leaf(MessagingSettings).publish_buffer_mb * 1024 * 1024,
+            self.settings.live(ThrottlingSettings),
+            cluster=cluster,
+            clock=outside.clock.monotonic_ns,
+            publish_buffer_bytes=settings.leaf(MessagingSettings).publish_buffer_mb * MIB,
         )
-        self._splits = settings.leaf(SplitSettings)
-        self._ship_interval_s = settings.leaf(HistorySettings).ship_interval_s
-        self._policies = PlacementPolicies(store, self._broker.cluster_name)
-        self._limits = self._build_limits(settings)
-        self._hosting = BrokerServer(
-            Live(settings.leaf(MessagingSettings)), clock=self._clock, spawn=scope.spawn, throttling=self._throttling
-        )
+        self.policies = PlacementPolicies(store, cluster, self._corrupt)
+        self.limits = Limits(store, self._namespaces, self._throttling, self.settings, self._corrupt)
+        self.hosting = self._build_hosting()
         self._ownership = Ownership(
             store=store,
             namespaces=self._namespaces,
-            hosting=self._hosting,
-            peers=peers,
-            clock=self._clock,
-            self_address=me,
-            observe=self._on_transition,
+            hosting=self.hosting,
+            peers=outside.peers,
+            clock=outside.clock,
+            scope=scope,
+            self_address=outside.me,
+            observe=OwnershipLog(
+                broker_id=outside.me.broker_id,
+                clock=outside.clock,
+                lease=store.lease,
+                history=outside.history,
+            ).on_transition,
         )
-        self._journal = self._build_journal(settings)
         self._lookups = Lookups(
             ownership=self._ownership,
             namespaces=self._namespaces,
             brokers=self._brokers,
             leading=self._leading,
-            self_address=me,
-            clock=self._clock,
-            lookups_max=self._broker.lookups_max,
+            self_address=outside.me,
+            clock=outside.clock,
+            settings=self._broker,
         )
-        self._reporter = self._build_reporter(version)
+        self._reporter = self._build_reporter()
         self._recorder = self._build_recorder()
+        self._election = StoreElection(
+            store, outside.clock, broker_id=outside.me.broker_id, web_url=outside.me.web_url, corrupt=self._corrupt
+        )
         self._guard = SessionGuard(
             store=store,
-            hosting=self._hosting,
+            hosting=self.hosting,
             ownership=self._ownership,
-            clock=self._clock,
+            clock=outside.clock,
             register=self._reporter.register,
+            on_lost=self._election.session_lost,
             end_when_lost=settings.leaf(ZooKeeperSettings).session_expired_policy == "shutdown",
         )
-        self._election = StoreElection(store, self._clock, broker_id=me.broker_id, web_url=me.web_url)
-        self._leadership = Leadership(self._election, self._leading, self._start_term)
-        self._service = self._build_service(settings, stop)
-        self._admin = self._build_admin(settings, version)
+        self._leadership = Leadership(self._election, self._leading, self._build_leader_work().run)
+        self.service = self._build_service()
+        self.telemetry = self._build_telemetry()
 
-    def _build_reporter(self, version: str) -> Reporter:
-        own = OwnTraffic(lambda: self._hosting.bytes_in, lambda: self._hosting.bytes_out, lambda: self._busy.fraction)
-        return Reporter(
-            store=self._store,
-            hosting=self._hosting,
-            ownership=self._ownership,
-            sampler=SystemSampler(self._sampling, own, cgroup=Cgroup.find()),
-            clock=self._clock,
-            settings=lambda: self._broker,
-            weights=lambda: weights_of(self._strategies),
-            self_address=self._me,
-            version=version,
+    def _build_hosting(self) -> BrokerServer:
+        return BrokerServer(
+            self.settings.live(MessagingSettings),
+            clock=self._outside.clock,
+            spawn=self._scope.spawn,
+            throttling=self._throttling,
         )
 
-    def _build_journal(self, settings: Settings) -> Journal | None:
-        history = settings.leaf(HistorySettings)
-        if not history.enabled:
-            return None
-        return Journal(history, cluster=self._broker.cluster_name, broker=self._me.broker_id, clock=self._clock)
+    def _build_leader_work(self) -> LeaderWork:
+        return LeaderWork(
+            store=self._outside.store,
+            brokers=self._brokers,
+            policies=self.policies,
+            peers=self._outside.peers,
+            clock=self._outside.clock,
+            leading=self._leading,
+            corrupt=self._corrupt,
+            broker=self._broker,
+            strategies=self._strategies,
+            splits=self._splits,
+            bundle_count=self._namespaces.bundle_count,
+            rng=lambda epoch: random.Random(self._outside.seed + epoch),  # noqa: S311 - reproducible, not secret
+            observe=self._on_plan,
+        )
+
+    def _build_reporter(self) -> Reporter:
+        outside = self._outside
+        own = OwnTraffic(lambda: self.hosting.bytes_in, lambda: self.hosting.bytes_out, lambda: outside.busy.fraction)
+        return Reporter(
+            store=outside.store,
+            hosting=self.hosting,
+            ownership=self._ownership,
+            sampler=outside.sampler(own),
+            clock=outside.clock,
+            settings=self._broker,
+            strategies=self._strategies,
+            self_address=outside.me,
+            version=outside.version,
+        )
 
     def _build_recorder(self) -> Recorder | None:
-        if self._journal is None:
+        if self._outside.history is None:
             return None
         return Recorder(
-            history=self._journal,
-            broker_id=self._me.broker_id,
-            clock=self._clock,
+            history=self._outside.history,
+            broker_id=self._outside.me.broker_id,
+            clock=self._outside.clock,
             reporter=self._reporter,
-            hosting=self._hosting,
+            hosting=self.hosting,
             ownership=self._ownership,
             throttling=self._throttling,
-            weights=lambda: weights_of(self._strategies),
-            settings=lambda: self._broker,
+            strategies=self._strategies,
+            settings=self._broker,
         )
 
-    def _build_limits(self, settings: Settings) -> Limits:
-        names = sorted(name for name, known in known_keys().items() if known.key.dynamic and name == known.key.name)
-
-        def apply(values: Mapping[str, str]) -> None:
-            changed = settings.with_overrides({name: value for name, value in values.items() if name in names})
-            self._in_force = changed
-            self._broker = changed.leaf(BrokerSettings)
-            self._strategies = changed.leaf(StrategySettings)
-            self._splits = changed.leaf(SplitSettings)
-            self._sampling = changed.leaf(SamplerSettings)
-            self._throttling.update_settings(changed.leaf(ThrottlingSettings))
-
-        return Limits(self._store, self._namespaces, self._throttling, dynamic=lambda: names, check=settings.with_overrides, apply=apply)
-
-    def _settings_in_force(self) -> Mapping[str, str]:
-        return self._in_force.runtime()
-
-    def _build_service(self, settings: Settings, stop: Callable[[int], None]) -> BrokerService:
+    def _build_service(self) -> BrokerService:
+        outside = self._outside
         splitting = Splitting(
             namespaces=self._namespaces,
             ownership=self._ownership,
-            hosting=self._hosting,
-            self_address=self._me,
-            settings=lambda: self._splits,
-            unload_timeout_s=self._unload_timeout_s,
+            hosting=self.hosting,
+            self_address=outside.me,
+            settings=self._splits,
+            broker=self._broker,
         )
         return BrokerService(
-            store=self._store,
+            store=outside.store,
             config=self._broker,
-            self_address=self._me,
+            self_address=outside.me,
             cut=self._namespaces,
             catalogue=self._topics,
             ownership=self._ownership,
             splitting=splitting,
-            limits=self._limits,
+            limits=self.limits,
             lookups=self._lookups,
             live=self._brokers,
             leading=self._leading,
-            hosting=self._hosting,
-            peers=self._peers,
+            hosting=self.hosting,
+            peers=outside.peers,
             last_report=lambda: self._reporter.bytes,
-            settings_in_force=self._settings_in_force,
-            stop=stop,
+            settings_in_force=self.settings.in_force,
+            stop=outside.stop,
         )
 
-    def _build_admin(self, settings: Settings, version: str) -> AdminServer:
+    def _build_telemetry(self) -> Telemetry:
+        outside = self._outside
         samples = BrokerTelemetry(
             reporter=self._reporter,
             lookups=self._lookups,
             ownership=self._ownership,
-            hosting=self._hosting,
+            hosting=self.hosting,
             leading=self._leading,
-            store=self._store,
-            busy=self._busy,
+            store=outside.store,
+            busy=outside.busy,
             counts=self._counts,
             guard=self._guard,
-            expose_bundles=settings.leaf(MetricsSettings).bundles,
-            monotonic_s=self._clock.monotonic_s,
-            version=version,
+            expose_bundles=self.settings.live(MetricsSettings).value.bundles,
+            rejected_settings=lambda: len(self.settings.rejected),
+            monotonic_s=outside.clock.monotonic_s,
+            version=outside.version,
         )
-        page = MetricsPage(
-            Telemetry(
-                [samples.samples, lambda: limit_samples(self._throttling), *([] if self._journal is None else [self._journal.samples])]
-            ),
-            cluster=self._broker.cluster_name,
-            broker=self._me.broker_id,
-        )
-        return AdminServer(
-            self._service,
-            cluster=self._broker.cluster_name,
-            version=version,
-            metrics=lambda: (page.render(), page.content_type),
-            settings=settings.leaf(AdminSettings),
-            limits=self._limits,
-            policies=self._policies,
-        )
-
-    @property
-    def _unload_timeout_s(self) -> float:
-        return self._broker.bundle_unload_timeout_ms / 1000
+        return Telemetry([samples.samples, lambda: limit_samples(self._throttling)])
 
     # Life
 
-    async def start(self, pulsar: socket.socket, web: socket.socket) -> None:
-        """Caches first, then the listening ports, then the registration, which brings work."""
-        scope = self._scope
-        watchers = [
-            Watcher(
-                self._store,
+    async def start(self) -> None:
+        """Begin without ports: `prepare`, then `join`."""
+        await self.prepare()
+        await self.join()
+
+    async def prepare(self) -> None:
+        """Fill the caches and make hosting ready, so that whoever connects now is answered."""
+        store = self._outside.store
+        watchers = {
+            paths.ADMIN: Watcher(
+                store,
                 paths.ADMIN,
                 self._namespaces.on_change,
                 self._topics.on_change,
-                self._limits.on_change,
-                self._policies.on_change,
+                self.limits.on_change,
+                self.policies.on_change,
             ),
-            Watcher(self._store, paths.LOCKS, self._ownership.on_change),
-            Watcher(self._store, paths.BROKERS, self._brokers.apply),
-            Watcher(self._store, paths.LEADER, self._election.on_change),
-        ]
-        for watcher, root in zip(watchers, (paths.ADMIN, paths.LOCKS, paths.BROKERS, paths.LEADER), strict=True):
-            scope.spawn(watcher.run(), f"watch{root.replace('/', '-')}")
-        scope.spawn(self._busy.run(), "loop-busy")
+            paths.LOCKS: Watcher(store, paths.LOCKS, self._ownership.on_change),
+            paths.BROKERS: Watcher(store, paths.BROKERS, self._brokers.apply),
+            paths.LEADER: Watcher(store, paths.LEADER, self._election.on_change),
+        }
+        for root, watcher in watchers.items():
+            self._scope.spawn(watcher.run(), f"watch{root.replace('/', '-')}")
         await self._reporter.sample()
-        await asyncio.gather(*(watcher.synced.wait() for watcher in watchers))
-        self._hosting.begin(self._service)
-        await self._hosting.listen(pulsar)
-        await self._admin.start(web)
-        await self._reporter.register()
+        for watcher in watchers.values():
+            await watcher.synced.wait()
+        self.hosting.begin(self.service)
+
+    async def join(self) -> None:
+        """Register this broker, which brings work, and run everything that a live broker runs."""
+        scope, broker = self._scope, self._broker
         scope.spawn(self._guard.watch_lease(), "lease")
         scope.spawn(self._guard.watch_session(), "session")
+        await retrying(self._reporter.register, "register")
+        scope.spawn(self._guard.keep_registered(), "registration")
         scope.spawn(self._leadership.follow(), "follow-leader")
         scope.spawn(self._leadership.run(), "leadership")
-        sampling_s = self._sampling.interval_minutes * 60
-        scope.spawn(
-            every(lambda: self._sampling.interval_minutes * 60, self._reporter.sample, "sample", first_after_s=min(1.0, sampling_s)),
-            "sample",
-        )
-        scope.spawn(every(lambda: self._broker.report_interval_min_ms / 1000, self._reporter.tick, "report"), "report")
-        if self._journal is not None and self._recorder is not None:
-            await self._journal.start()
-            ship_s = self._ship_interval_s
-            scope.spawn(every(lambda: FLUSH_S, self._journal.flush, "history"), "history")
-            scope.spawn(every(lambda: ship_s, self._journal.ship, "ship-history", first_after_s=ship_s), "ship-history")
-            scope.spawn(every(lambda: self._broker.history_interval_s, self._recorder.sample, "record"), "record")
+        sampling = Interval(self.settings.live(SamplerSettings), lambda sampler: sampler.interval_minutes * 60)
+        reporting = Interval(broker, lambda settings: settings.report_interval_min_ms / 1000)
+        recording = Interval(broker, lambda settings: settings.history_interval_s)
+        first_s = min(1.0, sampling())
+        steps = self.steps
+        scope.spawn(every(sampling, self._reporter.sample, "sample", steps, first_after_s=first_s), "sample")
+        scope.spawn(every(reporting, self._reporter.tick, "report", steps), "report")
+        if self._recorder is not None:
+            scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
 
     async def stop(self, unloads_per_s_max: int) -> None:
-        """Give everything back, and close the history, whatever came of it."""
-        try:
-            await self._give_back(unloads_per_s_max)
-        finally:
-            if self._journal is not None:
-                await self._journal.close()
-
-    async def _give_back(self, unloads_per_s_max: int) -> None:
         """Take no new work, resign, give the bundles back, hang up; within `brokerShutdownTimeoutMs`."""
-        draining = Draining(
-            self._ownership, self._clock, unload_timeout_s=self._unload_timeout_s, unloads_max=self._broker.shutdown_unloads_max
-        )
+        draining = Draining(self._ownership, self._outside.clock, self._broker)
         try:
-            async with asyncio.timeout(self._broker.shutdown_timeout_ms / 1000):
+            async with asyncio.timeout(self._broker.value.shutdown_timeout_ms / 1000):
                 self._ownership.accepting = False
                 await self._reporter.unregister()
                 await self._election.resign()
                 await draining.run(unloads_per_s_max=unloads_per_s_max)
-                await self._hosting.stop()
-                await self._admin.stop()
+                await self.hosting.stop()
         except (TimeoutError, OperationalError) as error:
-            log.warning("the stop was cut short; locks go with the session", error=str(error) or "brokerShutdownTimeoutMs is over")
-
-    # Leading
-
-    async def _start_term(self, mine: Leader, term: Scope) -> Desk:
-        view = LoadView(self._brokers, self._policies, self._clock)
-        await view.restore(self._store)
-        desk = LeaderDesk(
-            epoch=mine.epoch,
-            view=view,
-            brokers=self._brokers,
-            peers=self._peers,
-            clock=self._clock,
-            rng=random.Random(mine.epoch),  # noqa: S311 - reproducible by the epoch, not secret
-            settings=lambda: self._strategies,
-            split_settings=lambda: self._splits,
-            bundle_count=self._bundle_count,
-            leading=self._leading,
-            observe=lambda cycle, plan: self._on_plan(mine.epoch, cycle, plan),
-        )
-        term.spawn(_until_cancelled(view.close), "load-view")
-        if self._broker.load_balancer_enabled:
-            shedding_s = self._strategies.shedding_interval_minutes * 60
-            term.spawn(
-                every(lambda: self._strategies.shedding_interval_minutes * 60, desk.shed, "shedding", first_after_s=shedding_s), "shedding"
-            )
-            split_s = self._splits.interval_minutes * 60
-            term.spawn(every(lambda: split_s, desk.split, "splitting", first_after_s=split_s), "splitting")
-            quota_s = self._broker.quota_update_interval_minutes * 60
-            term.spawn(
-                every(
-                    lambda: quota_s, lambda: view.save(self._store, self._broker.bundles_in_report_max), "averages", first_after_s=quota_s
-                ),
-                "averages",
-            )
-        return desk
-
-    async def _bundle_count(self, namespace: NamespaceName) -> int:
-        try:
-            return len((await self._namespaces.bundles(namespace)).ranges)
-        except NotFoundError:
-            return 0  # deleted since it was reported
-
-    # What happened
+            reason = str(error) or "brokerShutdownTimeoutMs is over"
+            log.warning("the stop was cut short; locks go with the session", error=reason)
 
     def _on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         if self._recorder is not None:
             self._recorder.on_plan(epoch, cycle, plan)
-        self._counts.unload_cycles += bool(plan.unloads)
-        self._counts.unloaded_bundles += len(plan.unloads)
-
-    def _on_transition(self, step: Transition) -> None:
-        """The ownership log: when this broker began and ceased to own a bundle, on a clock that all processes of the machine share."""
-        if self._recorder is not None:
-            self._recorder.on_transition(step)
-        event = {BundleState.OWNED: "bundle acquired", BundleState.RELEASING: "bundle releasing", BundleState.FREE: "bundle released"}.get(
-            step.after
-        )
-        if event is None or (step.before is BundleState.ASSIGNING and step.after is BundleState.FREE):
-            return
-        log.info(
-            event,
-            bundle=step.bundle,
-            state_before=step.before.value,
-            reason=step.reason,
-            destination=step.destination,
-            pause_ms=None if step.pause_ms is None else round(step.pause_ms, 1),
-            # A paused process wakes up long after it ceased to own anything: the proof of its session ended then.
-            monotonic_s=min(self._clock.monotonic_s(), self._store.lease.proven_until_s),
-        )
-
-
-async def _until_cancelled(close: Callable[[], None]) -> None:
-    try:
-        await asyncio.Event().wait()
-    finally:
-        close()
+        self._counts.on_plan(plan)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
@@ -96,7 +97,7 @@ class Broker:
         self.tenant = Tenant()
         self.steps: list[Transition] = []
         self.scope = fleet.scope
-        settings, clock = BrokerSettings(), LoopClock()
+        settings, clock = Live(BrokerSettings(lookups_max=100)), LoopClock()
         self.leading = Leading()
         self.brokers = Brokers(self.store)
         self.namespaces = Namespaces(self.store, settings)
@@ -118,7 +119,7 @@ class Broker:
             leading=self.leading,
             self_address=self.address,
             clock=clock,
-            lookups_max=100,
+            settings=settings,
         )
 
     async def start(self, scope: Scope) -> None:

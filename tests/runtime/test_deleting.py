@@ -6,6 +6,7 @@ import pytest
 
 from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared import paths
@@ -19,8 +20,8 @@ TOPIC = TopicName.parse("persistent://acme/orders/new")
 async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
     """A topic or namespace that is made again has no limits from before."""
     async with MemoryTree().session() as store:
-        namespaces = Namespaces(store, BrokerSettings())
-        topics = Topics(store, namespaces, BrokerSettings())
+        namespaces = Namespaces(store, Live(BrokerSettings()))
+        topics = Topics(store, namespaces, Live(BrokerSettings()))
         await store.create(paths.local_policies(NAMESPACE), b"")
         await store.create(paths.policies(NAMESPACE), b'{"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}')
         await store.create(paths.managed_ledger(TOPIC), b"")

@@ -8,10 +8,12 @@ import pytest
 from runtime.fleet import NS, LoopClock, a_fleet
 
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleState
 from loadmanager.runtime.broker.stopping import Draining
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.settings import BrokerSettings
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 
@@ -152,7 +154,7 @@ async def test_draining_gives_everything_back() -> None:
         leaving, staying = fleet.brokers
         for bundle in (await leaving.namespaces.bundles(NS)).names:
             await leaving.ownership.acquire(bundle, "test")
-        await Draining(leaving.ownership, LoopClock(), unload_timeout_s=1, unloads_max=3).run()
+        await Draining(leaving.ownership, LoopClock(), Live(BrokerSettings(bundle_unload_timeout_ms=1000, shutdown_unloads_max=3))).run()
         assert leaving.ownership.owned() == []
         assert leaving.tenant.open == set()
         with pytest.raises(OperationalError):

@@ -7,8 +7,9 @@ import asyncio
 import msgspec
 from runtime.fleet import Broker, LoopClock, a_fleet
 
+from loadmanager.core.conf import Live
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, decode_local_broker_data
-from loadmanager.core.load.usage import Weights
+from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.sampler import Reading, SensorFault, SystemUsage
 from loadmanager.runtime.broker.reporter import Reporter, shorten
 from loadmanager.runtime.shared import paths
@@ -38,8 +39,8 @@ def a_reporter(broker: Broker, sampler: FixedSampler) -> Reporter:
         ownership=broker.ownership,
         sampler=sampler,
         clock=LoopClock(),
-        settings=lambda: BrokerSettings(report_interval_max_minutes=0.02),
-        weights=Weights,
+        settings=Live(BrokerSettings(report_interval_max_minutes=0.02)),
+        strategies=Live(StrategySettings()),
         self_address=broker.address,
         version="1",
     )

@@ -65,7 +65,9 @@ class Machine(asyncio.BaseEventLoop):
 
     def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self.crashed:
-            self.world.fail(f"{self.name}: {context.get('message')}: {context.get('exception')!r} {context.get('task') or context.get('handle') or ''}")
+            self.world.fail(
+                f"{self.name}: {context.get('message')}: {context.get('exception')!r} {context.get('task') or context.get('handle') or ''}"
+            )
 
     @property
     def due_s(self) -> float:

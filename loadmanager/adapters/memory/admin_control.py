@@ -321,6 +321,7 @@ class MemoryControl(_Topics, _Namespaces):
         positions: Sequence[int],
         unload: bool,
         automatic: bool = False,
+        epoch: int | None = None,
     ) -> Redirect | None:
         """Split a bundle."""
         cut, me = self.cluster.cut(namespace), self.self_address.broker_id
@@ -377,14 +378,16 @@ class MemoryControl(_Topics, _Namespaces):
         """Where a live broker is reached."""
         return self.cluster.brokers.get(broker_id)
 
-    async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
+    async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str, *, epoch: int | None = None) -> bool:
         """Unload a bundle of ours."""
-        if bundle in self.owned():
-            del self.cluster.owners[bundle]
-            if destination is not None:
-                self.cluster.owners[bundle] = destination.broker_id
+        if bundle not in self.owned():
+            return False
+        del self.cluster.owners[bundle]
+        if destination is not None:
+            self.cluster.owners[bundle] = destination.broker_id
+        return True
 
-    async def acquire_bundle(self, bundle: str) -> None:
+    async def acquire_bundle(self, bundle: str, *, epoch: int | None = None) -> None:
         """Own a bundle that nobody owns."""
         owner = self.cluster.owners.setdefault(bundle, self.self_address.broker_id)
         if owner != self.self_address.broker_id:

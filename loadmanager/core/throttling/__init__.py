@@ -20,7 +20,7 @@ What a protocol server calls, where `throttling` is the broker's `BrokerThrottli
     dispatch        if gate.limits: messages, size = gate.allowance(); (0, 0): return, `resume` will be called
                     send at most that (one entry may exceed it), then gate.charge(Charge(entries, messages, size_bytes)); ask again
     topic closes    topic.throttling.close()                       # when its bundle is fenced; gates: close_gate(name)
-    policies        set_namespace_policies, set_topic_policies, set_resource_group, update_settings
+    policies        set_namespace_policies, set_topic_policies, set_resource_group; settings are live
 
 Everything runs on one event loop. `charge` may pause the caller's connection; `leave`, `close`, policy changes and `wakeups.run` may resume
 connections, which then parse on before the call returns.

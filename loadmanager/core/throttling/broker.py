@@ -1,6 +1,6 @@
 """All limits of one broker: who makes them, who changes them, who is asked about them.
 
-Policies come in from outside (`set_namespace_policies`, `set_topic_policies`, `set_resource_group`, `update_settings`) and act at once on open topics.
+Policies come in from outside (`set_namespace_policies`, `set_topic_policies`, `set_resource_group`, and the live settings) and act at once on open topics.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.throttling import policies
 from loadmanager.core.throttling.bucket import Clock
 from loadmanager.core.throttling.dispatch import DispatchGate, DispatchLimiter, PublishRates, SubscribeLimiter
@@ -25,14 +26,16 @@ NOTHING: Mapping[str, Any] = {}
 class BrokerThrottling:
     """The limits of one broker. `clock` gives monotonic nanoseconds; `publish_buffer_bytes` as for `PublishBuffer`."""
 
-    def __init__(self, settings: ThrottlingSettings, *, cluster: str, clock: Clock, publish_buffer_bytes: int = 0) -> None:
-        self.settings = settings
+    def __init__(self, settings: Live[ThrottlingSettings], *, cluster: str, clock: Clock, publish_buffer_bytes: int = 0) -> None:
+        self.live_settings = settings
+        self._in_force = settings.value
         self.cluster = cluster
         self.clock = clock
         self.wakeups = Wakeups(clock)
         self.pauses = PauseTotals()
         self.topics: dict[str, TopicThrottling] = {}
-        self.tuning = Tuning(settings.burst_ms * 1_000_000, settings.debt_max_ms * 1_000_000, settings.resolution_ms * 1_000_000)
+        tuned = settings.value
+        self.tuning = Tuning(tuned.burst_ms * 1_000_000, tuned.debt_max_ms * 1_000_000, tuned.resolution_ms * 1_000_000)
         self.publish = PublishLimiter(Level.BROKER, "broker publish", wakeups=self.wakeups, tuning=self.tuning)
         self.dispatch = DispatchLimiter(Level.BROKER, "broker dispatch", wakeups=self.wakeups, tuning=self.tuning)
         self.groups: dict[str, GroupLimits] = {}
@@ -40,6 +43,12 @@ class BrokerThrottling:
         self._namespaces: dict[str, Mapping[str, Any]] = {}
         self._topic_policies: dict[str, Mapping[str, Any]] = {}
         self._update_broker()
+        settings.listen(self._on_settings)
+
+    @property
+    def settings(self) -> ThrottlingSettings:
+        """The settings in force."""
+        return self.live_settings.value
 
     def connection(self, pause: Callable[[], None], resume: Callable[[], None]) -> ConnectionThrottle:
         """The throttle of a new connection. When the connection closes, call `disconnect`."""
@@ -86,10 +95,10 @@ class BrokerThrottling:
             del self.groups[name]
         self._update_topics(lambda topic: topic.group_name == name)
 
-    def update_settings(self, settings: ThrottlingSettings) -> None:
+    def _on_settings(self, settings: ThrottlingSettings) -> None:
         """broker.conf keys changed on the running broker."""
-        exempt = settings.dispatch_limits_caught_up != self.settings.dispatch_limits_caught_up
-        self.settings = settings
+        exempt = settings.dispatch_limits_caught_up != self._in_force.dispatch_limits_caught_up
+        self._in_force = settings
         self._update_broker()
         self._update_topics(lambda topic: True)
         if exempt:  # the server asks before each dispatch who is exempt: whoever waits must ask again

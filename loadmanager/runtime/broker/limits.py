@@ -5,13 +5,13 @@ A change made through any broker reaches every broker by the watch on /admin, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName, check_part
-from loadmanager.core.errors import BadInputError, ConfigError, NotFoundError, OperationalError
+from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError, OperationalError
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.policies import ResourceGroup, applied, is_set, plain, stored
 from loadmanager.core.throttling.report import broker_report, topic_report
@@ -21,35 +21,52 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update
 
+UNREADABLE = (CorruptDataError, OperationalError)
 GROUP_FIELD = "resource_group_name"
 
 log = structlog.get_logger("limits")
 
 
-class Limits:
-    """Implements `ports.limits.LimitControl`.
+class DynamicSettings(Protocol):
+    """The settings in force (`settings.LiveSettings`); `stored` is the document at `paths.DYNAMIC_CONFIGURATION`."""
 
-    `dynamic` are the keys that may change live with their present values; `apply` puts changed ones into force and raises `ConfigError` for
-    values that are not allowed, `check` does the latter only.
-    """
+    @property
+    def rejected(self) -> Mapping[str, str]:
+        """Stored values that are not in force, each with the reason."""
+        ...
+
+    def dynamic_names(self) -> list[str]:
+        """Keys that may be changed on running brokers."""
+        ...
+
+    def apply(self, stored: Mapping[str, object]) -> None:
+        """Put the stored values in force, as far as they can be used."""
+        ...
+
+    def reject_all(self, where: str, reason: str) -> None:
+        """What is stored cannot be read: what is in force stays in force."""
+        ...
+
+    def changed(self, stored: Mapping[str, object], name: str, value: str | None) -> dict[str, object]:
+        """The document with one value set or removed (None). Raises `BadInputError` for what cannot be used."""
+        ...
+
+
+class Limits:
+    """Implements `ports.limits.LimitControl`."""
 
     def __init__(
         self,
         store: Store,
         namespaces: Namespaces,
         throttling: BrokerThrottling,
-        *,
-        dynamic: Callable[[], list[str]],
-        check: Callable[[Mapping[str, str]], object],
-        apply: Callable[[Mapping[str, str]], None],
+        settings: DynamicSettings,
         corrupt: Corrupt | None = None,
     ) -> None:
         self._store = store
         self._namespaces = namespaces
         self._throttling = throttling
-        self._dynamic = dynamic
-        self._check = check
-        self._apply = apply
+        self._settings = settings
         self._corrupt = corrupt or Corrupt()
         self._known: set[NamespaceName] = set()
 
@@ -109,11 +126,15 @@ class Limits:
             self._throttling.set_resource_group(name, None if node is None else stored(document, ResourceGroup))
 
     async def _read_dynamic(self) -> None:
-        values = await self.dynamic_values()
+        node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
+        before = dict(self._settings.rejected)
         try:
-            self._apply(values)
-        except ConfigError as error:
-            log.warning("dynamic configuration cannot be used; what was in force stays", error=str(error))
+            self._settings.apply({} if node is None else read_object(node.value, paths.DYNAMIC_CONFIGURATION))
+        except UNREADABLE as error:
+            self._settings.reject_all(paths.DYNAMIC_CONFIGURATION, str(error))
+        for name, reason in self._settings.rejected.items():
+            if before.get(name) != reason:
+                log.error("a stored dynamic setting cannot be used; its last good value stays in force", key=name, reason=reason)
 
     # LimitControl
 
@@ -200,7 +221,7 @@ class Limits:
 
     def dynamic_names(self) -> list[str]:
         """Keys that may be changed on running brokers."""
-        return self._dynamic()
+        return self._settings.dynamic_names()
 
     async def dynamic_values(self) -> dict[str, str]:
         """Keys that were changed, with their values."""
@@ -210,14 +231,7 @@ class Limits:
 
     async def set_dynamic(self, name: str, value: str | None) -> None:
         """Change one key on every broker."""
-        if name not in self._dynamic():
-            raise BadInputError(f"{name} cannot be changed on a running broker; these can: {', '.join(self._dynamic())}")
-        if value is not None:
-            try:
-                self._check({name: value})
-            except ConfigError as error:
-                raise BadInputError(str(error)) from None
-        await update(self._store, paths.DYNAMIC_CONFIGURATION, lambda document: _with(document, (name,), value))
+        await update(self._store, paths.DYNAMIC_CONFIGURATION, lambda stored: self._settings.changed(stored, name, value))
         log.info("dynamic configuration changed", key=name, value=value)
 
     def broker_throttling(self) -> Document:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.control import Lookup
@@ -21,6 +22,7 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
 LEADER_WAIT_S = 5.0
@@ -42,7 +44,7 @@ class Lookups:
         leading: Leading,
         self_address: BrokerAddress,
         clock: Clock,
-        lookups_max: int,
+        settings: Live[BrokerSettings],
     ) -> None:
         self._ownership = ownership
         self._namespaces = namespaces
@@ -50,7 +52,7 @@ class Lookups:
         self._leading = leading
         self._self = self_address
         self._clock = clock
-        self._lookups_max = lookups_max
+        self._settings = settings
         self._searching: dict[tuple[str, bool], asyncio.Future[Lookup]] = {}
         self.pending = 0
         self.answers = 0
@@ -62,9 +64,10 @@ class Lookups:
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `ports.control.TopicControl.lookup`."""
-        if self.pending >= self._lookups_max:
+        lookups_max = self._settings.value.lookups_max
+        if self.pending >= lookups_max:
             self.failures += 1
-            raise OperationalError(f"too many lookups in progress ({self._lookups_max})")
+            raise OperationalError(f"too many lookups in progress ({lookups_max})")
         self.pending += 1
         began_s = self._clock.monotonic_s()
         try:

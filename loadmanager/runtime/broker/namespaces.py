@@ -9,6 +9,7 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
@@ -24,7 +25,7 @@ log = structlog.get_logger("namespaces")
 class Namespaces:
     """Reads and writes tenants and namespaces; remembers boundaries until a watch says that they changed."""
 
-    def __init__(self, store: Store, settings: BrokerSettings) -> None:
+    def __init__(self, store: Store, settings: Live[BrokerSettings]) -> None:
         self._store = store
         self._settings = settings
         self._bundles: dict[NamespaceName, NamespaceBundles] = {}
@@ -65,6 +66,13 @@ class Namespaces:
         if generation == self._generation:
             self._bundles[namespace] = found
         return found
+
+    async def bundle_count(self, namespace: NamespaceName) -> int:
+        """Number of bundles of a namespace; 0 if it does not exist (any more)."""
+        try:
+            return len((await self.bundles(namespace)).ranges)
+        except NotFoundError:
+            return 0
 
     # Tenants
 
@@ -107,7 +115,11 @@ class Namespaces:
         await self.tenant(namespace.tenant)
         boundaries = self._requested_boundaries(policies.get("bundles"))
         cut = {"boundaries": format_boundaries(boundaries), "numBundles": len(boundaries) - 1}
-        stored = {**policies, "bundles": cut, "replication_clusters": policies.get("replication_clusters") or [self._settings.cluster_name]}
+        stored = {
+            **policies,
+            "bundles": cut,
+            "replication_clusters": policies.get("replication_clusters") or [self._settings.value.cluster_name],
+        }
         local = {"bundles": cut, "bookieAffinityGroup": None, "namespaceAntiAffinityGroup": policies.get("namespaceAntiAffinityGroup")}
         await self._store.create(f"{paths.LOCAL_POLICIES}/{namespace.tenant}", b"")
         try:
@@ -120,12 +132,12 @@ class Namespaces:
 
     def _requested_boundaries(self, requested: Any) -> tuple[int, ...]:
         if requested is None:
-            return equal_boundaries(self._settings.default_bundles)
+            return equal_boundaries(self._settings.value.default_bundles)
         if not isinstance(requested, Mapping):
             raise BadInputError('bundles must be {"numBundles": N} or {"boundaries": ["0x00000000", ...]}')
         if requested.get("boundaries"):
             return parse_boundaries(requested["boundaries"])
-        count = requested.get("numBundles", self._settings.default_bundles)
+        count = requested.get("numBundles", self._settings.value.default_bundles)
         if not isinstance(count, int) or isinstance(count, bool) or count > _BUNDLES_STORED_MAX:
             raise BadInputError(f"numBundles must be a whole number from 1 to {_BUNDLES_STORED_MAX}")
         return equal_boundaries(count)

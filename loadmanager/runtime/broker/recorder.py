@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
 
-from loadmanager.core.history.records import OwnershipStep, Throttle, TopicLoad, broker_load, bundle_loads, decisions
-from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.core.conf import Live
+from loadmanager.core.history.records import Throttle, TopicLoad, broker_load, bundle_loads, decisions
+from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.limit import Limit
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.history import History
 from loadmanager.ports.hosting import Hosting, TopicTraffic
-from loadmanager.runtime.broker.ownership import Ownership, Transition
+from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
@@ -24,7 +26,7 @@ TOPICS_AT_ONCE = 2_000
 
 
 class Recorder:
-    """Samples loads and limits at intervals; records transitions and decisions as they happen."""
+    """Samples loads and limits at intervals; records decisions as they are made."""
 
     def __init__(
         self,
@@ -36,8 +38,8 @@ class Recorder:
         hosting: Hosting,
         ownership: Ownership,
         throttling: BrokerThrottling,
-        weights: Callable[[], Weights],
-        settings: Callable[[], BrokerSettings],
+        strategies: Live[StrategySettings],
+        settings: Live[BrokerSettings],
     ) -> None:
         self._history = history
         self._broker_id = broker_id
@@ -46,25 +48,10 @@ class Recorder:
         self._hosting = hosting
         self._ownership = ownership
         self._throttling = throttling
-        self._weights = weights
+        self._strategies = strategies
         self._settings = settings
         self._sampled_s = clock.monotonic_s()
         self._counters: dict[Limit, tuple[int, int, int, float]] = {}
-
-    def on_transition(self, step: Transition) -> None:
-        """A bundle changed its state here."""
-        self._history.append(
-            OwnershipStep(
-                ts=self._clock.now_ms(),
-                broker=self._broker_id,
-                bundle=step.bundle,
-                before=step.before.value,
-                after=step.after.value,
-                reason=step.reason,
-                destination=step.destination,
-                pause_ms=step.pause_ms,
-            )
-        )
 
     def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         """The leader, which is this broker, decided."""
@@ -76,7 +63,7 @@ class Recorder:
         now_s = self._clock.monotonic_s()  # the wall clock may step back
         interval_ms, self._sampled_s = max(round((now_s - self._sampled_s) * 1000), 1), now_s
         report = self._reporter.report
-        usage = max_weighted_usage(report, self._weights())
+        usage = max_weighted_usage(report, weights_of(self._strategies.value))
         faults = sorted(fault.sensor for fault in self._reporter.faults)
         self._history.append(broker_load(now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults))
         await self._topics(now_ms, interval_ms)
@@ -89,7 +76,7 @@ class Recorder:
 
     async def _topics(self, now_ms: int, interval_ms: int) -> None:
         """The topics with most traffic."""
-        count = self._settings().history_topics_max
+        count = self._settings.value.history_topics_max
         busiest: list[tuple[float, str, str, TopicTraffic]] = []
         looked_at = 0
         for bundle in self._ownership.owned():

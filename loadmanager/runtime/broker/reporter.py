@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
 import structlog
 
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.conf import Live
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
@@ -51,8 +52,8 @@ class Reporter:
         ownership: Ownership,
         sampler: Sampler,
         clock: Clock,
-        settings: Callable[[], BrokerSettings],
-        weights: Callable[[], Weights],
+        settings: Live[BrokerSettings],
+        strategies: Live[StrategySettings],
         self_address: BrokerAddress,
         version: str,
     ) -> None:
@@ -62,12 +63,13 @@ class Reporter:
         self._sampler = sampler
         self._clock = clock
         self._settings = settings
-        self._weights = weights
+        self._strategies = strategies
         self._self = self_address
         self._version = version
         self._started_ms = clock.now_ms()
         self._usage = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
         self._published: _Published | None = None
+        self._leaving = False
         self._reported_bundles: set[str] = set()
         self._faults: set[str] = set()
         self._shortened = False
@@ -95,26 +97,42 @@ class Reporter:
         self._faults = failing
 
     async def register(self) -> None:
-        """Register in the present session. Waits while an earlier session of the same broker has not expired. Forces a report."""
+        """Make sure that this broker is registered in the present session, with a fresh report.
+
+        Waits while another session holds the name: an earlier one of this broker, until it expires, or
+        another broker of the same name, until that is stopped.
+        """
         self._published = None
-        waiting = False
-        self._build()
         path = paths.broker(self._self.broker_id)
-        while not await self._store.create(path, self._encode(), ephemeral=True):
+        waited_since_s, told = self._clock.monotonic_s(), 0
+        while not self._leaving:
+            self._build()
+            if await self._store.create(path, self._encode(), ephemeral=True):
+                break
             node = await self._store.get(path)
             if node is not None and node.ephemeral_owner == self._store.session_id:
                 await self._store.put(path, self._encode())
                 break
-            if not waiting:
-                waiting = True
+            waited_s = self._clock.monotonic_s() - waited_since_s
+            if told == 0 and node is not None:
+                told = 1
                 log.warning("waiting for an earlier session of this broker to expire", path=path, timeout_s=self._store.session_timeout_s)
+            elif told == 1 and waited_s > 2 * self._store.session_timeout_s:
+                told = 2
+                log.error(
+                    "another broker runs under this broker's name; stop it, or give this one another advertisedAddress or webServicePort",
+                    path=path,
+                )
             await sleep(REGISTER_POLL_S)
         self._remember()
 
     async def unregister(self) -> None:
-        """Leave the list of brokers: nothing is placed here any more."""
-        self._published = None
-        await self._store.delete(paths.broker(self._self.broker_id))
+        """Leave the list of brokers for good: nothing is placed here any more."""
+        self._leaving, self._published = True, None
+        path = paths.broker(self._self.broker_id)
+        node = await self._store.get(path)
+        if node is not None and node.ephemeral_owner == self._store.session_id:
+            await self._store.delete(path)
 
     async def tick(self) -> None:
         """Publish the report if a figure changed enough, or it is old."""
@@ -123,19 +141,21 @@ class Reporter:
             return
         node = await self._store.get(paths.broker(self._self.broker_id))
         if node is None or node.ephemeral_owner != self._store.session_id:
-            raise OperationalError("the broker is not registered in this session")
+            log.error("this broker's registration is gone: it registers again", path=paths.broker(self._self.broker_id))
+            await self.register()
+            return
         await self._store.put(paths.broker(self._self.broker_id), self._encode())
         self._remember()
 
     def _due(self, before: _Published) -> bool:
-        settings, report = self._settings(), self.report
+        settings, report = self._settings.value, self.report
         if self._clock.now_ms() - before.at_ms > settings.report_interval_max_minutes * 60_000:
             return True
         change = max(
             _percent_change(before.rate, report.rate),
             _percent_change(before.throughput, report.throughput),
             _percent_change(before.bundles, report.num_bundles),
-            100 * abs(before.usage - max_weighted_usage(report, self._weights())),
+            100 * abs(before.usage - max_weighted_usage(report, weights_of(self._strategies.value))),
         )
         return change > settings.report_threshold_percent
 
@@ -182,7 +202,7 @@ class Reporter:
     def _remember(self) -> None:
         report = self.report
         self._reported_bundles = set(report.bundles)
-        usage = max_weighted_usage(report, self._weights())
+        usage = max_weighted_usage(report, weights_of(self._strategies.value))
         self._published = _Published(self._clock.now_ms(), report.rate, report.throughput, int(report.num_bundles), usage)
 
 

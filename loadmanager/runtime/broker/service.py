@@ -11,6 +11,7 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import NamespaceBundles, bundle_name
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.ports.control import Lookup, Redirect
 from loadmanager.ports.hosting import BrokerAddress, Hosting, TopicTraffic
@@ -38,7 +39,7 @@ class BrokerService:
     """Implements `TopicControl`, `NamespaceControl` and `BrokerControl`."""
 
     store: Store
-    config: BrokerSettings
+    config: Live[BrokerSettings]
     self_address: BrokerAddress
     """This broker."""
     cut: Namespaces
@@ -147,7 +148,7 @@ class BrokerService:
     async def delete_namespace(self, namespace: NamespaceName, *, force: bool) -> None:
         """Delete a namespace: its bundles are unloaded, then its records removed."""
         await self.cut.bundles(namespace)
-        if force and not self.config.delete_namespace_force:
+        if force and not self.config.value.delete_namespace_force:
             raise BadInputError("forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true")
         if not force and await self.catalogue.of_namespace(namespace, "ALL", self._served_topics(namespace)):
             raise ConflictError(f"Cannot delete non empty namespace {namespace}")
@@ -253,12 +254,16 @@ class BrokerService:
         await self._unload_anywhere(bundle, address, "admin")
         return None
 
-    async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
-        """Unload a bundle of ours (what a peer asks for, too). Raises `ConflictError` when it is in transit."""
-        await self.ownership.release(bundle, reason=reason, destination=destination, timeout_s=self.config.bundle_unload_timeout_ms / 1000)
+    async def release_bundle(self, bundle: str, destination: BrokerAddress | None, reason: str, *, epoch: int | None = None) -> bool:
+        """Unload a bundle of ours (what a peer asks for, too); False when it is not ours. Raises `ConflictError` when it is in transit."""
+        self.leading.check(epoch)
+        timeout_s = self.config.value.bundle_unload_timeout_ms / 1000
+        closed = await self.ownership.release(bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch)
+        return closed is not None
 
-    async def acquire_bundle(self, bundle: str) -> None:
+    async def acquire_bundle(self, bundle: str, *, epoch: int | None = None) -> None:
         """Own a bundle that nobody owns (what a peer asks for). Raises `OperationalError` when somebody else has it."""
+        self.leading.check(epoch)
         owner = await self.ownership.acquire(bundle, "transferred")
         if owner.address != self.self_address:
             raise OperationalError(f"{bundle} is owned by {owner.address.broker_id}")
@@ -276,8 +281,10 @@ class BrokerService:
         positions: Sequence[int],
         unload: bool,
         automatic: bool = False,
+        epoch: int | None = None,
     ) -> Redirect | None:
         """Split a bundle here, or say where to ask."""
+        self.leading.check(epoch)
         return await self.splitting.split(
             namespace, bundle_range, algorithm=algorithm, positions=positions, unload=unload, automatic=automatic
         )

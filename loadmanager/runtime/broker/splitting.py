@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.strategies.splitting.algorithms import TopicLoad, boundaries
 from loadmanager.core.strategies.splitting.settings import SplitSettings
@@ -16,6 +17,7 @@ from loadmanager.ports.control import Redirect
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.shared.settings import BrokerSettings
 
 LARGEST, HOT = "LARGEST", "HOT"
 
@@ -32,15 +34,15 @@ class Splitting:
         ownership: Ownership,
         hosting: Hosting,
         self_address: BrokerAddress,
-        settings: Callable[[], SplitSettings],
-        unload_timeout_s: float,
+        settings: Live[SplitSettings],
+        broker: Live[BrokerSettings],
     ) -> None:
         self._namespaces = namespaces
         self._ownership = ownership
         self._hosting = hosting
         self._self = self_address
         self._settings = settings
-        self._unload_timeout_s = unload_timeout_s
+        self._broker = broker
 
     async def split(
         self,
@@ -66,7 +68,7 @@ class Splitting:
             return Redirect(owner.address.web_url)
         if owner is None:
             await self._ownership.acquire(bundle, "to be split")
-        settings = self._settings()
+        settings = self._settings.value
         topics = {
             name: TopicLoad(topic_hash(name), item.msg_rate_in + item.msg_rate_out, item.msg_throughput_in + item.msg_throughput_out)
             for name, item in self._hosting.topics(bundle).items()
@@ -87,7 +89,9 @@ class Splitting:
         log.info("bundle split", bundle=bundle, children=children, reason="admin")
         if unload:
             for child in children:
-                await self._ownership.release(child, reason="split", destination=None, timeout_s=self._unload_timeout_s)
+                await self._ownership.release(
+                    child, reason="split", destination=None, timeout_s=self._broker.value.bundle_unload_timeout_ms / 1000
+                )
         return None
 
     def _pick(self, namespace: str, which: str) -> str:

@@ -6,9 +6,11 @@ import asyncio
 
 import structlog
 
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
 log = structlog.get_logger("stopping")
@@ -17,24 +19,27 @@ log = structlog.get_logger("stopping")
 class Draining:
     """Gives all bundles back."""
 
-    def __init__(self, ownership: Ownership, clock: Clock, *, unload_timeout_s: float, unloads_max: int) -> None:
+    def __init__(self, ownership: Ownership, clock: Clock, settings: Live[BrokerSettings]) -> None:
         self._ownership = ownership
         self._clock = clock
-        self._unload_timeout_s = unload_timeout_s
-        self._unloads_max = unloads_max
+        self._settings = settings
 
     async def run(self, *, unloads_per_s_max: int = 0) -> None:
-        """Release every bundle, at most `unloads_max` at once and, if not 0, `unloads_per_s_max` begun per second (Pulsar's shutdown parameter)."""
+        """Release every bundle, `brokerShutdownMaxConcurrentUnloads` at once.
+
+        `unloads_per_s_max`: how many to begin per second, 0: any number (Pulsar's shutdown parameter).
+        """
         self._ownership.accepting = False
         bundles, started_s = self._ownership.owned(), self._clock.monotonic_s()
-        gate = asyncio.Semaphore(self._unloads_max)
+        gate = asyncio.Semaphore(self._settings.value.shutdown_unloads_max)
 
         async def release(index: int, bundle: str) -> None:
             if unloads_per_s_max:
                 await sleep(index / unloads_per_s_max)
             async with gate:
                 try:
-                    await self._ownership.release(bundle, reason="broker stops", destination=None, timeout_s=self._unload_timeout_s)
+                    timeout_s = self._settings.value.bundle_unload_timeout_ms / 1000
+                    await self._ownership.release(bundle, reason="broker stops", destination=None, timeout_s=timeout_s)
                 except OperationalError as error:
                     log.warning("a bundle was not released; its lock goes with the session", bundle=bundle, error=str(error))
 

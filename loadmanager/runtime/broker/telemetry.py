@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from loadmanager.core.load.reports import ResourceUsage
+from loadmanager.core.strategies.decision import Plan
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Sample
@@ -29,6 +30,11 @@ class Counts:
     unloaded_bundles: int = 0
     unload_cycles: int = 0
 
+    def on_plan(self, plan: Plan) -> None:
+        """The leader, which is this broker, decided."""
+        self.unload_cycles += bool(plan.unloads)
+        self.unloaded_bundles += len(plan.unloads)
+
 
 @dataclass(slots=True, kw_only=True)
 class BrokerTelemetry:
@@ -44,6 +50,7 @@ class BrokerTelemetry:
     counts: Counts
     guard: SessionGuard
     expose_bundles: bool
+    rejected_settings: Callable[[], int]
     monotonic_s: Callable[[], float]
     version: str
 
@@ -127,4 +134,9 @@ class BrokerTelemetry:
         yield Sample("loadmanager_leader", "1 if this broker leads", self.leading.desk is not None)
         yield Sample("loadmanager_event_loop_busy_ratio", "How much of its time the event loop works", self.busy.fraction)
         yield Sample("loadmanager_event_loop_lag_seconds", "How late the event loop's last timer was", self.busy.lag_s)
+        yield Sample(
+            "loadmanager_rejected_dynamic_values",
+            "Stored dynamic settings that cannot be used, so that other values are in force",
+            self.rejected_settings(),
+        )
         yield Sample("loadmanager_info", "The running version", 1, (("version", self.version),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
@@ -21,7 +22,7 @@ _DOMAINS_OF_MODE = {"PERSISTENT": ("persistent",), "NON_PERSISTENT": ("non-persi
 class Topics:
     """The catalogue of topics in the metadata store."""
 
-    def __init__(self, store: Store, namespaces: Namespaces, settings: BrokerSettings) -> None:
+    def __init__(self, store: Store, namespaces: Namespaces, settings: Live[BrokerSettings]) -> None:
         self._store = store
         self._namespaces = namespaces
         self._settings = settings
@@ -44,7 +45,7 @@ class Topics:
         path = paths.partitioned_topic(topic)
         node, exists = await self._store.get_many([path, paths.managed_ledger(topic)])
         count = int(read_object(node.value, path).get("partitions", 0)) if node else 0
-        if node is None and exists is None and not (create and self._settings.auto_create_topics):
+        if node is None and exists is None and not (create and self._settings.value.auto_create_topics):
             raise NotFoundError(f"Topic {topic} does not exist")
         if generation == self._generation:
             if len(self._partitions) >= CACHED_TOPICS_MAX:

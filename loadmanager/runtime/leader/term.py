@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
@@ -25,8 +23,6 @@ from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, forever
-
-Cycle = tuple[Live[Any], Callable[[], float], Callable[[], Awaitable[None]], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,27 +65,18 @@ class LeaderWork:
                 observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
             )
             self.leading.desk = desk
-            with contextlib.ExitStack() as listening:
-                if self.broker.value.load_balancer_enabled:
-                    for live, minutes, step, name in self._cycles(term, desk, view):
-                        interval = _interval(minutes)
-                        listening.callback(live.listen(interval.changed))
-                        scope.spawn(every(interval, step, name, steps, wait_first=True), name)
-                await forever()
+            if self.broker.value.load_balancer_enabled:
+                self._run_cycles(term, desk, view, scope, steps)
+            await forever()
 
-    def _cycles(self, term: Term, desk: LeaderDesk, view: LoadView) -> list[Cycle]:
-        """What runs again and again: whose settings, how often, what, and its name."""
-        strategies, splits, broker = self.strategies, self.splits, self.broker
+    def _run_cycles(self, term: Term, desk: LeaderDesk, view: LoadView, scope: Scope, steps: Steps) -> None:
+        broker = self.broker
+        shedding = Interval(self.strategies, lambda settings: settings.shedding_interval_minutes * 60)
+        splitting = Interval(self.splits, lambda settings: settings.interval_minutes * 60)
+        saving = Interval(broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
         async def save() -> None:
             await view.save(self.store, broker.value.bundles_in_report_max, term.fence)
 
-        return [
-            (strategies, lambda: strategies.value.shedding_interval_minutes, desk.shed, "shed"),
-            (splits, lambda: splits.value.interval_minutes, desk.split, "split"),
-            (broker, lambda: broker.value.quota_update_interval_minutes, save, "save"),
-        ]
-
-
-def _interval(minutes: Callable[[], float]) -> Interval:
-    return Interval(lambda: minutes() * 60)
+        for interval, step, name in ((shedding, desk.shed, "shed"), (splitting, desk.split, "split"), (saving, save, "save")):
+            scope.spawn(every(interval, step, name, steps, first_after_s=None), name)

@@ -15,6 +15,7 @@ from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.memory.admin_control import CLUSTER, MemoryCluster
 from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.conf import Live
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
@@ -51,7 +52,7 @@ async def _serving() -> AsyncIterator[Api]:
     port = sock.getsockname()[1]
     control = cluster.join(BrokerAddress(f"127.0.0.1:{port}", "pulsar://127.0.0.1:1", f"http://127.0.0.1:{port}"))
     async with store:
-        names = Namespaces(store, BrokerSettings())
+        names = Namespaces(store, Live(BrokerSettings()))
         await names.create_tenant("public", {})
         namespace = NamespaceName("public", "default")
         await names.create_namespace(namespace, {})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +13,12 @@ import aiohttp
 import pytest
 from core.throttling.driven import DrivenClock
 
+from loadmanager import settings
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.memory.admin_control import CLUSTER, MemoryCluster
 from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.errors import ConfigError
+from loadmanager.core.conf import Live
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.ports.hosting import BrokerAddress
@@ -26,6 +27,7 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.settings import LiveSettings
 
 ORDERS = NamespaceName.parse("acme/orders")
 TOPIC = TopicName.parse("persistent://acme/orders/new")
@@ -40,21 +42,11 @@ class One:
     def __init__(self, tree: MemoryTree) -> None:
         store = tree.session()
         self.store = store
-        self.namespaces = Namespaces(store, BrokerSettings())
-        self.throttling = BrokerThrottling(ThrottlingSettings(), cluster=CLUSTER, clock=DrivenClock())
-        self.limits = Limits(store, self.namespaces, self.throttling, dynamic=lambda: [KEY], check=self.settings_of, apply=self.apply)
+        self.namespaces = Namespaces(store, Live(BrokerSettings()))
+        self.settings = LiveSettings(settings.load())
+        self.throttling = BrokerThrottling(self.settings.live(ThrottlingSettings), cluster=CLUSTER, clock=DrivenClock())
+        self.limits = Limits(store, self.namespaces, self.throttling, self.settings)
         self.watcher = Watcher(store, paths.ADMIN, self.namespaces.on_change, self.limits.on_change)
-
-    def settings_of(self, values: Mapping[str, str]) -> ThrottlingSettings:
-        """broker.conf with some keys changed."""
-        text = values.get(KEY, "0")
-        if not text.isdecimal():
-            raise ConfigError(f"{KEY} = {text!r}: a whole number is allowed")
-        return ThrottlingSettings(broker_publish_messages_per_s=int(text))
-
-    def apply(self, values: Mapping[str, str]) -> None:
-        """Put changed keys into force."""
-        self.throttling.update_settings(self.settings_of(values))
 
 
 @dataclass

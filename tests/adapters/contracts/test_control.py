@@ -13,6 +13,7 @@ from loadmanager.adapters.admin.server import Control
 from loadmanager.adapters.memory.admin_control import MemoryCluster
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import format_boundaries
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.control import Redirect
@@ -39,13 +40,13 @@ def _service(broker: Broker, fleet: Fleet) -> Any:
         ownership=broker.ownership,
         hosting=broker.tenant,
         self_address=broker.address,
-        settings=SplitSettings,
-        unload_timeout_s=1,
+        settings=Live(SplitSettings()),
+        broker=Live(BrokerSettings()),
     )
     unused: Any = {"limits": NoLimits(), "last_report": lambda: b"{}", "settings_in_force": dict, "stop": lambda _: None}
     return BrokerService(
         store=broker.store,
-        config=BrokerSettings(),
+        config=Live(BrokerSettings()),
         self_address=broker.address,
         cut=broker.namespaces,
         catalogue=broker.topics,

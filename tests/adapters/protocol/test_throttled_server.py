@@ -106,7 +106,7 @@ class Broker:
 
     def __init__(self, **settings: Any) -> None:
         self.clock = DrivenClock()
-        self.throttling = BrokerThrottling(ThrottlingSettings(**settings), cluster="c", clock=self.clock)
+        self.throttling = BrokerThrottling(Live(ThrottlingSettings(**settings)), cluster="c", clock=self.clock)
         self.messaging = Live(MessagingSettings())
         self.server = BrokerServer(self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling)
         self.server.control = OwnsAll()
@@ -283,7 +283,7 @@ async def test_a_held_connection_hears_from_the_broker(broker: Broker) -> None:
 
 async def test_two_limits_and_a_full_outbound_buffer_must_all_let_go(broker: Broker) -> None:
     """Reading resumes when the last of topic limit, broker limit and outbound buffer lets go."""
-    broker.throttling.update_settings(ThrottlingSettings(broker_publish_messages_per_s=2))
+    broker.throttling.live_settings.set(ThrottlingSettings(broker_publish_messages_per_s=2))
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, wire = await broker.producer()
     await broker.say(connection, a_send(0), a_send(1))
@@ -325,13 +325,13 @@ async def test_dispatch_delivers_the_limit_every_second(broker: Broker, entries:
 
 async def test_caught_up_subscriptions_are_limited_only_if_the_broker_says_so(broker: Broker) -> None:
     """With dispatchThrottlingOnNonBacklogConsumerEnabled=false a subscription without backlog gets everything at once."""
-    broker.throttling.update_settings(ThrottlingSettings(dispatch_limits_caught_up=False))
+    broker.throttling.live_settings.set(ThrottlingSettings(dispatch_limits_caught_up=False))
     broker.limit("dispatchRate", DispatchRate(messages=10))
     _, wire = await broker.consumer(1000)
     connection, _ = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(100)))
     assert wire.count(MESSAGE) == 100
-    broker.throttling.update_settings(ThrottlingSettings())
+    broker.throttling.live_settings.set(ThrottlingSettings())
     await broker.say(connection, *(a_send(number) for number in range(100, 200)))
     assert wire.count(MESSAGE) < 115
 
@@ -355,7 +355,7 @@ async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idl
     assert hosted is not None
     for number in range(idle):
         hosted.core.subscribe(f"idle-{number}", SubscriptionType.SHARED, 0, durable=True)
-    broker.throttling.update_settings(ThrottlingSettings(broker_dispatch_messages_per_s=10))
+    broker.throttling.live_settings.set(ThrottlingSettings(broker_dispatch_messages_per_s=10))
     await broker.consumer(1000)
     await broker.say(connection, *(a_send(number) for number in range(100)))
     seconds = []
@@ -387,5 +387,5 @@ async def test_exempting_caught_up_subscriptions_lets_them_go_at_once(broker: Br
     _, wire = await broker.consumer(1000)
     await broker.say(connection, *(a_send(number) for number in range(3)))
     assert wire.count(MESSAGE) == 1
-    broker.throttling.update_settings(ThrottlingSettings(dispatch_limits_caught_up=False))
+    broker.throttling.live_settings.set(ThrottlingSettings(dispatch_limits_caught_up=False))
     assert wire.count(MESSAGE) == 3

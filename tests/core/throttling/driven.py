@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 
@@ -66,7 +67,7 @@ class Client:
 
 def a_broker(clock: DrivenClock, **settings: object) -> BrokerThrottling:
     """A broker with the given settings."""
-    return BrokerThrottling(ThrottlingSettings(**settings), cluster="c", clock=clock)  # type: ignore[arg-type]
+    return BrokerThrottling(Live(ThrottlingSettings(**settings)), cluster="c", clock=clock)  # type: ignore[arg-type]
 
 
 def run_until(broker: BrokerThrottling, clock: DrivenClock, end_ns: int, *, late_ms: float = 0.0) -> None:

@@ -86,7 +86,7 @@ class Throttled(RuleBasedStateMachine):
 
     @rule(messages=st.sampled_from([0, 1, 50]), size=st.sampled_from([0, 1000]))
     def set_broker_limit(self, messages: int, size: int) -> None:
-        self.broker.update_settings(
+        self.broker.live_settings.set(
             ThrottlingSettings(broker_publish_messages_per_s=messages, broker_publish_bytes_per_s=size, debt_max_ms=5000)
         )
 
@@ -207,7 +207,7 @@ class Dispatched(RuleBasedStateMachine):
 
     @rule(messages=st.sampled_from([0, 1, 50]))
     def set_broker_limit(self, messages: int) -> None:
-        self.broker.update_settings(ThrottlingSettings(broker_dispatch_messages_per_s=messages))
+        self.broker.live_settings.set(ThrottlingSettings(broker_dispatch_messages_per_s=messages))
 
     @rule(rate=st.sampled_from([None, 0, 5]), attached=st.booleans())
     def set_group(self, rate: int | None, attached: bool) -> None:

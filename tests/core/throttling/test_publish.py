@@ -94,7 +94,7 @@ def test_unloading_while_the_next_frame_closes_the_producer() -> None:
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
-    broker.update_settings(ThrottlingSettings(broker_publish_messages_per_s=100_000))
+    broker.live_settings.set(ThrottlingSettings(broker_publish_messages_per_s=100_000))
     broker.set_topic_policies(TOPIC, policy(messages=1))
     client = Client(broker, topic, 1, 100, cap=50)
     client.throttle._resume = lambda: topic.leave(client.sender)
@@ -168,7 +168,7 @@ def test_topic_and_broker_limit_hold_together() -> None:
         client.go_on()
     run_until(broker, clock, START + 10 * SECOND)
     assert sum(c.messages() for c in clients) == pytest.approx(4000, rel=0.01)
-    broker.update_settings(type(broker.settings)())
+    broker.live_settings.set(type(broker.settings)())
     run_until(broker, clock, START + 20 * SECOND)
     assert sum(c.messages(START + 10 * SECOND) for c in clients) == pytest.approx(10_000, rel=0.01)
 

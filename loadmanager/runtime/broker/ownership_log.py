@@ -1,0 +1,66 @@
+"""The ownership log: when this broker began and ceased to own each bundle, and why.
+
+Times are on a clock that all processes of a machine share, so that the logs of several brokers show
+whether two of them ever owned a bundle at once.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from loadmanager.core.history.records import OwnershipStep
+from loadmanager.core.ownership.states import BundleState
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.history import History
+from loadmanager.ports.session import Lease
+from loadmanager.runtime.broker.ownership import Transition
+
+EVENTS = {
+    BundleState.OWNED: "bundle acquired",
+    BundleState.RELEASING: "bundle releasing",
+    BundleState.FREE: "bundle released",
+}
+
+log = structlog.get_logger("ownership")
+
+
+class OwnershipLog:
+    """Logs transitions of bundles, and records them in the history, if there is one."""
+
+    def __init__(self, *, broker_id: str, clock: Clock, lease: Lease, history: History | None) -> None:
+        self._broker_id = broker_id
+        self._clock = clock
+        self._lease = lease
+        self._history = history
+
+    def on_transition(self, step: Transition) -> None:
+        """A bundle changed its state on this broker."""
+        if self._history is not None:
+            self._record(self._history, step)
+        event = EVENTS.get(step.after)
+        if event is None or (step.before is BundleState.ASSIGNING and step.after is BundleState.FREE):
+            return
+        log.info(
+            event,
+            bundle=step.bundle,
+            state_before=step.before.value,
+            reason=step.reason,
+            destination=step.destination,
+            pause_ms=None if step.pause_ms is None else round(step.pause_ms, 1),
+            # A paused process wakes up long after it ceased to own anything: the proof of its session ended then.
+            monotonic_s=min(self._clock.monotonic_s(), self._lease.proven_until_s),
+        )
+
+    def _record(self, history: History, step: Transition) -> None:
+        history.append(
+            OwnershipStep(
+                ts=self._clock.now_ms(),
+                broker=self._broker_id,
+                bundle=step.bundle,
+                before=step.before.value,
+                after=step.after.value,
+                reason=step.reason,
+                destination=step.destination,
+                pause_ms=step.pause_ms,
+            )
+        )
