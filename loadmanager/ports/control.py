@@ -40,6 +40,10 @@ class TopicControl(Protocol):
         """Proof of the session; a tenant serves nothing while it is not held."""
         ...
 
+    def fence(self) -> None:
+        """The lease is not held: give up all bundles, here and in the tenant, before anything else happens."""
+        ...
+
     @property
     def self_address(self) -> BrokerAddress:
         """This broker."""

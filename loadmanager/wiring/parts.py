@@ -19,6 +19,7 @@ from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
@@ -149,6 +150,7 @@ class Parts:
             on_lost=self._election.session_lost,
             end_when_lost=settings.leaf(ZooKeeperSettings).session_expired_policy == "shutdown",
         )
+        self._brokers.listeners.append(self._on_broker)
         self._leadership = Leadership(self._election, self._leading, self._build_leader_work().run)
         self.service = self._build_service()
         self.telemetry = self._build_telemetry()
@@ -232,6 +234,7 @@ class Parts:
             leading=self._leading,
             hosting=self.hosting,
             peers=outside.peers,
+            guard=self._guard,
             last_report=lambda: self._reporter.bytes,
             settings_in_force=self.settings.in_force,
             stop=outside.stop,
@@ -281,7 +284,7 @@ class Parts:
         }
         for root, watcher in watchers.items():
             self._scope.spawn(watcher.run(), f"watch{root.replace('/', '-')}")
-        await self._reporter.sample()
+        await self.steps.run("sample", self._reporter.sample)
         for watcher in watchers.values():
             await watcher.synced.wait()
         self.hosting.begin(self.service)
@@ -318,6 +321,10 @@ class Parts:
         except (TimeoutError, OperationalError) as error:
             reason = str(error) or "brokerShutdownTimeoutMs is over"
             log.warning("the stop was cut short; locks go with the session", error=reason)
+
+    def _on_broker(self, broker_id: str, report: LocalBrokerData | None) -> None:
+        if report is None and broker_id == self._outside.me.broker_id:
+            self._guard.verify_registration()  # somebody deleted or spoilt it
 
     def _on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         if self._recorder is not None:

@@ -171,7 +171,7 @@ class BrokerServer:
         """Whether the session is proven. If it is not, everything is fenced before this returns."""
         if self.control.lease.held(now_s):
             return True
-        self.fence_all()
+        self.control.fence()
         return False
 
     # Connections

@@ -56,9 +56,20 @@ class SessionGuard:
                 self._fenced = False
                 await sleep(left_s)
                 continue
-            if not self._fenced:
-                self._fence("the session can no longer be proven")
+            self.fence_unproven()
             await sleep(CHECK_INTERVAL_S)
+
+    def verify_registration(self) -> None:
+        """Have `keep_registered` look at the registration."""
+        self._reconnected.set()
+
+    def fence_unproven(self) -> None:
+        """The lease is not held: fence.
+
+        Whoever serves notices first after a pause, maybe just before the lease is proven again. The
+        tenant, the bundles and the leadership must go together all the same.
+        """
+        self._fence("the session can no longer be proven")
 
     async def watch_session(self) -> None:
         """Follow the session's states; a lost session is fenced at once, after every reconnect the registration is verified.
@@ -71,7 +82,7 @@ class SessionGuard:
                 if self._end_when_lost:
                     raise OperationalError("the session is lost, and zookeeperSessionExpiredPolicy = shutdown")
             elif state is SessionState.CONNECTED:
-                self._reconnected.set()
+                self.verify_registration()
             elif state is SessionState.SUSPENDED:
                 log.warning(
                     "the metadata store is unreachable", lease_left_s=round(self._store.lease.valid_until_s - self._clock.monotonic_s(), 2)
@@ -90,9 +101,10 @@ class SessionGuard:
             await retrying(self._register, "register", max_s=REGISTER_RETRY_S)
 
     def _fence(self, reason: str) -> None:
-        self._fenced = True
-        self.fenced_times += 1
         self._hosting.fence_all()
         lost = self._ownership.lose_all(reason)
         self._on_lost()
-        log.error("stopped serving", reason=reason, bundles=len(lost))
+        if lost or not self._fenced:
+            self.fenced_times += 1
+            log.error("stopped serving", reason=reason, bundles=len(lost))
+        self._fenced = True

@@ -7,6 +7,7 @@ boundaries, so that nobody can lock a bundle that a split has replaced.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,9 +131,19 @@ class Locks:
         return self._is_ours(await self._store.get(paths.lock(bundle)), token)
 
     async def missing(self, held: dict[str, int]) -> list[str]:
-        """Those of the bundles (with the tokens of their locks) whose lock is not ours any more."""
+        """Those of the bundles (with the tokens of their locks) whose lock is not ours any more.
+
+        A lock that is ours but does not say so any more is written anew.
+        """
+        missing, value = [], _lock_value(self._self)
         nodes = await self._store.get_many([paths.lock(bundle) for bundle in held])
-        return [bundle for (bundle, token), node in zip(held.items(), nodes, strict=True) if not self._is_ours(node, token)]
+        for (bundle, token), node in zip(held.items(), nodes, strict=True):
+            if node is None or not self._is_ours(node, token):
+                missing.append(bundle)
+            elif node.value != value:
+                with contextlib.suppress(VersionConflictError):  # it changed again: another notification follows
+                    await self._store.put(paths.lock(bundle), value, version=node.version)
+        return missing
 
     def _is_ours(self, node: Node | None, token: int) -> bool:
         return node is not None and node.ephemeral_owner == self._store.session_id and node.created_txid == token

@@ -140,7 +140,7 @@ class Ownership:
             return
         bundle = paths.bundle_of_lock(change.path)
         life = None if bundle is None else self._lives.get(bundle)
-        if change.kind is ChangeKind.DELETED and life is not None and life.state in _HOLDING:
+        if change.kind is not ChangeKind.CREATED and life is not None and life.state in _HOLDING:
             self._scope.spawn(self._verify([life]), "verify-lock")
 
     async def _verify(self, lives: list[BundleLife]) -> None:

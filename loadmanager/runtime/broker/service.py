@@ -18,6 +18,7 @@ from loadmanager.ports.hosting import BrokerAddress, Hosting, TopicTraffic
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import Store
+from loadmanager.runtime.broker.guard import SessionGuard
 from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
@@ -52,6 +53,7 @@ class BrokerService:
     leading: Leading
     hosting: Hosting
     peers: Peers
+    guard: SessionGuard
     last_report: Callable[[], bytes]
     settings_in_force: Callable[[], Mapping[str, str]]
     stop: Callable[[int], None]
@@ -62,6 +64,10 @@ class BrokerService:
     def lease(self) -> Lease:
         """Proof of the session."""
         return self.store.lease
+
+    def fence(self) -> None:
+        """Give up everything at once, when the lease is not held."""
+        self.guard.fence_unproven()
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         """Who serves the topic."""

@@ -1,0 +1,389 @@
+"""Complete brokers of the simulation: the real composition of parts, the real protocol server, without sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from simulation.world import Machine, MachineClock, SimulationError, World
+from simulation.zookeeper import Client, Server
+
+from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.server import HANDLERS
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.ports.election import Leader
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.sampler import Reading, SystemUsage
+from loadmanager.ports.store import Node
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.tasks import Scope
+from loadmanager.settings import Settings, parse
+from loadmanager.wiring.parts import Outside, Parts
+
+PEER_TIMEOUT_S = 10.0
+
+
+class Broker:
+    """One broker: its process can crash, pause and start again under the same name."""
+
+    def __init__(self, cluster: Cluster, index: int) -> None:
+        self.cluster, self.world, self.index = cluster, cluster.world, index
+        self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
+        self.process: Process | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process runs, paused or not."""
+        return self.process is not None
+
+    def start(self) -> None:
+        """Start the process."""
+        self.world.note(f"b{self.index} starts")
+        self.process = Process(self)
+
+    def crash(self) -> None:
+        """kill -9."""
+        if self.process is not None:
+            self.world.note(f"b{self.index} crashes")
+            self.process.die()
+            self.process = None
+
+    def stop(self) -> None:
+        """Ask for a graceful stop; the process ends by itself."""
+        if self.process is not None and not self.process.machine.paused:
+            self.world.note(f"b{self.index} is told to stop")
+            self.process.machine.run(self.process.stopping.set)
+
+
+class Process:
+    """The life of one broker process."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker, self.world, cluster = broker, broker.world, broker.cluster
+        self.machine = self.world.machine(f"b{broker.index}")
+        self.clock = MachineClock(self.world)
+        self.store = Client(cluster.server, self.machine, cluster.session_timeout_s)
+        self.store.on_read = self._on_read
+        self.store.begin()
+        self.stopping = asyncio.Event()
+        self.parts: Parts | None = None
+        self.transports: list[Transport] = []
+        self.epoch_told = 0
+        """The newest term that the store has told this process of."""
+        self.ready = False
+        self.machine.go(self._main(), "main")
+
+    def _on_read(self, path: str, node: Node | None) -> None:
+        if path == paths.LEADER and node is not None:
+            self.epoch_told = max(self.epoch_told, self.broker.cluster.epoch_of(node))
+
+    async def _main(self) -> None:
+        cluster = self.broker.cluster
+        try:
+            async with Scope("broker") as scope:
+                outside = Outside(
+                    me=self.broker.address,
+                    store=self.store,
+                    clock=self.clock,
+                    peers=Peers(self),
+                    sampler=lambda _own: Sampler(self),
+                    version="1.0",
+                    stop=lambda _rate: self.stopping.set(),
+                    seed=self.world.seed,
+                )
+                self.parts = Parts(cluster.settings, outside, scope)
+                await self.parts.start()
+                self.ready = True
+                await self.stopping.wait()
+                await self.parts.stop(0)
+                scope.cancel()
+        except BaseException as error:
+            # A broker that nobody stopped must not end, whatever happened to it.
+            self.world.fail(f"{self.machine.name} ended: {_story(error)}")
+            raise
+        finally:
+            if not self.machine.crashed:
+                self.store.close()
+                self.broker.process = None
+                self.world.after(0.0, self._gone)
+
+    def _gone(self) -> None:
+        self.world.note(f"{self.machine.name} stopped")
+        for transport in list(self.transports):
+            transport.cut()
+        if not self.machine.crashed:
+            self.world.crash(self.machine)
+
+    def die(self) -> None:
+        """kill -9: the machine runs no more, the connections break."""
+        self.store.died()
+        self.world.crash(self.machine)
+        for transport in list(self.transports):
+            transport.cut()
+
+    def serving(self) -> dict[str, int]:
+        """What would be served now, as the protocol server sees it: bundle → life."""
+        if self.parts is None or not self.store.lease.held(self.world.now_s):
+            return {}
+        return {name: opened.life for name, opened in self.parts.hosting._bundles.items() if not opened.fenced}
+
+    # Calls from outside (operators, peers)
+
+    def call(self, what: Callable[[Parts], Awaitable[Any]], name: str, answer: Callable[[Any, Exception | None], None]) -> None:
+        """Run something on this broker; the answer comes back unless the process dies."""
+
+        async def run() -> None:
+            try:
+                if self.parts is None:
+                    raise OperationalError("connection refused")
+                value = await what(self.parts)
+            except LoadManagerError as error:
+                answer(None, error)
+            else:
+                answer(value, None)
+
+        self.machine.go(run(), name)
+
+
+def _story(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(_story(inner) for inner in error.exceptions)
+    return f"{type(error).__name__}: {error}"
+
+
+class Sampler:
+    """Reports what the seed says: now and then a broker looks hot."""
+
+    scope = "process"
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    def sample(self) -> SystemUsage:
+        """A sample."""
+        rng = self._process.world.rng
+        if rng.random() < 0.01:
+            raise OSError(24, "Too many open files")
+        cpu = 30.0 + 65.0 * (rng.random() < 0.3)
+        return SystemUsage(Reading(cpu, 100), Reading(1, 100), Reading(0, 0), Reading(0, 0))
+
+
+class Peers:
+    """Implements `ports.peers.Peers`: calls between processes, which are delayed, lost, and answered to nobody."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
+        """See the port."""
+        released: bool = await self._ask(
+            owner, "release", epoch, bundle, lambda parts: parts.service.release_bundle(bundle, destination, "leader", epoch=epoch)
+        )
+        return released
+
+    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
+        """See the port."""
+        namespace, bundle_range = split_bundle_name(bundle)
+
+        async def split(parts: Parts) -> None:
+            redirect = await parts.service.split_bundle(
+                NamespaceName.parse(namespace), bundle_range, algorithm=None, positions=(), unload=unload, automatic=True, epoch=epoch
+            )
+            if redirect is not None:
+                raise OperationalError("the bundle has another owner by now")
+
+        await self._ask(owner, "split", epoch, bundle, split)
+
+    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
+        """See the port."""
+        await self._ask(broker, "acquire", epoch, bundle, lambda parts: parts.service.acquire_bundle(bundle, epoch=epoch))
+
+    async def _ask(self, to: BrokerAddress, order: str, epoch: int | None, bundle: str, what: Callable[[Parts], Awaitable[Any]]) -> Any:
+        process = self._process
+        world, cluster = process.world, process.broker.cluster
+        future: asyncio.Future[Any] = process.machine.create_future()
+
+        def settle(value: Any, error: Exception | None) -> None:
+            def arrive() -> None:
+                if not process.machine.crashed and not future.done():
+                    process.machine.call_soon(lambda: future.done() or (future.set_exception(error) if error else future.set_result(value)))
+
+            if not cluster.loses_message():
+                world.after(world.delay_s(), arrive)
+
+        def reach() -> None:
+            target = cluster.process_of(to)
+            if target is None or target.parts is None:
+                settle(None, OperationalError(f"{to.broker_id} cannot be reached"))
+                return
+            cluster.observe_order(target, order, epoch, bundle, what, settle)
+
+        if not cluster.loses_message():
+            world.after(world.delay_s(), reach)
+        try:
+            async with asyncio.timeout(PEER_TIMEOUT_S):
+                return await future
+        except LoadManagerError as error:
+            raise OperationalError(f"{to.broker_id} answered: {error}") from None
+        except TimeoutError:
+            raise OperationalError(f"{to.broker_id} did not answer in time") from None
+
+
+class Transport(asyncio.Transport):
+    """A connection between a client and a broker's protocol server. The client's side is `receive` and `ended`."""
+
+    def __init__(self, process: Process, client: Machine, receive: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        super().__init__()
+        self._process, self._client, self._receive, self._ended = process, client, receive, ended
+        self._world = process.world
+        self._closing = self._cut = False
+        self._reading = True
+        self._inbox: list[bytes] = []
+        self._in_s = self._out_s = 0.0
+        process.transports.append(self)
+        self._protocol = Connection(process.parts.hosting, HANDLERS)  # type: ignore[union-attr]
+        process.machine.call_soon(self._protocol.connection_made, self)
+
+    # The client's side
+
+    def from_client(self, data: bytes) -> None:
+        """The client writes."""
+        self._in_s = max(self._in_s + 1e-6, self._world.now_s + self._world.delay_s())
+
+        def arrive() -> None:
+            if not self._cut and not self._process.machine.crashed:
+                self._inbox.append(data)
+                self._process.machine.call_soon(self._feed)
+
+        self._world.at(self._in_s, arrive)
+
+    def cut(self) -> None:
+        """(Anywhere.) The connection breaks for both."""
+        if self._cut:
+            return
+        self._cut = True
+        if self in self._process.transports:
+            self._process.transports.remove(self)
+        if not self._process.machine.crashed:
+            self._process.machine.call_soon(self._protocol.connection_lost, None)
+        self._world.after(self._world.delay_s(), lambda: self._client.call_soon(self._ended))
+
+    # The broker's side
+
+    def _feed(self) -> None:
+        while self._inbox and self._reading and not self._closing and not self._cut:
+            self._protocol.data_received(self._inbox.pop(0))
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Where the client is."""
+        return ("127.0.0.1", 1) if name == "peername" else default
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Clients read everything."""
+
+    def pause_reading(self) -> None:
+        """The broker reads no more for now."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """The broker reads again."""
+        self._reading = True
+        self._process.machine.call_soon(self._feed)
+
+    def is_closing(self) -> bool:
+        """Whether the broker hung up."""
+        return self._closing
+
+    def write(self, data: Any) -> None:
+        """The broker writes."""
+        if self._cut or self._closing:
+            return
+        self._out_s = max(self._out_s + 1e-6, self._world.now_s + self._world.delay_s())
+        copy = bytes(data)
+        self._world.at(self._out_s, lambda: None if self._cut else self._client.call_soon(self._receive, copy))
+
+    def close(self) -> None:
+        """The broker hangs up, after what it wrote."""
+        if not self._closing:
+            self._closing = True
+            self._world.at(max(self._out_s, self._world.now_s) + 1e-6, self.cut)
+
+    abort = close
+
+
+class Cluster:
+    """The store, the brokers, and who watches them from outside."""
+
+    def __init__(self, world: World, *, brokers: int, session_timeout_s: float, settings: dict[str, str]) -> None:
+        self.world = world
+        self.session_timeout_s = session_timeout_s
+        self.settings: Settings = parse(settings)
+        self.server = Server(world)
+        self.brokers = [Broker(self, index) for index in range(brokers)]
+        self.message_loss = 0.0
+        self.rng: random.Random = world.rng
+
+    def process_of(self, address: BrokerAddress) -> Process | None:
+        """The process that listens at an address."""
+        return next((broker.process for broker in self.brokers if broker.address.broker_id == address.broker_id), None)
+
+    def at(self, service_url: str) -> Process | None:
+        """The process behind a service URL."""
+        return next((broker.process for broker in self.brokers if broker.address.service_url == service_url), None)
+
+    def processes(self) -> list[Process]:
+        """All that run."""
+        return [broker.process for broker in self.brokers if broker.process is not None]
+
+    def loses_message(self) -> bool:
+        """Whether the next message between brokers is lost."""
+        return self.message_loss > 0 and self.rng.random() < self.message_loss
+
+    @staticmethod
+    def epoch_of(node: Node) -> int:
+        """The epoch that a leader's node tells; 0 for nonsense."""
+        import json
+
+        try:
+            epoch = json.loads(node.value)["epoch"]
+        except (ValueError, TypeError, KeyError):
+            return 0
+        return epoch if isinstance(epoch, int) else 0
+
+    def observe_order(
+        self,
+        target: Process,
+        order: str,
+        epoch: int | None,
+        bundle: str,
+        what: Callable[[Parts], Awaitable[Any]],
+        settle: Callable[[Any, Exception | None], None],
+    ) -> None:
+        """Carry an order to a broker; it must have no effect there when the store has told that broker of a newer term."""
+        told = target.epoch_told
+
+        def answered(value: Any, error: Exception | None) -> None:
+            self.world.note(f"order {order} {bundle} of epoch {epoch} at {target.machine.name} (knows {told}): {error or value}")
+            if epoch is not None and epoch < told and error is None and value is not False:
+                self.world.fail(f"{target.machine.name} carried out the {order} of {bundle} of epoch {epoch}, though it knew of {told}")
+            settle(value, error)
+
+        target.call(what, f"order-{order}", answered)
+
+
+def leader_of(cluster: Cluster) -> Leader | None:
+    """Who leads, as the store says."""
+    node = cluster.server.tree.nodes.get(paths.LEADER)
+    return None if node is None else Leader("", "", cluster.epoch_of(node))
+
+
+__all__ = ["Broker", "Cluster", "Process", "SimulationError", "Transport", "leader_of"]
+
+
+def spawn(machine: Machine, coroutine: Coroutine[Any, Any, Any], name: str) -> None:
+    """Start a task on a machine."""
+    machine.go(coroutine, name)

@@ -1,0 +1,378 @@
+"""What befalls the cluster: faults of machines and networks, operators with good and bad wishes, garbage in the store.
+
+A script is a list of events with their moments, drawn from the seed before the run, so that a run can be
+repeated with fewer of them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from simulation.cluster import Cluster, Process
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.ports.store import Create, Delete, Put
+from loadmanager.runtime.shared import paths
+from loadmanager.wiring.parts import Parts
+
+NAMESPACES = ("public/default", "public/second")
+TOPICS = tuple(f"persistent://{namespace}/t{number}" for namespace in NAMESPACES for number in range(4))
+SHORT_LIVED = NamespaceName("public", "brief")
+GARBAGE = (
+    b"",
+    b"{nonsense",
+    b"null",
+    b"[]",
+    b"7",
+    b'{"a":"\xff\xfe"}',
+    b'{"a":' * 3000,
+    b'{"brokerId": 7, "nativeUrl": [], "bundles": 9, "lastStats": "x", "epoch": -3}',
+    b'{"bundles": {"boundaries": ["0x00000000", "zz"]}}',
+    b'{"bundles": ["a/b/c/0x00000000_0xffffffff"], "lastStats": {"a/b/c/0x00000000_0xffffffff": {"msgRateIn": 1e300}}}',
+)
+DYNAMIC = (
+    ("loadBalancerLoadSheddingStrategy", "ThresholdShedder"),
+    ("loadBalancerLoadSheddingStrategy", "ThresholdSheder"),
+    ("loadBalancerLoadSheddingStrategy", "OverloadShedder"),
+    ("loadBalancerSheddingIntervalMinutes", "0.05"),
+    ("loadBalancerSheddingIntervalMinutes", "never"),
+    ("loadBalancerSheddingEnabled", "false"),
+    ("loadBalancerSheddingEnabled", "perhaps"),
+    ("defaultNumberOfNamespaceBundles", "3"),
+    ("defaultNumberOfNamespaceBundles", "-3"),
+    ("brokerServicePort", "1"),
+    ("noSuchKey", "1"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happens at a moment; `dice` decides its details."""
+
+    at_s: float
+    kind: str
+    dice: int
+
+
+def draw(rng: random.Random, *, from_s: float, until_s: float, mean_gap_s: float) -> list[Event]:
+    """A script."""
+    kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
+    events, now_s = [], from_s
+    while (now_s := now_s + rng.expovariate(1 / mean_gap_s)) < until_s:
+        events.append(Event(now_s, kinds[rng.randrange(len(kinds))], rng.randrange(1 << 30)))
+    return events
+
+
+class Operators:
+    """Carries events out, and puts everything right in the end."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.world = cluster, cluster.world
+        self._mend: list[Callable[[], None]] = []
+        self.lock_deleted_s: dict[str, float] = {}
+        """Bundle → when somebody deleted its lock by hand: until its owner hears of that, two may serve it."""
+
+    def carry_out(self, event: Event) -> None:
+        """Do it."""
+        rng = random.Random(event.dice)
+        self.world.note(f"event {event.kind} {event.dice}")
+        ACTIONS[event.kind](self, rng)
+
+    def put_right(self) -> None:
+        """All faults stop: every broker runs, every connection stands, what was spoilt in the store is mended."""
+        self.world.note("the faults stop")
+        cluster = self.cluster
+        cluster.message_loss = 0.0
+        if not cluster.server.up:
+            cluster.server.start()
+        for mend in reversed(self._mend):
+            mend()
+        self._mend.clear()
+        for process in cluster.processes():
+            process.machine.paused = False
+            process.store.reachable = True
+            process.clock.skew_ms = 0
+        for broker in cluster.brokers:
+            if not broker.alive:
+                broker.start()
+
+    # Choosing
+
+    def _process(self, rng: random.Random) -> Process | None:
+        running = [process for process in self.cluster.processes() if not process.machine.paused]
+        return running[rng.randrange(len(running))] if running else None
+
+    def _leader(self) -> Process | None:
+        leading = [process for process in self.cluster.processes() if process.parts is not None and process.parts._leading.desk is not None]
+        return leading[0] if leading else None
+
+    def _topic(self, rng: random.Random) -> TopicName:
+        return TopicName.parse(TOPICS[rng.randrange(len(TOPICS))])
+
+    def _wish(self, rng: random.Random, name: str, what: Callable[[Parts], Awaitable[object]]) -> None:
+        process = self._process(rng)
+        if process is not None:
+            process.call(what, name, lambda value, error: self.world.note(f"{name}: {error or value}"))
+
+    # Machines
+
+    def crash(self, rng: random.Random) -> None:
+        """kill -9, of the leader as often as not; it starts again at once, within the session timeout, or later."""
+        process = self._leader() if rng.random() < 0.4 else None
+        process = process or self._process(rng)
+        if process is not None:
+            broker = process.broker
+            broker.crash()
+            delay_s = rng.choice((0.05, 0.5, 3.0, 8.0))
+            self.world.after(delay_s, lambda: None if broker.alive else broker.start())
+
+    def pause(self, rng: random.Random) -> None:
+        """SIGSTOP and SIGCONT."""
+        process = self._leader() if rng.random() < 0.4 else None
+        process = process or self._process(rng)
+        if process is not None:
+            machine = process.machine
+            machine.paused = True
+            self.world.after(
+                self.cluster.session_timeout_s * rng.choice((0.3, 0.86, 0.95, 1.05, 2.0)), lambda: setattr(machine, "paused", False)
+            )
+
+    def stop(self, rng: random.Random) -> None:
+        """SIGTERM; a new process follows."""
+        process = self._process(rng)
+        if process is not None and process.ready:
+            broker = process.broker
+            broker.stop()
+            self._start_when_gone(broker.start, lambda: broker.alive)
+
+    def _start_when_gone(self, start: Callable[[], None], alive: Callable[[], bool]) -> None:
+        def look() -> None:
+            if alive():
+                self.world.after(0.5, look)
+            else:
+                start()
+
+        self.world.after(0.5, look)
+
+    def jump(self, rng: random.Random) -> None:
+        """The wall clock of a machine jumps."""
+        process = self._process(rng)
+        if process is not None:
+            process.clock.skew_ms += rng.choice((-86_400_000, -60_000, 60_000, 3_600_000))
+
+    # Network
+
+    def drop(self, rng: random.Random) -> None:
+        """A broker's connection to the store drops; it may connect again at once."""
+        process = self._process(rng)
+        if process is not None:
+            process.store.cut()
+
+    def flap(self, rng: random.Random) -> None:
+        """A broker's connections to the store live for milliseconds."""
+        process = self._process(rng)
+        if process is not None:
+            life_s = rng.choice((0.005, 0.03, 0.2))
+            for turn in range(12):
+                self.world.after(turn * (life_s + 0.03), process.store.cut)
+
+    def isolate(self, rng: random.Random) -> None:
+        """A broker cannot reach the store for a while."""
+        process = self._process(rng)
+        if process is not None:
+            store = process.store
+            store.reachable = False
+            store.cut() if rng.random() < 0.5 else store.silence()
+            self.world.after(self.cluster.session_timeout_s * rng.choice((0.2, 0.7, 1.2, 2.0)), lambda: setattr(store, "reachable", True))
+
+    def silence(self, rng: random.Random) -> None:
+        """A broker's connection to the store goes silent; the next one works."""
+        process = self._process(rng)
+        if process is not None:
+            process.store.silence()
+
+    def restart_store(self, rng: random.Random) -> None:
+        """The store stops and comes back."""
+        server = self.cluster.server
+        if server.up:
+            server.stop()
+            self.world.after(rng.choice((0.05, 0.5, 2.0, 6.0)), lambda: None if server.up else server.start())
+
+    def lose(self, rng: random.Random) -> None:
+        """Messages between brokers are lost for a while."""
+        self.cluster.message_loss = rng.choice((0.1, 0.5))
+        self.world.after(rng.choice((1.0, 5.0)), lambda: setattr(self.cluster, "message_loss", 0.0))
+
+    # Operators
+
+    def unload(self, rng: random.Random) -> None:
+        """Unload a topic's bundle, at times to a broker that somebody named."""
+        topic = self._topic(rng)
+        brokers = self.cluster.brokers
+        destination = rng.choice((None, brokers[rng.randrange(len(brokers))].address.broker_id, "nobody:1"))
+
+        async def unload(parts: Parts) -> object:
+            bundles = await parts.service.bundles(topic.namespace)
+            bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
+            return await parts.service.unload_bundle(topic.namespace, bundle_range, authoritative=False, destination=destination)
+
+        self._wish(rng, "unload", unload)
+
+    def unload_namespace(self, rng: random.Random) -> None:
+        """Unload all bundles of a namespace."""
+        namespace = self._topic(rng).namespace
+        self._wish(rng, "unload-namespace", lambda parts: parts.service.unload_namespace(namespace))
+
+    def split(self, rng: random.Random) -> None:
+        """Split a topic's bundle."""
+        topic = self._topic(rng)
+        unload = rng.random() < 0.5
+
+        async def split(parts: Parts) -> object:
+            bundles = await parts.service.bundles(topic.namespace)
+            if len(bundles.ranges) >= 12:
+                return None
+            bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
+            return await parts.service.split_bundle(topic.namespace, bundle_range, algorithm=None, positions=(), unload=unload)
+
+        self._wish(rng, "split", split)
+
+    def brief_namespace(self, rng: random.Random) -> None:
+        """Create a namespace, use it, delete it by force."""
+
+        async def create(parts: Parts) -> None:
+            await parts.service.create_namespace(SHORT_LIVED, {"bundles": {"numBundles": 2}})
+
+        async def use(parts: Parts) -> object:
+            return await parts.service.lookup(TopicName.parse(f"persistent://{SHORT_LIVED}/t"), authoritative=True)
+
+        async def delete(parts: Parts) -> None:
+            await parts.service.delete_namespace(SHORT_LIVED, force=True)
+
+        self._wish(rng, "create-namespace", create)
+        self.world.after(0.5, lambda: self._wish(rng, "use-namespace", use))
+        self.world.after(1.0, lambda: self._wish(rng, "delete-namespace", delete))
+        self.world.after(1.01, lambda: self._wish(rng, "use-namespace", use))
+
+    def delete_topic(self, rng: random.Random) -> None:
+        """Delete a topic by force; its clients come back and create it again."""
+        topic = self._topic(rng)
+        self._wish(rng, "delete-topic", lambda parts: parts.service.delete_topic(topic, force=True))
+
+    def isolation(self, rng: random.Random) -> None:
+        """Set or remove an isolation policy."""
+        primary = f"b{rng.randrange(len(self.cluster.brokers))}:8080"
+        namespaces = [rng.choice(("public/default", "public/.*", "(a+)+", "("))]
+        parameters = {"min_limit": "1", "usage_threshold": "100"}
+        policy = {
+            "namespaces": namespaces,
+            "primary": [primary],
+            "secondary": [".*"],
+            "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
+        }
+        chosen = policy if rng.random() < 0.7 else None
+        self._wish(rng, "isolation", lambda parts: parts.policies.set_isolation_policy("p", chosen))
+
+    def dynamic(self, rng: random.Random) -> None:
+        """Change a dynamic key, at times to nonsense, at times past the checks."""
+        name, value = rng.choice(DYNAMIC)
+        if rng.random() < 0.7:
+            self._wish(rng, "dynamic", lambda parts: parts.limits.set_dynamic(name, rng.choice((value, None))))
+        else:
+            self._write(paths.DYNAMIC_CONFIGURATION, f'{{"{name}": "{value}"}}'.encode(), mend=False)
+
+    # The store, by hand
+
+    def _write(self, path: str, value: bytes, *, mend: bool) -> None:
+        tree = self.cluster.server.tree
+        before = tree.nodes.get(path)
+        for parent in _parents(path):
+            if parent not in tree.nodes:
+                tree.apply([Create(parent, b"")], 0)
+        tree.apply([Put(path, value) if before is not None else Create(path, value)], 0)
+
+        def put_back() -> None:
+            now = tree.nodes.get(path)
+            if now is not None and now.value == value:
+                tree.apply([Delete(path) if before is None else Put(path, before.value)], 0)
+
+        if mend:
+            self._mend.append(put_back)
+
+    def garbage(self, rng: random.Random) -> None:
+        """Write nonsense somewhere. What belongs to nobody stays; what is needed is mended when the faults stop."""
+        value = GARBAGE[rng.randrange(len(GARBAGE))]
+        namespace = rng.choice(NAMESPACES)
+        stays = (
+            f"{paths.BROKERS}/ghost:1",
+            f"{paths.BUNDLE_DATA}/public/default/0x00000000_0x40000000",
+            f"{paths.BUNDLE_DATA}/odd",
+            f"{paths.BROKER_TIME_AVERAGE}/b0:8080",
+            f"{paths.RESOURCE_GROUPS}/odd",
+            f"{paths.TOPIC_POLICIES}/public/default/persistent/t0",
+            f"{paths.CLUSTERS}/standalone/failureDomain/odd",
+            f"{paths.CLUSTERS}/standalone/namespaceIsolationPolicies",
+            f"{paths.POLICIES}/public/odd",
+            f"{paths.LOCAL_POLICIES}/public/odd",
+            f"{paths.LOCKS}/public/odd/0x00000000_0xffffffff",
+            paths.DYNAMIC_CONFIGURATION,
+            paths.LEDGER_COUNTER,
+        )
+        live = [
+            path
+            for path in self.cluster.server.tree.nodes
+            if path.startswith((paths.BROKERS + "/", paths.LOCKS + "/public/")) and path.count("/") > 2
+        ]
+        mended = (f"{paths.POLICIES}/{namespace}", f"{paths.LOCAL_POLICIES}/{namespace}", paths.LEADER, *sorted(live))
+        if rng.random() < 0.5:
+            self._write(rng.choice(stays), value, mend=False)
+            return
+        path = rng.choice(mended)
+        if path in self.cluster.server.tree.nodes:
+            self._write(path, value, mend=True)
+
+    def delete_node(self, rng: random.Random) -> None:
+        """Delete a lock, a registration, the leader's node, the counter of epochs."""
+        tree = self.cluster.server.tree
+        candidates = [path for path in tree.nodes if paths.bundle_of_lock(path)]
+        candidates += [path for path in tree.nodes if path.startswith(paths.BROKERS + "/")]
+        candidates += [path for path in (paths.LEADER, f"{paths.LEADER_EPOCHS}{paths.LEADER}") if path in tree.nodes]
+        if not candidates:
+            return
+        path = rng.choice(sorted(candidates))
+        bundle = paths.bundle_of_lock(path)
+        if bundle is not None:
+            self.lock_deleted_s[bundle] = self.world.now_s
+        self.world.note(f"delete {path}")
+        tree.apply([Delete(path)], 0)
+
+
+def _parents(path: str) -> list[str]:
+    parts = path.split("/")[1:-1]
+    return ["/" + "/".join(parts[: count + 1]) for count in range(len(parts))]
+
+
+WEIGHTS = {
+    "crash": 6,
+    "pause": 6,
+    "stop": 3,
+    "jump": 2,
+    "drop": 5,
+    "flap": 4,
+    "isolate": 6,
+    "silence": 4,
+    "restart_store": 4,
+    "lose": 4,
+    "unload": 10,
+    "unload_namespace": 4,
+    "split": 5,
+    "brief_namespace": 3,
+    "delete_topic": 3,
+    "isolation": 3,
+    "dynamic": 5,
+    "garbage": 8,
+    "delete_node": 6,
+}
+ACTIONS: dict[str, Callable[[Operators, random.Random], None]] = {kind: getattr(Operators, kind) for kind in WEIGHTS}

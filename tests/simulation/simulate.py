@@ -1,0 +1,262 @@
+"""One run of the simulation: a seed in, nothing out if every invariant held, else the broken one and the line that repeats it.
+
+The observer stands outside. After every step of a machine it compares what the protocol servers would
+serve now (not what brokers say of themselves): no two of them may serve overlapping ranges of a namespace.
+Epochs must grow; a leader that was deposed must have no effect where that is known; no broker may end, no
+task may die unseen. When the faults stop, within a bounded time there must be a leader, every broker must
+be ready, every topic must be found, produced to and consumed, and exactly one broker must serve it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from simulation.clients import BrokenError, Client
+from simulation.cluster import Cluster, Process, leader_of
+from simulation.operators import NAMESPACES, TOPICS, Event, Operators, draw
+from simulation.world import Machine, SimulationError, World, logs_into
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
+from loadmanager.ports.store import Change, ChangeKind
+from loadmanager.runtime.shared import paths
+from loadmanager.wiring.initialize import record_cluster
+
+NOTICE_S = 1.0
+"""So long after somebody deleted a lock by hand its owner may not have heard of it."""
+TASKS_MAX = 90
+
+SETTINGS = {
+    "loadBalancerReportUpdateMinIntervalMillis": "2000",
+    "loadBalancerReportUpdateMaxIntervalMinutes": "0.1",
+    "loadBalancerHostUsageCheckIntervalMinutes": "0.1",
+    "loadBalancerSheddingIntervalMinutes": "0.1",
+    "loadBalancerSheddingGracePeriodMinutes": "0.2",
+    "loadBalancerSplitIntervalMinutes": "0.1",
+    "loadBalancerResourceQuotaUpdateIntervalMinutes": "0.1",
+    "loadBalancerLoadSheddingStrategy": "OverloadShedder",
+    "loadBalancerNamespaceBundleMaxTopics": "2",
+    "brokerShutdownTimeoutMs": "3000",
+    "namespaceBundleUnloadingTimeoutMs": "10000",
+    "statsUpdateFrequencyInSecs": "10",
+    "loadManagerHistoryEnabled": "false",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a run consists of. `only` keeps some events of the script, by index."""
+
+    seed: int
+    brokers: int = 3
+    session_timeout_s: float = 4.0
+    faults_s: float = 40.0
+    settle_s: float = 45.0
+    mean_gap_s: float = 1.2
+    message_interval_s: float = 1.0
+    only: tuple[int, ...] | None = None
+
+    @property
+    def line(self) -> str:
+        """The command that repeats it."""
+        kept = "" if self.only is None else f" --only {','.join(map(str, self.only))}"
+        return f"python -m bench simulation --seed {self.seed} --brokers {self.brokers} --faults-s {self.faults_s:g}{kept}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    plan: Plan
+    failure: str | None
+    digest: int
+    steps: int
+    receipts: int
+    broker_hours: float
+    log: Sequence[str]
+    events: Sequence[Event]
+
+
+class Observer:
+    """Looks at the protocol servers after every step."""
+
+    def __init__(self, cluster: Cluster, operators: Operators) -> None:
+        self._cluster, self._operators, self._world = cluster, operators, cluster.world
+        self._last: dict[Machine, dict[str, int]] = {}
+        self._epoch = 0
+        self.receipts = 0
+        cluster.server.on_change = self.on_change
+
+    def on_change(self, change: Change) -> None:
+        """The store changed."""
+        if change.path == paths.LEADER and change.kind is ChangeKind.CREATED:
+            epoch = self._cluster.epoch_of(self._cluster.server.tree.nodes[paths.LEADER])
+            if epoch <= self._epoch:
+                self._world.fail(f"a term of epoch {epoch} began after one of epoch {self._epoch}")
+            self._epoch = epoch
+
+    def after_step(self, machine: Machine) -> None:
+        """A machine ran one turn of its loop."""
+        process = next((found for found in self._cluster.processes() if found.machine is machine), None)
+        if process is None:
+            return
+        serving = process.serving()
+        if serving != self._last.get(machine):
+            gained = serving.keys() - self._last.get(machine, {}).keys()
+            self._last[machine] = serving
+            for bundle in sorted(gained):
+                self._check_alone(process, bundle)
+
+    def _check_alone(self, process: Process, bundle: str) -> None:
+        namespace, text = split_bundle_name(bundle)
+        span = BundleRange.parse(text)
+        for other in self._cluster.processes():
+            if other is process:
+                continue
+            for theirs in other.serving():
+                space, part = split_bundle_name(theirs)
+                if space == namespace and _overlap(span, BundleRange.parse(part)) and not self._excused(bundle, theirs):
+                    self._world.fail(f"two owners: {process.machine.name} serves {bundle} and {other.machine.name} serves {theirs}")
+
+    def _excused(self, *bundles: str) -> bool:
+        """Somebody deleted the lock a moment ago: its owner cannot know yet."""
+        now_s = self._world.now_s
+        return any(now_s - self._operators.lock_deleted_s.get(bundle, -1e9) < NOTICE_S for bundle in bundles)
+
+    def receipt(self, topic: str, broker: str) -> None:
+        """A client got a receipt."""
+        self.receipts += 1
+
+
+def _overlap(one: BundleRange, other: BundleRange) -> bool:
+    return one.lower < other.upper and other.lower < one.upper
+
+
+def run(plan: Plan) -> Outcome:
+    """Run a plan to its end."""
+    world = World(plan.seed)
+    cluster = Cluster(world, brokers=plan.brokers, session_timeout_s=plan.session_timeout_s, settings=SETTINGS)
+    operators = Operators(cluster)
+    observer = Observer(cluster, operators)
+    begin_s = 12.0
+    script = draw(world.rng, from_s=begin_s, until_s=begin_s + plan.faults_s, mean_gap_s=plan.mean_gap_s)
+    failure = None
+    with logs_into(lambda: world):
+        try:
+            _run(plan, cluster, operators, observer, script, begin_s)
+        except SimulationError as error:
+            failure = str(error)
+        finally:
+            world.close()
+    gc.collect()
+    hours = plan.brokers * world.now_s / 3600
+    return Outcome(plan, failure, world.digest, world.steps, observer.receipts, hours, list(world.log), script)
+
+
+def _run(plan: Plan, cluster: Cluster, operators: Operators, observer: Observer, script: Sequence[Event], begin_s: float) -> None:
+    world = cluster.world
+    world.after_step = observer.after_step
+    _prepare(cluster)
+    for broker in cluster.brokers:
+        world.after(world.rng.random() * 0.5, broker.start)
+    world.run_until(10.0, lambda: all(process.ready for process in cluster.processes()) and len(cluster.processes()) == plan.brokers)
+    clients = world.machine("clients")
+    for number, topic in enumerate(TOPICS):
+        client = Client(cluster, clients, topic, plan.message_interval_s, observer.receipt)
+        clients.go(client.produce(), f"produce-{topic}")
+        if number % 2:
+            clients.go(client.consume(), f"consume-{topic}")
+    for index, event in enumerate(script):
+        if plan.only is None or index in plan.only:
+            world.at(event.at_s, lambda event=event: operators.carry_out(event))  # type: ignore[misc]
+    world.run_until(begin_s + plan.faults_s)
+    operators.put_right()
+    _settle(plan, cluster, clients, observer)
+
+
+def _prepare(cluster: Cluster) -> None:
+    """What a cluster has before its first broker starts: the cluster's record, a tenant, two namespaces."""
+    from loadmanager.adapters.memory.store import MemoryStore
+    from loadmanager.core.conf import Live
+    from loadmanager.runtime.broker.namespaces import Namespaces
+    from loadmanager.runtime.shared.settings import BrokerSettings
+
+    machine = cluster.world.machine("setup")
+
+    async def prepare() -> None:
+        store: MemoryStore = cluster.server.tree.session(timeout_s=1e9)
+        async with store:
+            await record_cluster(store, "standalone", service_url="pulsar://b0:6650", web_url="http://b0:8080")
+            namespaces = Namespaces(store, Live(BrokerSettings()))
+            await namespaces.create_tenant("public", {})
+            for name in NAMESPACES:
+                if name not in await namespaces.namespaces("public"):
+                    await namespaces.create_namespace(NamespaceName.parse(name), {"bundles": {"numBundles": 4}})
+
+    task = machine.go(prepare(), "prepare")
+    cluster.world.run_until(5.0, task.done)
+    task.result()
+    cluster.world.crash(machine)
+
+
+def _settle(plan: Plan, cluster: Cluster, clients: Machine, observer: Observer) -> None:
+    """The faults have stopped: wait until all is well, and say what is not."""
+    world = cluster.world
+    end_s = world.now_s + plan.settle_s
+    problems: dict[str, str] = {}
+    probe = clients.go(_probe_all(cluster, clients, problems), "probe")
+    if not world.run_until(end_s, lambda: probe.done() and _well(cluster, observer)):
+        raise SimulationError(f"{plan.settle_s:g} s after the last fault: {_what_is_wrong(cluster, problems)}")
+    for process in cluster.processes():
+        tasks = [task for task in asyncio.all_tasks(process.machine) if not task.done()]
+        if len(tasks) > TASKS_MAX:
+            raise SimulationError(f"{process.machine.name} has {len(tasks)} tasks")
+
+
+async def _probe_all(cluster: Cluster, clients: Machine, problems: dict[str, str]) -> None:
+    for topic in TOPICS:
+        client = Client(cluster, clients, topic, 1.0, lambda topic, broker: None)
+        while True:
+            try:
+                await client.probe()
+            except BrokenError as error:
+                problems[topic] = str(error)
+                await asyncio.sleep(0.5)
+            else:
+                problems.pop(topic, None)
+                break
+
+
+def _well(cluster: Cluster, observer: Observer) -> bool:
+    return not _what_is_wrong(cluster, {})
+
+
+def _what_is_wrong(cluster: Cluster, problems: dict[str, str]) -> str:
+    found = [f"{topic}: {error}" for topic, error in problems.items()]
+    if leader_of(cluster) is None:
+        found.append("nobody leads")
+    for broker in cluster.brokers:
+        parts = None if broker.process is None else broker.process.parts
+        if parts is None or not broker.process.ready or not parts.service.ready():  # type: ignore[union-attr]
+            found.append(f"b{broker.index} is not ready")
+    return "; ".join(found)
+
+
+def shorten(plan: Plan, failure: str) -> Plan:
+    """The same failure with fewer events: halves are left out, then single events, as long as the run still fails."""
+    events = list(plan.only if plan.only is not None else range(len(run(plan).events)))
+    size = max(len(events) // 2, 1)
+    while True:
+        start = 0
+        while start < len(events):
+            fewer = events[:start] + events[start + size :]
+            if run(replace(plan, only=tuple(fewer))).failure is not None:
+                events = fewer
+            else:
+                start += size
+        if size == 1:
+            return replace(plan, only=tuple(events))
+        size = max(size // 2, 1)

@@ -1,0 +1,471 @@
+"""A metadata store for the simulation: one server, and a client for each broker over a connection that the world disturbs.
+
+What a real client meets can happen here: an operation takes effect and its answer is lost; it takes
+effect long after the client gave it up; the connection drops, goes silent, or lives for milliseconds; the
+session expires; the server restarts; notifications come late, or not at all and are followed by a RESYNC.
+As with ZooKeeper, what one session sends is executed in the order in which it was sent, and the server
+gives up a session no earlier than one session timeout after it last heard of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from simulation.world import Machine, World
+
+from loadmanager.adapters.memory.store import MemoryTree, _NoNodeError
+from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.ports.session import Lease
+from loadmanager.ports.store import (
+    Change,
+    ChangeKind,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Put,
+    SessionState,
+    VersionConflictError,
+    check_operations,
+    check_size,
+)
+
+HEARTBEATS_PER_TIMEOUT = 8
+LEASE_FRACTION = 0.84
+OPERATION_TIMEOUT_S = 10.0
+CONNECT_S = 0.02
+
+T = TypeVar("T")
+
+
+class Server:
+    """The server: its tree, its sessions, and whether it is up."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.tree = MemoryTree()
+        self.tree.sessions.append(self)  # type: ignore[arg-type]
+        self.up = True
+        self.sessions: dict[int, float] = {}
+        """Session → when the server last heard of it."""
+        self.timeouts: dict[int, float] = {}
+        self.clients: list[Client] = []
+        self.on_change: Callable[[Change], None] = lambda change: None
+
+    def tell(self, change: Change) -> None:
+        """The tree changed (called by the tree)."""
+        self.on_change(change)
+        for client in self.clients:
+            client.server_tells(change)
+
+    def begin(self, timeout_s: float) -> int:
+        """A new session."""
+        session_id = self.tree.next_session_id()
+        self.sessions[session_id] = self.world.now_s
+        self.timeouts[session_id] = timeout_s
+        self._watch(session_id)
+        return session_id
+
+    def _watch(self, session_id: int) -> None:
+        if session_id not in self.sessions:
+            return
+        over_s = self.sessions[session_id] + self.timeouts[session_id]
+        if self.up and self.world.now_s >= over_s:
+            self.end(session_id, "expired")
+        else:
+            self.world.at(max(over_s, self.world.now_s + 0.05), lambda: self._watch(session_id))
+
+    def end(self, session_id: int, how: str) -> None:
+        """Give a session up: its ephemeral nodes go."""
+        if self.sessions.pop(session_id, None) is not None:
+            self.world.note(f"session 0x{session_id:x} {how}")
+            self.tree.end_session(session_id)
+
+    def stop(self) -> None:
+        """The server is gone: every connection drops."""
+        self.world.note("the store stops")
+        self.up = False
+        for client in list(self.clients):
+            client.cut()
+
+    def start(self) -> None:
+        """The server is back over its data; every session has its whole timeout again."""
+        self.world.note("the store starts")
+        self.up = True
+        for session_id in self.sessions:
+            self.sessions[session_id] = self.world.now_s
+
+
+class _Queue(Generic[T]):
+    """What a reader has not read yet."""
+
+    def __init__(self) -> None:
+        self._items: asyncio.Queue[T | None] = asyncio.Queue()
+
+    def put(self, item: T | None) -> None:
+        self._items.put_nowait(item)
+
+    async def __aiter__(self) -> AsyncIterator[T]:
+        while (item := await self._items.get()) is not None:
+            yield item
+
+
+class _Request:
+    """One operation on its way."""
+
+    __slots__ = ("call", "future", "sent")
+
+    def __init__(self, call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
+        self.call, self.future = call, future
+        self.sent = False
+
+
+class Client:
+    """Implements `ports.store.Store` for one broker's process."""
+
+    def __init__(self, server: Server, machine: Machine, timeout_s: float) -> None:
+        self.server, self.machine, self.world = server, machine, server.world
+        self._timeout_s = timeout_s
+        self._lease = Lease()
+        self._session_id = 0
+        self._state = SessionState.LOST
+        self._connection = 0
+        """Number of the present connection; 0 without one."""
+        self._connections = 0
+        self._silent = False
+        """Nothing arrives on the connection any more, in either direction, and nobody is told."""
+        self._to_server_s = self._to_client_s = self._events_s = 0.0
+        self._queue: list[_Request] = []
+        self._pending: list[_Request] = []
+        self._heard_s = 0.0
+        self._watches: list[tuple[str, _Queue[Change], list[int]]] = []
+        self._states: list[_Queue[SessionState]] = []
+        self.reachable = True
+        self.closed = False
+        self.on_read: Callable[[str, Node | None], None] = lambda path, node: None
+        server.clients.append(self)
+
+    # Connection: all of this runs on the client's machine, or on the server as marked
+
+    def begin(self) -> None:
+        """Connect for the first time."""
+        self._reconnect()
+        self._heartbeat()
+
+    def close(self) -> None:
+        """The process ends gracefully: the session ends at once."""
+        self.closed = True
+        self._lease.revoke()
+        self.server.clients.remove(self)
+        session_id = self._session_id
+        if self._connection and not self._silent:
+            self.server.end(session_id, "closed")
+
+    def died(self) -> None:
+        """The process was killed: the server hears nothing more."""
+        self.closed = True
+        self._connection = 0
+        if self in self.server.clients:
+            self.server.clients.remove(self)
+
+    def cut(self) -> None:
+        """(Anywhere.) The connection drops; the client notices in a moment."""
+        connection = self._connection
+        if connection:
+            self._connection = 0
+            self._soon(lambda: self._dropped(connection))
+
+    def silence(self) -> None:
+        """(Anywhere.) The connection goes silent; the client notices after two thirds of the session timeout."""
+        self._silent = True
+
+    def _soon(self, call: Callable[[], None], delay_s: float | None = None) -> None:
+        """Run on the client's machine after a moment, unless its process has died."""
+
+        def deliver() -> None:
+            if not self.closed and not self.machine.crashed:
+                self.machine.call_soon(call)
+
+        self.world.after(self.world.delay_s() if delay_s is None else delay_s, deliver)
+
+    def _dropped(self, connection: int) -> None:
+        if connection != self._connections or self._state is not SessionState.CONNECTED:
+            return
+        self._become(SessionState.SUSPENDED)
+        pending, self._pending = self._pending, []
+        for request in pending:
+            _fail(request, "ConnectionLoss")
+        self._soon(self._reconnect, CONNECT_S)
+
+    def _reconnect(self) -> None:
+        if not self.server.up or not self.reachable:
+            self._soon(self._reconnect, 0.1 + self.world.delay_s(0.2))
+            return
+        server = self.server
+        if self._session_id and self._session_id not in server.sessions:
+            self._session_id = 0
+            self._lease.revoke()
+            self._become(SessionState.LOST)
+        if not self._session_id:
+            self._session_id = server.begin(self._timeout_s)
+        server.sessions[self._session_id] = self.world.now_s
+        self._connections += 1
+        self._connection, self._silent = self._connections, False
+        self._to_server_s = self._to_client_s = self._events_s = self._heard_s = self.world.now_s
+        self._become(SessionState.CONNECTED)
+        for entry in self._watches:
+            self._install(entry)
+        queue, self._queue = self._queue, []
+        for request in queue:
+            self._send(request)
+        self._beat()
+
+    def _become(self, state: SessionState) -> None:
+        self._state = state
+        for queue in self._states:
+            queue.put(state)
+
+    def _heartbeat(self) -> None:
+        if self.closed:
+            return
+        self.machine.call_later(self._timeout_s / HEARTBEATS_PER_TIMEOUT, self._heartbeat)
+        if self._state is SessionState.CONNECTED:
+            if self.world.now_s - self._heard_s > self._timeout_s * 2 / 3:
+                connection, self._connection = self._connections, 0
+                self._dropped(connection)
+            else:
+                self._beat()
+
+    def _beat(self) -> None:
+        sent_s, session_id = self.world.now_s, self._session_id
+        future = self.machine.create_future()
+
+        def proven(answer: asyncio.Future[Any]) -> None:
+            if not answer.cancelled() and answer.exception() is None and session_id == self._session_id:
+                self._lease.prove(sent_s, self._timeout_s * LEASE_FRACTION)
+
+        future.add_done_callback(proven)
+        self._send(_Request(lambda: None, future))
+
+    # Requests
+
+    def _send(self, request: _Request) -> None:
+        """Send in order; the server executes what arrives while the connection stands and the session lives."""
+        connection, session_id = self._connection, self._session_id
+        self._pending.append(request)
+        if not connection or self._silent:
+            return  # lost; the client hears of it when it notices
+        self._to_server_s = max(self._to_server_s + 1e-6, self.world.now_s + self.world.delay_s())
+        self.world.at(self._to_server_s, lambda: self._arrive(request, connection, session_id))
+
+    def _arrive(self, request: _Request, connection: int, session_id: int) -> None:
+        """(Server.)"""
+        if connection != self._connection or self._silent or not self.server.up or session_id not in self.server.sessions:
+            return
+        self.server.sessions[session_id] = self.world.now_s
+        try:
+            value, error = request.call(), None
+        except ConflictError as conflict:
+            value, error = None, conflict
+        self._to_client_s = max(self._to_client_s + 1e-6, self.world.now_s + self.world.delay_s())
+        self.world.at(self._to_client_s, lambda: self._answer(request, connection, value, error))
+
+    def _answer(self, request: _Request, connection: int, value: Any, error: Exception | None) -> None:
+        """(On the wire to the client.)"""
+        if connection != self._connection or self._silent or self.machine.crashed:
+            return
+
+        def settle() -> None:
+            self._heard_s = self.world.now_s
+            if request in self._pending:
+                self._pending.remove(request)
+            if request.future.done():
+                return
+            if error is not None:
+                request.future.set_exception(error)
+            else:
+                request.future.set_result(value)
+
+        if not self.closed:
+            self.machine.call_soon(settle)
+
+    async def _call(self, call: Callable[[], Any]) -> Any:
+        if self.closed:
+            raise OperationalError("the connection to the metadata store was closed")
+        request = _Request(call, self.machine.create_future())
+        if self._state is SessionState.CONNECTED:
+            self._send(request)
+        else:
+            self._queue.append(request)  # as kazoo does: it goes out with the next connection, even if nobody waits by then
+        try:
+            async with asyncio.timeout(OPERATION_TIMEOUT_S):
+                return await request.future
+        except TimeoutError:
+            raise OperationalError("the metadata store did not answer in time") from None
+
+    # ports.store.Store
+
+    @property
+    def lease(self) -> Lease:
+        """Proof of the session."""
+        return self._lease
+
+    @property
+    def session_id(self) -> int:
+        """Identity of the session."""
+        return self._session_id
+
+    @property
+    def session_timeout_s(self) -> float:
+        """As given."""
+        return self._timeout_s
+
+    async def get(self, path: str) -> Node | None:
+        """Read a node."""
+        node: Node | None = await self._call(lambda: self.server.tree.nodes.get(path))
+        self.on_read(path, node)
+        return node
+
+    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
+        """Read many nodes."""
+        if not paths:
+            return []
+        tree = self.server.tree
+        nodes: list[Node | None] = await self._call(lambda: [tree.nodes.get(path) for path in paths])
+        return nodes
+
+    async def children(self, path: str) -> list[str]:
+        """Sorted names of the children."""
+        names: list[str] = await self._call(lambda: self.server.tree.children(path))
+        return names
+
+    def _apply(self, operations: Sequence[Operation]) -> Callable[[], int]:
+        """(The result runs on the server.) In the session that is there when it arrives, as with kazoo."""
+
+        def apply() -> int:
+            self.server.tree.apply(operations, self._session_id)
+            return self.server.tree.txid
+
+        return apply
+
+    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
+        """Create a node with its parents; False when it exists."""
+        check_size(path, value)
+        try:
+            await self._call(self._apply([Create(path, value, ephemeral)]))
+        except VersionConflictError:
+            return False
+        except _NoNodeError:
+            await self.create(path.rpartition("/")[0], b"")
+            return await self.create(path, value, ephemeral=ephemeral)
+        return True
+
+    async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
+        """Set a value; see the port."""
+        check_size(path, value)
+        tree = self.server.tree
+
+        def put() -> int:
+            if version is None and path not in tree.nodes:
+                return -1
+            try:
+                tree.apply([Put(path, value, version)], self._session_id)
+            except ConflictError as error:
+                raise VersionConflictError(str(error)) from None
+            return tree.nodes[path].version
+
+        found: int = await self._call(put)
+        if found < 0:
+            return 0 if await self.create(path, value) else await self.put(path, value)
+        return found
+
+    async def delete(self, path: str, *, version: int | None = None) -> bool:
+        """Delete a node; False when there is none."""
+        tree = self.server.tree
+
+        def delete() -> bool:
+            if path not in tree.nodes:
+                return False
+            tree.apply([Delete(path, version)], self._session_id)
+            return True
+
+        deleted: bool = await self._call(delete)
+        return deleted
+
+    async def delete_tree(self, path: str) -> None:
+        """Delete a node and everything below it."""
+        for name in await self.children(path):
+            await self.delete_tree(f"{path}/{name}")
+        await self.delete(path)
+
+    async def commit(self, operations: Sequence[Operation]) -> int:
+        """All or nothing."""
+        check_operations(operations)
+        try:
+            txid: int = await self._call(self._apply(operations))
+        except ConflictError as error:
+            raise VersionConflictError(str(error)) from None
+        return txid
+
+    # Watches
+
+    async def session_states(self) -> AsyncIterator[SessionState]:
+        """Session states from now on."""
+        queue: _Queue[SessionState] = _Queue()
+        queue.put(self._state)
+        self._states.append(queue)
+        try:
+            async for state in queue:
+                yield state
+        finally:
+            self._states.remove(queue)
+
+    async def watch(self, root: str) -> AsyncIterator[Change]:
+        """Changes of `root` and everything below it."""
+        entry: tuple[str, _Queue[Change], list[int]] = (root, _Queue(), [0])
+        self._watches.append(entry)
+        if self._state is SessionState.CONNECTED:
+            self._install(entry)
+        try:
+            async for change in entry[1]:
+                yield change
+        finally:
+            self._watches.remove(entry)
+
+    def _install(self, entry: tuple[str, _Queue[Change], list[int]]) -> None:
+        """A watch stands when the server has it; from then on a reading is complete."""
+        root, queue, standing = entry
+        connection = self._connection
+
+        def install() -> None:
+            standing[0] = connection
+
+        future = self.machine.create_future()
+        future.add_done_callback(lambda answer: None if answer.exception() else queue.put(Change(ChangeKind.RESYNC, root)))
+        self._send(_Request(install, future))
+
+    def server_tells(self, change: Change) -> None:
+        """(Server.) A notification; it overtakes answers at times, as kazoo's threads let it."""
+        connection = self._connection
+        queues = [
+            queue
+            for root, queue, standing in self._watches
+            if standing[0] == connection and (change.path == root or change.path.startswith(root.rstrip("/") + "/"))
+        ]
+        if not queues or not connection or self._silent:
+            return
+        self._events_s = max(self._events_s + 1e-6, self.world.now_s + self.world.delay_s())
+
+        def arrive() -> None:
+            if connection == self._connection and not self._silent and not self.closed and not self.machine.crashed:
+                self.machine.call_soon(lambda: [queue.put(change) for queue in queues])
+
+        self.world.at(self._events_s, arrive)
+
+
+def _fail(request: _Request, reason: str) -> None:
+    if not request.future.done():
+        request.future.set_exception(OperationalError(reason))
+        request.future.exception()  # whoever waited may be gone
