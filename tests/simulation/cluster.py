@@ -350,7 +350,7 @@ class Cluster:
 
         try:
             epoch = json.loads(node.value)["epoch"]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             return 0
         return epoch if isinstance(epoch, int) else 0
 

@@ -16,7 +16,7 @@ from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
-from loadmanager.ports.store import VALUE_BYTES_MAX, Store
+from loadmanager.ports.store import VALUE_BYTES_MAX, Node, Store, VersionConflictError
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -110,14 +110,13 @@ class Reporter:
             if await self._store.create(path, self._encode(), ephemeral=True):
                 break
             node = await self._store.get(path)
-            if node is not None and node.ephemeral_owner == self._store.session_id:
-                await self._store.put(path, self._encode())
+            if node is not None and await self._refreshed(path, node):
                 break
             waited_s = self._clock.monotonic_s() - waited_since_s
             if told == 0 and node is not None:
                 told = 1
                 log.warning("waiting for an earlier session of this broker to expire", path=path, timeout_s=self._store.session_timeout_s)
-            elif told == 1 and waited_s > 2 * self._store.session_timeout_s:
+            elif told == 1 and node is not None and waited_s > 2 * self._store.session_timeout_s:
                 told = 2
                 log.error(
                     "another broker runs under this broker's name; stop it, or give this one another advertisedAddress or webServicePort",
@@ -143,9 +142,25 @@ class Reporter:
         if node is None or node.ephemeral_owner != self._store.session_id:
             log.error("this broker's registration is gone: it registers again", path=paths.broker(self._self.broker_id))
             await self.register()
-            return
-        await self._store.put(paths.broker(self._self.broker_id), self._encode())
-        self._remember()
+        elif await self._refreshed(paths.broker(self._self.broker_id), node):
+            self._remember()
+
+    async def _refreshed(self, path: str, node: Node) -> bool:
+        """Write the report into our registration, if it is ours.
+
+        By compare-and-set: if the session expires meanwhile, a plain write would create a node that no
+        session holds, and that keeps this broker from registering ever again.
+        """
+        if node.ephemeral_owner not in (0, self._store.session_id):
+            return False
+        try:
+            if node.ephemeral_owner == 0:
+                await self._store.delete(path, version=node.version)
+                return False
+            await self._store.put(path, self._encode(), version=node.version)
+        except VersionConflictError:
+            return False
+        return True
 
     def _due(self, before: _Published) -> bool:
         settings, report = self._settings.value, self.report
