@@ -56,6 +56,7 @@ from loadmanager.runtime.leader.leadership import Leadership
 from loadmanager.runtime.leader.load_view import LoadView
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.shared.leading import Desk, Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
@@ -90,9 +91,11 @@ class Parts:
         self._counts = Counts()
         self._leading = Leading()
         self._busy = LoopBusy()
-        self._brokers = Brokers(store)
-        self._namespaces = Namespaces(store, self._broker)
-        self._topics = Topics(store, self._namespaces, self._broker)
+        self._corrupt = Corrupt()
+        self._watchers: list[Watcher] = []
+        self._brokers = Brokers(store, self._clock, self._corrupt)
+        self._namespaces = Namespaces(store, self._broker, self._corrupt)
+        self._topics = Topics(store, self._namespaces, self._broker, self._corrupt)
         self._throttling = BrokerThrottling(
             settings.leaf(ThrottlingSettings),
             cluster=self._broker.cluster_name,
@@ -101,7 +104,7 @@ class Parts:
         )
         self._splits = settings.leaf(SplitSettings)
         self._ship_interval_s = settings.leaf(HistorySettings).ship_interval_s
-        self._policies = PlacementPolicies(store, self._broker.cluster_name)
+        self._policies = PlacementPolicies(store, self._broker.cluster_name, self._corrupt)
         self._limits = self._build_limits(settings)
         self._hosting = BrokerServer(settings.leaf(MessagingSettings), spawn=scope.spawn, throttling=self._throttling)
         self._ownership = Ownership(
@@ -185,7 +188,15 @@ class Parts:
             self._sampling = changed.leaf(SamplerSettings)
             self._throttling.update_settings(changed.leaf(ThrottlingSettings))
 
-        return Limits(self._store, self._namespaces, self._throttling, dynamic=lambda: names, check=settings.with_overrides, apply=apply)
+        return Limits(
+            self._store,
+            self._namespaces,
+            self._throttling,
+            dynamic=lambda: names,
+            check=settings.with_overrides,
+            apply=apply,
+            corrupt=self._corrupt,
+        )
 
     def _settings_in_force(self) -> Mapping[str, str]:
         return self._in_force.runtime()
@@ -229,6 +240,8 @@ class Parts:
             busy=self._busy,
             counts=self._counts,
             guard=self._guard,
+            corrupt=self._corrupt,
+            watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
             expose_bundles=settings.leaf(MetricsSettings).bundles,
             monotonic_s=self._clock.monotonic_s,
             version=version,
@@ -259,7 +272,7 @@ class Parts:
     async def start(self, pulsar: socket.socket, web: socket.socket) -> None:
         """Caches first, then the listening ports, then the registration, which brings work."""
         scope = self._scope
-        watchers = [
+        self._watchers = watchers = [
             Watcher(
                 self._store,
                 paths.ADMIN,

@@ -93,7 +93,7 @@ class Broker:
         self.steps: list[Transition] = []
         settings, clock = BrokerSettings(), LoopClock()
         self.leading = Leading()
-        self.brokers = Brokers(self.store)
+        self.brokers = Brokers(self.store, clock)
         self.namespaces = Namespaces(self.store, settings)
         self.topics = Topics(self.store, self.namespaces, settings)
         self.ownership = Ownership(
