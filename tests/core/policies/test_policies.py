@@ -45,11 +45,11 @@ def test_bad_policies(raw: bytes) -> None:
         decode_policies(raw)
 
 
-@pytest.mark.parametrize("expression", [r"(?=a)b", r"(?<!a)b", r"(a)\1", "a++", "(", "(a{1000}){1000}", "(a|b|c){1000}" * 3])
+@pytest.mark.parametrize("expression", [r"(?=a)b", r"(?<!a)b", r"(a)\1", "a++", "(", "(a{1000}){1000}", "(ab|cd){1000}" * 3])
 def test_what_re2_cannot_do_is_refused_with_its_name(expression: str) -> None:
     """Whoever comes from Java's expressions is told which of them are not there, and which policy has one."""
     raw = json.dumps({"gold": {"namespaces": [expression]}}).encode()
-    with pytest.raises(BadInputError, match="policy 'gold'.* cannot be used.*RE2.*lookahead.*backreference"):
+    with pytest.raises(BadInputError, match=r"policy .gold..* cannot be used.*RE2.*lookahead.*backreference"):
         decode_policies(raw)
 
 
@@ -57,7 +57,7 @@ def test_expressions_are_bounded() -> None:
     """In length, and in number over all policies."""
     longest = {"namespaces": ["x" * EXPRESSION_LENGTH_MAX]}
     decode_policies(json.dumps({"p": longest}).encode())
-    with pytest.raises(BadInputError, match="'p'.*characters"):
+    with pytest.raises(BadInputError, match=r"'p'.*characters"):
         decode_policies(json.dumps({"p": {"primary": ["x" * (EXPRESSION_LENGTH_MAX + 1)]}}).encode())
     many = {name: {"secondary": ["x"] * (EXPRESSIONS_MAX // 2)} for name in "ab"}
     decode_policies(json.dumps(many).encode())
