@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from loadmanager.analysis.ingest import DAY_MS, Ingest, day_start_ms
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
 
 BUCKET_MS = 300_000
@@ -26,7 +27,13 @@ class Day:
     ingest: Ingest
     settings: StrategySettings
     tables: dict[str, DataFrame] = field(default_factory=dict)
-    """Answers of earlier questions, as they were stored."""
+    """Answers of earlier questions, as they were stored; without those of questions that failed."""
+
+    def answer(self, question: str) -> DataFrame:
+        """The table of an earlier question. Raises `OperationalError` when that question failed."""
+        if question not in self.tables:
+            raise OperationalError(f"it builds on {question}, which failed")
+        return self.tables[question]
 
     @property
     def start_ms(self) -> int:
@@ -78,6 +85,11 @@ def throughput() -> Column:
 def rate() -> Column:
     """Messages/s in and out."""
     return number("msgRateIn") + number("msgRateOut")
+
+
+def ratio(over: Column, under: Column) -> Column:
+    """`over / under`; null where `under` is not positive (Spark's ANSI mode fails the query on 0)."""
+    return F.when(under > 0, over / under)
 
 
 def namespace(bundle: str = "bundle") -> Column:

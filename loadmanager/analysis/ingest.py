@@ -13,13 +13,16 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from loadmanager.analysis.schema import CORRUPT, measured_of, numbers_of, required_of, schema_of
-from loadmanager.analysis.segments import SAME_NAME, Listing, Segment, Source
+from loadmanager.analysis.segments import DAMAGED, SAME_NAME, Listing, Segment, Source
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import KINDS
 
 DAY_MS = 86_400_000
 CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""
+LINE_BYTES_MAX = 16 << 20
+"""No record is as long; Spark passes over longer lines, because it holds each line in memory."""
+LINE_BYTES_OPTION = "mapreduce.input.linerecordreader.line.maxlength"
 SAMPLES_MAX = 5
 SAMPLE_CHARS_MAX = 300
 
@@ -37,7 +40,7 @@ class KindRead:
     """Why rows are no records → how many."""
     samples: list[dict[str, str]] = field(default_factory=list)
     broken_segments: list[str] = field(default_factory=list)
-    """Segments that end before their end, or have rotten."""
+    """Segments that end before their end, have rotten, or hold too much; with what is wrong."""
 
     @property
     def quarantined(self) -> int:
@@ -65,7 +68,7 @@ class Ingested:
             if read.put_aside:
                 reasons = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(read.put_aside.items()))
                 found.append(f"{kind}: {read.quarantined:,} rows are no records and were put aside ({reasons})")
-            found += [f"{kind}: {name} is cut off or damaged; what could be read was" for name in read.broken_segments]
+            found += [f"{kind}: {text}" for text in read.broken_segments]
         return found + [f"{path.rpartition('cluster=')[2]}: left out, {reason}" for path, reason in self.left_out if reason != SAME_NAME]
 
 
@@ -93,11 +96,13 @@ class Ingest:
         return self._spark.read.schema(schema_of(kind)).parquet(self._path("records", kind))
 
     def records_before(self, kind: str) -> DataFrame | None:
-        """The good records of the day before; None where it was not analysed."""
+        """The good records of the day before; None where it was not analysed. Raises as Spark does."""
         day_before = datetime.fromtimestamp((day_start_ms(self._date) - DAY_MS) / 1000, UTC).strftime("%Y-%m-%d")
         try:
             return self._spark.read.schema(schema_of(kind)).parquet(f"{self._output}/records/kind={kind}/date={day_before}")
-        except AnalysisException:
+        except AnalysisException as error:
+            if error.getCondition() != "PATH_NOT_FOUND":
+                raise
             return None
 
     def _path(self, what: str, kind: str) -> str:
@@ -105,10 +110,7 @@ class Ingest:
 
     def _kind(self, kind: str, segments: list[Segment]) -> KindRead:
         if not segments:
-            empty = self._spark.createDataFrame([], StructType([*schema_of(kind).fields, StructField("segment", StringType())]))
-            empty.write.mode("overwrite").parquet(self._path("records", kind))
-            self._remove(self._path("quarantine", kind))
-            return KindRead()
+            return self._nothing(kind)
         try:
             return self._read(kind, segments, tolerant=False)
         except (PySparkException, Py4JError) as error:
@@ -116,12 +118,22 @@ class Ingest:
             if self._source.gone(segments):
                 raise SegmentsMovedError from None
             broken, said = self._source.broken(segments), first_line(error)
+        bounded = [segment for segment in segments if broken.get(segment, DAMAGED) == DAMAGED]
         try:
-            read = self._read(kind, segments, tolerant=True)
+            read = self._read(kind, bounded, tolerant=True) if bounded else self._nothing(kind)
         except (PySparkException, Py4JError) as error:
             raise OperationalError(f"{kind} cannot be read: {first_line(error)}") from None
-        read.broken_segments = [segment.name for segment in broken] or [f"a segment (which one, Spark does not say: {said})"]
+        read.broken_segments = [f"{segment.name} {fault}" for segment, fault in broken.items()] or [
+            f"a segment (which one, Spark does not say: {said}) {DAMAGED}"
+        ]
         return read
+
+    def _nothing(self, kind: str) -> KindRead:
+        """Write a table without rows."""
+        empty = self._spark.createDataFrame([], StructType([*schema_of(kind).fields, StructField("segment", StringType())]))
+        empty.write.mode("overwrite").parquet(self._path("records", kind))
+        self._remove(self._path("quarantine", kind))
+        return KindRead()
 
     def _read(self, kind: str, segments: list[Segment], *, tolerant: bool) -> KindRead:
         """Write the good rows and the bad ones. `tolerant`: of a damaged file take what comes before the damage."""
@@ -144,7 +156,12 @@ class Ingest:
     def _parsed(self, kind: str, segments: list[Segment], *, tolerant: bool) -> DataFrame:
         """The fields, typed; CORRUPT, the text of what is none; segment; problem, why a row is no record (null for a good one)."""
         schema = StructType([*schema_of(kind).fields, StructField(CORRUPT, StringType())])
-        reader = self._spark.read.schema(schema).option("columnNameOfCorruptRecord", CORRUPT).option("ignoreCorruptFiles", tolerant)
+        reader = (
+            self._spark.read.schema(schema)
+            .option("columnNameOfCorruptRecord", CORRUPT)
+            .option("ignoreCorruptFiles", tolerant)
+            .option(LINE_BYTES_OPTION, LINE_BYTES_MAX)
+        )
         lines = reader.json(self._source.spark_paths(segments))
         return lines.withColumn("segment", F.col("_metadata.file_name")).withColumn("problem", self._problem(kind))
 

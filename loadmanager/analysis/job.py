@@ -6,18 +6,19 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any
 
 import fsspec
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, Finding, many
-from loadmanager.analysis.ingest import Ingest, Ingested, SegmentsMovedError
+from loadmanager.analysis.ingest import Ingest, Ingested, SegmentsMovedError, first_line
 from loadmanager.analysis.questions import (
     broker_usage,
     flapping,
@@ -66,8 +67,10 @@ MANIFEST = "_manifest.json"
 class Answer:
     """A question's table as far as people see it, and how many rows it has."""
 
-    rows: list[Any]
-    total: int
+    rows: list[Any] = field(default_factory=list)
+    total: int = 0
+    failed: str | None = None
+    """Why there is no answer."""
 
 
 @dataclass(slots=True)
@@ -82,14 +85,25 @@ class Outcome:
     report: str
     seconds: float
     steps: dict[str, float] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    """Questions that could not be answered."""
 
 
 class Job:
     """Analyses days of one cluster. Raises `BadInputError` for a cluster that is not there."""
 
     def __init__(
-        self, spark: SparkSession, source: Source, output: str, *, cluster: str | None, settings: StrategySettings, quiet: bool = False
+        self,
+        spark: SparkSession,
+        source: Source,
+        output: str,
+        *,
+        cluster: str | None,
+        settings: StrategySettings,
+        quiet: bool = False,
+        questions: Sequence[ModuleType] = QUESTIONS,
     ) -> None:
+        self._questions = questions
         self._spark = spark
         self._source = source
         self._settings = settings
@@ -157,19 +171,36 @@ class Job:
         day = Day(self.cluster, date, ingest, self._settings)
         answers: dict[str, Answer] = {}
         findings: list[Finding] = []
-        for number, question in enumerate(QUESTIONS, start=1):
-            with self._step(f"{date}: question {number}/{len(QUESTIONS)}, {question.NAME}", steps, question.NAME):
-                day.tables[question.NAME] = table = self._stored(question, day)
-                rows = table.orderBy(*map(_ordered, question.ORDER)).limit(ROWS_JUDGED_MAX).collect()
-                answers[question.NAME] = Answer(rows, len(rows) if len(rows) < ROWS_JUDGED_MAX else table.count())
-                findings += _the_worst(question, question.findings(rows, day))
+        for number, question in enumerate(self._questions, start=1):
+            with self._step(f"{date}: question {number}/{len(self._questions)}, {question.NAME}", steps, question.NAME):
+                answers[question.NAME], found = self._ask(question, day)
+            findings += found
+        failed = {name: answer.failed for name, answer in answers.items() if answer.failed}
+        problems += [f"{name} could not be answered: {reason}" for name, reason in failed.items()]
         findings.sort(key=lambda finding: (-finding.importance, finding.title))
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
         self._write(
             f"records/date={date}{MANIFEST}", json.dumps({"seen": sorted(seen | _absent(known, seen)), "rows": _rows(ingested)}, indent=1)
         )
-        return Outcome(self.cluster, date, ingested.rows, problems, findings, report, time.monotonic() - started_s, steps)
+        return Outcome(self.cluster, date, ingested.rows, problems, findings, report, time.monotonic() - started_s, steps, list(failed))
+
+    def _ask(self, question: ModuleType, day: Day) -> tuple[Answer, list[Finding]]:
+        """One question's answer and findings; one that fails costs those that build on it, and no other.
+
+        Raises what Spark raises when it is gone: then nothing can be answered.
+        """
+        try:
+            day.tables[question.NAME] = table = self._stored(question, day)
+            rows = table.orderBy(*map(_ordered, question.ORDER)).limit(ROWS_JUDGED_MAX).collect()
+            total = len(rows) if len(rows) < ROWS_JUDGED_MAX else table.count()
+            return Answer(rows, total), _the_worst(question, question.findings(rows, day))
+        except (Py4JNetworkError, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - contained: it is named in the report, and in the exit status
+            day.tables.pop(question.NAME, None)
+            self._remove(self._table_path(question, day))  # that of an earlier run would not be today's
+            return Answer(failed=first_line(error)), []
 
     def _read(self, date: str, steps: dict[str, float]) -> tuple[Ingest, Ingested, set[Seen]] | None:
         """List the segments and read them; list them again when brokers sealed or dropped some meanwhile."""
@@ -192,8 +223,11 @@ class Job:
         if self._fs.exists(path):
             self._fs.rm(path, recursive=True)
 
+    def _table_path(self, question: ModuleType, day: Day) -> str:
+        return f"{self._spark_root}/tables/{question.NAME}/date={day.date}"
+
     def _stored(self, question: ModuleType, day: Day) -> Any:
-        path = f"{self._spark_root}/tables/{question.NAME}/date={day.date}"
+        path = self._table_path(question, day)
         question.table(day).write.mode("overwrite").parquet(path)
         self._spark.catalog.clearCache()
         return self._spark.read.parquet(path)
@@ -202,11 +236,13 @@ class Job:
         tables = {
             question.NAME: {
                 "about": question.ABOUT,
+                "failed": answers[question.NAME].failed,
                 "total": answers[question.NAME].total,
                 "rows": [row.asDict(recursive=True) for row in answers[question.NAME].rows[:ROWS_SHOWN_MAX]],
             }
-            for question in QUESTIONS
+            for question in self._questions
         }
+        drawn = self._plots(day, answers, problems)
         document = {
             "version": 1,
             "cluster": day.cluster,
@@ -221,19 +257,22 @@ class Job:
                     if read.quarantined
                 },
             },
-            "totals": {
-                "brokers": answers["broker_usage"].total,
-                "bundles": sum(row.cut_into or 0 for row in answers["namespaces"].rows),
-                "moves": answers["moves"].total,
-                "splits": answers["splits"].total,
-                "limitsThatHeldClients": sum(row.hours_held > 0 for row in answers["throttling"].rows),
-            },
+            "totals": _totals(answers),
             "findings": [asdict(finding) for finding in findings],
             "tables": tables,
         }
         self._write(f"reports/{day.date}.json", json.dumps(_finite(document), indent=1, default=str, allow_nan=False))
-        drawn = plots.gather(day, {name: answer.rows for name, answer in answers.items()})
         return self._write(f"reports/{day.date}.html", render(document, drawn, overloaded=self._settings.overloaded_percent / 100))
+
+    def _plots(self, day: Day, answers: Mapping[str, Answer], problems: list[str]) -> plots.Plots:
+        """What the plots show; those that build on a failed question, or fail, show nothing."""
+        try:
+            return plots.gather(day, {name: answer.rows for name, answer in answers.items()})
+        except (Py4JNetworkError, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - contained, as a question is
+            problems.append(f"the plots could not be drawn: {first_line(error)}")
+            return plots.Plots(day.start_ms)
 
     def _write(self, name: str, text: str) -> str:
         path = f"{self._root}/{name}"
@@ -248,10 +287,27 @@ class Job:
         if not self._quiet:
             print(f"{text} …", end=" ", file=sys.stderr, flush=True)
         started_s = time.monotonic()
-        yield
-        steps[name] = time.monotonic() - started_s
-        if not self._quiet:
-            print(f"{steps[name]:.1f} s", file=sys.stderr, flush=True)
+        try:
+            yield
+        finally:
+            steps[name] = time.monotonic() - started_s
+            if not self._quiet:
+                print(f"{steps[name]:.1f} s", file=sys.stderr, flush=True)
+
+
+def _totals(answers: Mapping[str, Answer]) -> dict[str, int | None]:
+    """The day's figures; None where the question failed."""
+
+    def of(name: str, figure: Callable[[Answer], int]) -> int | None:
+        return None if answers[name].failed else figure(answers[name])
+
+    return {
+        "brokers": of("broker_usage", lambda answer: answer.total),
+        "bundles": of("namespaces", lambda answer: sum(row.cut_into or 0 for row in answer.rows)),
+        "moves": of("moves", lambda answer: answer.total),
+        "splits": of("splits", lambda answer: answer.total),
+        "limitsThatHeldClients": of("throttling", lambda answer: sum(row.hours_held > 0 for row in answer.rows)),
+    }
 
 
 def _ordered(text: str) -> Any:

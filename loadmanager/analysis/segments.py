@@ -22,6 +22,10 @@ from loadmanager.core.errors import BadInputError, OperationalError
 _NAME = re.compile(r"(?P<stem>.+)\.jsonl(?P<state>|\.gz|\.open)")
 _PATH = re.compile(r"cluster=(?P<cluster>[^/]+)/kind=(?P<kind>[^/]+)/date=(?P<date>\d{4}-\d{2}-\d{2})/(?P<name>[^/]+)$")
 LOOKS_AT_ONCE = 16
+PLAIN_BYTES_MAX = 512 << 20
+"""A segment that holds more, decompressed, is no broker's: these seal at 16 MB unless told otherwise."""
+BLOCK_BYTES = 1 << 20
+DAMAGED = "is cut off or damaged; what could be read was"
 SAME_NAME = "duplicate of the same name"
 TRAILER_BYTES = 8
 """CRC-32 and length modulo 2³², at the end of a gzip file (RFC 1952)."""
@@ -93,8 +97,9 @@ def spark_url(fs: Any, url: str, path: str) -> str:
 class Source:
     """The history below a URL. Raises `BadInputError` for one that cannot be used, `OperationalError` when it cannot be read."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         self.url = url
+        self._plain_bytes_max = plain_bytes_max
         try:
             fs, root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
@@ -176,31 +181,45 @@ class Source:
             else:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
+                if length > self._plain_bytes_max:
+                    return self.too_large
         return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
 
     def gone(self, segments: Iterable[Segment]) -> list[Segment]:
         """Those that are not there any more: sealed, compressed or dropped meanwhile."""
         return [segment for segment in segments if not self._fs.exists(segment.path)]
 
-    def broken(self, segments: Iterable[Segment]) -> list[Segment]:
-        """The compressed ones that cannot be decompressed to their end, or are not what was compressed."""
+    @property
+    def too_large(self) -> str:
+        """Why a segment is passed over that holds too much."""
+        return f"is damaged: decompressed it has more than {self._plain_bytes_max >> 20} MiB; it was passed over"
+
+    def broken(self, segments: Iterable[Segment]) -> dict[Segment, str]:
+        """What is wrong with the compressed ones: `DAMAGED`, or `too_large`. Others are left out.
+
+        Memory is bounded, whatever they hold: 16 of them are looked at at once, in blocks of 1 MiB.
+        """
         compressed = [segment for segment in segments if segment.name.endswith(".gz")]
         with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
-            return [segment for segment, whole in zip(compressed, pool.map(self._is_whole, compressed), strict=True) if not whole]
+            looked = zip(compressed, pool.map(self._fault, compressed), strict=True)
+            return {segment: fault for segment, fault in looked if fault is not None}
 
-    def _is_whole(self, segment: Segment) -> bool:
-        unpacking = zlib.decompressobj(wbits=31)
+    def _fault(self, segment: Segment) -> str | None:
+        """Why a compressed segment is not to be trusted; None for one that is whole."""
+        unpacking, size = zlib.decompressobj(wbits=31), 0
         try:
             with self._fs.open(segment.path, "rb") as file:
-                while block := file.read(1 << 20):
+                while block := file.read(BLOCK_BYTES):
                     while block:
-                        if unpacking.eof:  # another member; anything else is none, and an error
+                        if unpacking.eof:  # another member; anything else is an error
                             unpacking = zlib.decompressobj(wbits=31)
-                        unpacking.decompress(block)
-                        block = unpacking.unused_data
+                        size += len(unpacking.decompress(block, BLOCK_BYTES))
+                        if size > self._plain_bytes_max:
+                            return self.too_large
+                        block = unpacking.unconsumed_tail or unpacking.unused_data
         except (zlib.error, OSError):
-            return False
-        return unpacking.eof
+            return DAMAGED
+        return None if unpacking.eof else DAMAGED
 
     def spark_paths(self, segments: Iterable[Segment]) -> list[str]:
         """Where Spark reads them. Hadoop's paths cannot have a colon: local files with one are read through links, `.open` ones as plain text."""

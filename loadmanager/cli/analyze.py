@@ -12,7 +12,7 @@ from loadmanager import settings
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
 
-NO_RECORDS, PARTLY = 4, 3
+NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
 EXAMPLES = """examples:
   loadmanager analyze                                             yesterday, from data/history into data/analysis
   loadmanager analyze --date 2026-11-20 --history s3://bucket/history --output s3://bucket/analysis
@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   spark-submit --master yarn "$(python -c 'import loadmanager; print(loadmanager.__path__[0])')/__main__.py" analyze --date 2026-11-20
 
 exit status: 0 done; 1 failed; 2 bad input or usage; 3 done, but part of the history could not be read (the report says what);
-4 nothing was recorded that day
+4 nothing was recorded that day; 5 done, but a question could not be answered (the report says which, and why)
 """
 
 
@@ -76,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
         for problem in outcome.problems:
             print(f"  !    {problem}")
         print(f"  {outcome.report}")
+    if any(outcome.failed for outcome in outcomes):
+        return UNANSWERED
     if any(outcome.problems for outcome in outcomes):
         return PARTLY
     return 0 if any(outcome.date == date and outcome.rows for outcome in outcomes) else NO_RECORDS

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.policies.isolation import IsolationPolicy
 
 Document = dict[str, Any]
 
@@ -14,6 +16,10 @@ class PolicyControl(Protocol):
 
     async def isolation_policies(self) -> dict[str, Document]:
         """Name → policy as it was set."""
+        ...
+
+    async def isolation_in_force(self) -> Mapping[str, IsolationPolicy]:
+        """Name → policy, of those that can be used."""
         ...
 
     async def set_isolation_policy(self, name: str, policy: Document | None) -> list[NamespaceName]:

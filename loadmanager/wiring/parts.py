@@ -100,9 +100,10 @@ class Parts:
         self._corrupt = Corrupt()
         self.steps = Steps()
         store, cluster = outside.store, self._broker.value.cluster_name
-        self._brokers = Brokers(store)
-        self._namespaces = Namespaces(store, self._broker)
-        self._topics = Topics(store, self._namespaces, self._broker)
+        self._watchers: list[Watcher] = []
+        self._brokers = Brokers(store, outside.clock, self._corrupt)
+        self._namespaces = Namespaces(store, self._broker, self._corrupt)
+        self._topics = Topics(store, self._namespaces, self._broker, self._corrupt)
         self._throttling = BrokerThrottling(
             self.settings.live(ThrottlingSettings),
             cluster=cluster,
@@ -254,6 +255,9 @@ class Parts:
             guard=self._guard,
             expose_bundles=self.settings.live(MetricsSettings).value.bundles,
             rejected_settings=lambda: len(self.settings.rejected),
+            corrupt=self._corrupt,
+            watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
+            steps=(self.steps.failures, self._leadership.failures),
             monotonic_s=outside.clock.monotonic_s,
             version=outside.version,
         )
@@ -269,23 +273,17 @@ class Parts:
     async def prepare(self) -> None:
         """Fill the caches and make hosting ready, so that whoever connects now is answered."""
         store = self._outside.store
-        watchers = {
-            paths.ADMIN: Watcher(
-                store,
-                paths.ADMIN,
-                self._namespaces.on_change,
-                self._topics.on_change,
-                self.limits.on_change,
-                self.policies.on_change,
-            ),
-            paths.LOCKS: Watcher(store, paths.LOCKS, self._ownership.on_change),
-            paths.BROKERS: Watcher(store, paths.BROKERS, self._brokers.apply),
-            paths.LEADER: Watcher(store, paths.LEADER, self._election.on_change),
-        }
-        for root, watcher in watchers.items():
-            self._scope.spawn(watcher.run(), f"watch{root.replace('/', '-')}")
+        admin = (self._namespaces, self._topics, self.limits, self.policies)
+        self._watchers = [
+            Watcher(store, paths.ADMIN, *(part.on_change for part in admin)),
+            Watcher(store, paths.LOCKS, self._ownership.on_change),
+            Watcher(store, paths.BROKERS, self._brokers.apply),
+            Watcher(store, paths.LEADER, self._election.on_change),
+        ]
+        for watcher in self._watchers:
+            self._scope.spawn(watcher.run(), f"watch{watcher.root.replace('/', '-')}")
         await self.steps.run("sample", self._reporter.sample)
-        for watcher in watchers.values():
+        for watcher in self._watchers:
             await watcher.synced.wait()
         self.hosting.begin(self.service)
 

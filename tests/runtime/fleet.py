@@ -99,7 +99,7 @@ class Broker:
         self.scope = fleet.scope
         settings, clock = Live(BrokerSettings(lookups_max=100)), LoopClock()
         self.leading = Leading()
-        self.brokers = Brokers(self.store)
+        self.brokers = Brokers(self.store, clock)
         self.namespaces = Namespaces(self.store, settings)
         self.topics = Topics(self.store, self.namespaces, settings)
         self.ownership = Ownership(

@@ -31,14 +31,24 @@ class FixedSampler:
         return self.usage
 
 
-def a_reporter(broker: Broker, sampler: FixedSampler) -> Reporter:
+class SetClock(LoopClock):
+    """Somebody sets the wall clock."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        """Milliseconds."""
+        return super().now_ms() + self.ahead_ms
+
+
+def a_reporter(broker: Broker, sampler: FixedSampler, clock: LoopClock | None = None) -> Reporter:
     """A reporter over a broker's parts."""
     return Reporter(
         store=broker.store,
         hosting=broker.tenant,
         ownership=broker.ownership,
         sampler=sampler,
-        clock=LoopClock(),
+        clock=clock or LoopClock(),
         settings=Live(BrokerSettings(report_interval_max_minutes=0.02)),
         strategies=Live(StrategySettings()),
         self_address=broker.address,
@@ -79,6 +89,27 @@ async def test_published_by_change_and_by_age() -> None:
         assert await version() == first + 3, "older than the maximum interval"
         report = decode_local_broker_data(reporter.bytes)
         assert (report.bundles, report.num_bundles, report.cpu.percent) == ([BUNDLE], 1, 21.0)
+
+
+async def test_published_by_age_whatever_the_wall_clock_says() -> None:
+    """After a jump ahead and back, reports neither stop until the old time comes again, nor are written at every turn."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        clock = SetClock()
+        clock.ahead_ms = 86_400_000
+        reporter = a_reporter(broker, FixedSampler(), clock)
+        await reporter.register()
+        clock.ahead_ms = 0
+        first = reporter.bytes
+        await reporter.tick()
+        assert reporter.bytes == first
+        await asyncio.sleep(1.3)
+        await reporter.tick()
+        written = decode_local_broker_data(reporter.bytes).last_update
+        assert written < decode_local_broker_data(first).last_update
+        clock.ahead_ms = 86_400_000
+        await reporter.tick()
+        assert decode_local_broker_data(reporter.bytes).last_update == written
 
 
 async def test_faults_come_and_go() -> None:

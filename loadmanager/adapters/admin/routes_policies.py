@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body, body_object, namespace_of
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import BadInputError, NotFoundError
-from loadmanager.core.policies.isolation import decode_policies, matches_broker
+from loadmanager.core.policies.isolation import matches_broker
 from loadmanager.ports.control import BrokerControl
 from loadmanager.ports.policies import PolicyControl
 
@@ -106,7 +105,7 @@ class PolicyRoutes:
 
     async def _of_broker(self, broker: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
-        for name, policy in decode_policies(msgspec.json.encode(await self._policies.isolation_policies())).items():
+        for name, policy in (await self._policies.isolation_in_force()).items():
             primary = matches_broker(policy.primary, broker)
             if primary or matches_broker(policy.secondary, broker):
                 found.append({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": policy.namespaces})

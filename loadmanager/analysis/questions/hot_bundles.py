@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, mib, number, rate, throughput
+from loadmanager.analysis.day import Day, Finding, mib, number, rate, ratio, throughput
 
 NAME = "hot_bundles"
 ABOUT = "Which bundles carried the traffic? Share is of all bytes of the day; percentiles are exact, of the 200 busiest."
@@ -40,7 +40,7 @@ def ranked(loads: DataFrame, name: str) -> DataFrame:
         .persist()
     )  # small, and asked three times
     shared = totals.crossJoin(F.broadcast(totals.agg(F.sum("bytes").alias("all"))))
-    shares = shared.withColumn("share", F.when(F.col("all") > 0, F.col("bytes") / F.col("all")).otherwise(0.0)).drop("all")
+    shares = shared.withColumn("share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0))).drop("all")
     busiest = shares.orderBy(F.desc("bytes"), name).limit(BUSIEST).select(name)
     quantiles = (
         loads.join(F.broadcast(busiest), name, "left_semi")

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, clock, lasting, throughput
+from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, clock, lasting, ratio, throughput
 
 NAME = "imbalance"
 ABOUT = (
@@ -27,15 +27,15 @@ def table(day: Day) -> DataFrame:
     rank = F.row_number().over(Window.partitionBy("bucket").orderBy("usage", "broker"))
     ranked = means.withColumn("rank", rank)
     count, total = F.count(F.lit(1)), F.sum("usage")
-    gini = F.when(total > 0, 2 * F.sum(F.col("rank") * F.col("usage")) / (count * total) - (count + 1) / count).otherwise(0.0)
+    gini = ratio(2 * F.sum(F.col("rank") * F.col("usage")), count * total) - (count + 1) / count
     return ranked.groupBy("bucket").agg(
         count.alias("brokers"),
         F.avg("usage").alias("mean"),
         F.stddev_pop("usage").alias("std"),
         F.max("usage").alias("max"),
         F.min("usage").alias("min"),
-        F.when(F.avg("usage") > 0, F.max("usage") / F.avg("usage")).otherwise(1.0).alias("max_over_mean"),
-        gini.alias("gini"),
+        F.coalesce(ratio(F.max("usage"), F.avg("usage")), F.lit(1.0)).alias("max_over_mean"),
+        F.coalesce(gini, F.lit(0.0)).alias("gini"),
         F.sum("bytes").alias("throughput"),
     )
 

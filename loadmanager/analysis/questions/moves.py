@@ -93,7 +93,7 @@ def table(day: Day) -> DataFrame:
 def _imbalance(day: Day, times: DataFrame, first: Any, last: Any) -> DataFrame:
     """Mean imbalance over a few time steps around each moment: columns ts, std."""
     steps = times.withColumn("step", F.explode(F.sequence(first.cast("long"), last.cast("long"))))
-    known = day.tables["imbalance"].select((F.col("bucket") / BUCKET_MS).cast("long").alias("step"), "std")
+    known = day.answer("imbalance").select((F.col("bucket") / BUCKET_MS).cast("long").alias("step"), "std")
     return steps.join(F.broadcast(known), "step").groupBy("ts").agg(F.avg("std").alias("std"))
 
 

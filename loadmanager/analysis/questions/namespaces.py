@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, many, namespace
+from loadmanager.analysis.day import Day, Finding, many, namespace, ratio
 from loadmanager.analysis.questions import splits
 
 NAME = "namespaces"
@@ -26,25 +26,26 @@ SHARE_MIN = 0.05
 
 def table(day: Day) -> DataFrame:
     """A row a namespace."""
-    bundles = day.tables["hot_bundles"].select("bundle", "bytes", "last_ts").withColumn("namespace", namespace())
+    bundles = day.answer("hot_bundles").select("bundle", "bytes", "last_ts").withColumn("namespace", namespace())
     brokers = day.records("broker_load").agg(F.greatest(F.countDistinct("broker"), F.lit(1)).alias("brokers"))
     latest = F.max("last_ts").over(Window.partitionBy("namespace"))
     present = bundles.withColumn("present", F.col("last_ts") >= latest - 2 * 300_000)
+    now = F.when(F.col("present"), F.col("bytes"))
     width = splits.edge("bundle", 1) - splits.edge("bundle", 0)
     spaces = present.groupBy("namespace").agg(
         F.count_if("present").alias("bundles"),
         F.sum("bytes").alias("bytes"),
-        (F.max(F.when(F.col("present"), F.col("bytes"))) / F.sum(F.when(F.col("present"), F.col("bytes")))).alias("largest_share"),
+        ratio(F.max(now), F.sum(now)).alias("largest_share"),
         F.sum(F.when(F.col("present"), width)).alias("covered"),
     )
     # Bundles that nobody owned that day left no record: the rest of the hash space is taken to be cut like what is known.
-    rest = F.ceil((F.lit(HASHES) - F.col("covered")) / (F.col("covered") / F.col("bundles")) - 0.5)
+    rest = F.ceil(ratio((F.lit(HASHES) - F.col("covered")) * F.col("bundles"), F.col("covered")) - 0.5)
     spaces = spaces.withColumn("cut_into", F.col("bundles") + F.greatest(F.coalesce(rest, F.lit(0)), F.lit(0))).drop("covered")
     total = spaces.agg(F.sum("bytes").alias("all"))
     shares = (
         spaces.crossJoin(F.broadcast(total))
         .crossJoin(F.broadcast(brokers))
-        .withColumn("share", F.when(F.col("all") > 0, F.col("bytes") / F.col("all")).otherwise(0.0))
+        .withColumn("share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0)))
         .withColumn(
             "wanted", F.greatest(F.lit(1), F.least(F.lit(BUNDLES_MAX), F.ceil(BUNDLES_PER_BROKER * F.col("brokers") * F.col("share"))))
         )
@@ -62,14 +63,16 @@ def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
     """Boundaries between topics in order of their hash, such that each piece carries about as much: columns namespace, cuts, largest_share_then,
     topics."""
     topics = (
-        day.tables["hot_topics"]
+        day.answer("hot_topics")
         .select("topic", "bytes", namespace_of_topic().alias("namespace"), F.crc32("topic").alias("hash"))
         .join(F.broadcast(wanted), "namespace")
     )
     order = Window.partitionBy("namespace").orderBy("hash", "topic")
     total = F.sum("bytes").over(Window.partitionBy("namespace"))
     middle = F.sum("bytes").over(order) - F.col("bytes") / 2
-    pieces = topics.where(F.col("bytes") > 0).withColumn("piece", F.floor(middle / total * F.col("wanted"))).withColumn("total", total)
+    pieces = (
+        topics.where(F.col("bytes") > 0).withColumn("piece", F.floor(ratio(middle, total) * F.col("wanted"))).withColumn("total", total)
+    )
     cut = F.when(
         F.col("piece") != F.lag("piece").over(order),
         F.lag("hash").over(order) + F.floor((F.col("hash") - F.lag("hash").over(order)) / 2).cast("long") + 1,
@@ -77,7 +80,7 @@ def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
     marked = pieces.withColumn("cut", cut)
     largest = (
         marked.groupBy("namespace", "piece")
-        .agg((F.sum("bytes") / F.max("total")).alias("share"))
+        .agg(ratio(F.sum("bytes"), F.max("total")).alias("share"))
         .groupBy("namespace")
         .agg(F.max("share").alias("largest_share_then"))
     )

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, hours, lasting
+from loadmanager.analysis.day import Day, Finding, hours, lasting, ratio
 
 NAME = "sensors"
 ABOUT = "Which sensors could not be trusted? As the brokers said, and what cannot be: more used than there is, or one value all day."
@@ -33,7 +33,7 @@ def table(day: Day) -> DataFrame:
         "intervalMs",
         F.explode(F.create_map(*(item for name in RESOURCES for item in (F.lit(name), F.col(name))))).alias("sensor", "value"),
     ).where(F.col("value.limit") > 0)
-    fraction = F.col("value.usage") / F.col("value.limit")
+    fraction = ratio(F.col("value.usage"), F.col("value.limit"))
     impossible = (
         values.where(fraction > OVER_LIMIT)
         .groupBy("broker", "sensor")

@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, throughput
+from loadmanager.analysis.day import Day, Finding, ratio, throughput
 
 NAME = "splits"
 ABOUT = "Which bundles were split, and were the children used? A split is useful when the busiest child carries less than nine tenths afterwards."
@@ -24,7 +24,7 @@ def table(day: Day) -> DataFrame:
         F.concat(prefix, F.lit("/"), F.substring_index("reason", " ", -1)).alias("parent"), "bundle", F.col("ts").alias("born"), "broker"
     )
     # A child may have been split again: what its descendants carried counts, too.
-    known = day.tables["hot_bundles"].select("bundle")
+    known = day.answer("hot_bundles").select("bundle")
     within = (_place(F.col("child")) == _place(F.col("bundle"))) & edge("bundle", 0).between(edge("child", 0), edge("child", 1) - 1)
     within &= edge("bundle", 1) <= edge("child", 1)
     descendants = known.join(F.broadcast(children.select(F.col("bundle").alias("child"), "born", "parent")), within).select(
@@ -33,7 +33,7 @@ def table(day: Day) -> DataFrame:
     traffic = day.records("bundle_load").join(F.broadcast(descendants), "bundle").where(F.col("ts") > F.col("born"))
     carried = traffic.groupBy("parent", F.col("child").alias("bundle")).agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"))
     both = children.join(F.broadcast(carried), ["parent", "bundle"], "left").withColumn("bytes", F.coalesce("bytes", F.lit(0.0)))
-    busiest = F.when(F.sum("bytes") > 0, F.max("bytes") / F.sum("bytes"))
+    busiest = ratio(F.max("bytes"), F.sum("bytes"))
     return (
         both.groupBy("parent")
         .agg(

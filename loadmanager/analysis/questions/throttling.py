@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import Day, Finding, hours, lasting, many, number
+from loadmanager.analysis.day import Day, Finding, hours, lasting, many, number, ratio
 
 NAME = "throttling"
 ABOUT = (
@@ -36,12 +36,12 @@ def table(day: Day) -> DataFrame:
             F.max_by("configuredBytesPerS", "ts").alias("configured_bytes_per_s"),
             F.avg("deliveredMessagesPerS").alias("delivered_messages_per_s"),
             F.avg("deliveredBytesPerS").alias("delivered_bytes_per_s"),
-            (F.sum(F.when(mostly, delivered_over_configured() * interval)) / F.sum(F.when(mostly, interval))).alias(
+            ratio(F.sum(F.when(mostly, delivered_over_configured() * interval)), F.sum(F.when(mostly, interval))).alias(
                 "delivered_over_configured"
             ),
             hours(F.sum(held_ms)).alias("hours_held"),
-            (F.sum(held_ms) / F.sum(interval)).alias("held_share"),
-            F.sum(number("held").cast("double")).cast("long").alias("times_held"),
+            F.coalesce(ratio(F.sum(held_ms), F.sum(interval)), F.lit(0.0)).alias("held_share"),
+            F.sum(number("held").cast("double")).try_cast("long").alias("times_held"),
             (F.sum(number("waitedMs")) / 1000).alias("waited_s"),
             F.max(number("queueLength")).alias("queue_length_max"),
         )

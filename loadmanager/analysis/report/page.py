@@ -23,7 +23,7 @@ def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> s
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>Load of {escape(title)}</title><style>{style}</style></head><body><main>'
         f"<header><h1>{escape(title)}</h1><p>What happened, and why. Times are UTC.</p></header>"
-        f"{_figures(document)}{_problems(document)}{_findings(document['findings'])}"
+        f"{_figures(document)}{_problems(document)}{_findings(document)}"
         f"{_plots(plots, document['tables'], overloaded)}{_tables(document['tables'])}"
         f"<footer>loadmanager analyze · the same numbers are in {escape(document['date'])}.json</footer></main></body></html>"
     )
@@ -39,7 +39,11 @@ def _figures(document: Mapping[str, Any]) -> str:
         (totals["limitsThatHeldClients"], "limits that held clients"),
         (sum(document["records"].values()), "records"),
     )
-    return '<section class="figures">' + "".join(f"<div><b>{value:,}</b>{escape(name)}</div>" for value, name in figures) + "</section>"
+    return (
+        '<section class="figures">'
+        + "".join(f"<div><b>{'–' if value is None else f'{value:,}'}</b>{escape(name)}</div>" for value, name in figures)
+        + "</section>"
+    )
 
 
 def _problems(document: Mapping[str, Any]) -> str:
@@ -47,13 +51,16 @@ def _problems(document: Mapping[str, Any]) -> str:
     if not problems:
         return ""
     return (
-        '<section class="problems"><h2>Not everything could be read</h2><ul>'
+        '<section class="problems"><h2>Not everything could be read or answered</h2><ul>'
         + "".join(f"<li>{escape(text)}</li>" for text in problems)
         + "</ul></section>"
     )
 
 
-def _findings(findings: Sequence[Mapping[str, Any]]) -> str:
+def _findings(document: Mapping[str, Any]) -> str:
+    findings: Sequence[Mapping[str, Any]] = document["findings"]
+    if not findings and any(table["failed"] for table in document["tables"].values()):
+        return "<section><h2>Findings</h2><p>Nothing, by the questions that could be answered.</p></section>"
     if not findings:
         return "<section><h2>Findings</h2><p>Nothing that needs you. A quiet day.</p></section>"
     cards = (
@@ -111,10 +118,9 @@ def _tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
     parts = []
     for name, table in tables.items():
         rows: Sequence[Mapping[str, Any]] = table["rows"]
+        shown = f"<p>Could not be answered: {escape(table['failed'])}</p>" if table["failed"] else _table(rows[:ROWS_MAX])
         heading = f"{escape(name.replace('_', ' '))} <span>{table['total']:,}</span>"
-        parts.append(
-            f"<details><summary>{heading}</summary><p>{escape(table['about'])}</p>{_table(rows[:ROWS_MAX])}{_more(table['total'])}</details>"
-        )
+        parts.append(f"<details><summary>{heading}</summary><p>{escape(table['about'])}</p>{shown}{_more(table['total'])}</details>")
     return f"<section><h2>The numbers</h2>{''.join(parts)}</section>"
 
 

@@ -67,7 +67,7 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
         usage = day.records("broker_load").where(F.col("broker").isin(brokers)).groupBy("broker", step).agg(F.avg("usage").alias("value"))
         found.usage = _lines(usage.collect(), "broker", brokers)
     means = (
-        day.tables["imbalance"]
+        day.answer("imbalance")
         .withColumnRenamed("bucket", "ts")
         .groupBy(step)
         .agg(F.avg("std").alias("std"), F.avg("max_over_mean").alias("ratio"))

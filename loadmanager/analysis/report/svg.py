@@ -131,7 +131,7 @@ def _y(value: float, top: float) -> float:
 
 def _ceiling(value: float) -> float:
     """The next round number."""
-    if value <= 0:
+    if value <= 1e-12:
         return 1.0
     scale: float = 10.0 ** math.floor(math.log10(value))
     return next(scale * step for step in (1, 2, 2.5, 5, 10) if scale * step >= value - 1e-12)

@@ -1,17 +1,30 @@
-"""Namespace isolation: which brokers may serve a namespace (Pulsar `NamespaceIsolationPolicies`, `LoadManagerShared.applyNamespacePolicies`)."""
+"""Namespace isolation: which brokers may serve a namespace.
+
+Pulsar's rules (`NamespaceIsolationPolicies`, `LoadManagerShared.applyNamespacePolicies`). Deviation:
+the regular expressions are RE2's, whose matching takes time linear in the text, so that no expression
+stops a broker. Java's lookaround, backreferences and possessive quantifiers are refused.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
+import re2
 
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import LocalBrokerData, decode_tolerant
 
 DIGITS_MAX = 9
+EXPRESSION_LENGTH_MAX = 2_100
+"""Characters of one expression: the longest name of a namespace has 2,049."""
+EXPRESSIONS_MAX = 2_000
+"""Of all policies together."""
+EXPRESSION_BYTES_MAX = 65_536
+"""Memory that RE2 may use for one expression."""
 _PORT = re.compile(r"(.+):\d+")
 
 
@@ -35,31 +48,83 @@ class IsolationPolicy(msgspec.Struct):
     secondary: list[str] = []
     auto_failover_policy: AutoFailover = msgspec.field(default_factory=AutoFailover)
 
+    @property
+    def expressions(self) -> list[str]:
+        """All of them."""
+        return [*self.namespaces, *self.primary, *self.secondary]
 
-_DECODER = msgspec.json.Decoder(dict[str, IsolationPolicy])
+
+_BY_NAME = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_POLICY = msgspec.json.Decoder(IsolationPolicy)
 
 
 def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
-    """Policies by name from their JSON, in order of name. Raises `BadInputError` for a wrong type or an expression that is none."""
+    """Policies by name from their JSON, in order of name. Raises `BadInputError` as `decode_policy`."""
+    policies = {name: decode_policy(name, value) for name, value in split_policies(raw).items()}
+    check_number(policies.values())
+    return policies
+
+
+def split_policies(raw: bytes) -> dict[str, bytes]:
+    """The JSON of each policy by name, in order of name. Raises `BadInputError` for no object."""
     try:
-        policies = decode_tolerant(_DECODER, raw)
+        return {name: bytes(value) for name, value in sorted(_BY_NAME.decode(raw).items())}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInputError(f"isolation policies: {error}") from None
-    for name, policy in policies.items():
-        for expression in (*policy.namespaces, *policy.primary, *policy.secondary):
-            try:
-                re.compile(expression)
-            except re.error as error:
-                raise BadInputError(f"isolation policy {name!r}: {expression!r} is no regular expression: {error}") from None
-        limit = str(policy.auto_failover_policy.parameters.get("min_limit", 1))
-        if not limit.isdecimal() or len(limit) > DIGITS_MAX:
-            raise BadInputError(f"isolation policy {name!r}: min_limit must be a whole number of at most {DIGITS_MAX} digits")
-    return dict(sorted(policies.items()))
+
+
+def decode_policy(name: str, raw: bytes) -> IsolationPolicy:
+    """One policy from its JSON. Raises `BadInputError` naming the policy.
+
+    It does so for a wrong type, and for an expression that is too long, needs too much memory, or
+    is not in RE2's syntax.
+    """
+    try:
+        policy = decode_tolerant(_POLICY, raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInputError(f"isolation policy {name!r}: {error}") from None
+    check_number([policy], f"isolation policy {name!r}")
+    for expression in policy.expressions:
+        try:
+            _compiled(expression)
+        except BadInputError as error:
+            raise BadInputError(f"isolation policy {name!r}: {error}") from None
+    limit = str(policy.auto_failover_policy.parameters.get("min_limit", 1))
+    if not limit.isdecimal() or len(limit) > DIGITS_MAX:
+        raise BadInputError(f"isolation policy {name!r}: min_limit must be a whole number of at most {DIGITS_MAX} digits")
+    return policy
+
+
+def check_number(policies: Iterable[IsolationPolicy], what: str = "isolation policies") -> None:
+    """Raise `BadInputError` when policies have more expressions together than are allowed."""
+    number = sum(len(policy.expressions) for policy in policies)
+    if number > EXPRESSIONS_MAX:
+        raise BadInputError(f"{what}: {number} regular expressions; {EXPRESSIONS_MAX} are allowed")
+
+
+@lru_cache(maxsize=EXPRESSIONS_MAX)
+def _compiled(expression: str) -> Any:
+    if len(expression) > EXPRESSION_LENGTH_MAX:
+        raise BadInputError(
+            f"the regular expression {expression[:40]!r}… has {len(expression)} characters; {EXPRESSION_LENGTH_MAX} are allowed"
+        )
+    options = re2.Options()
+    options.max_mem = EXPRESSION_BYTES_MAX
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except re2.error as error:
+        reason = error.args[0].decode(errors="replace") if error.args else "unknown"
+        raise BadInputError(
+            f"the regular expression {expression[:80]!r} cannot be used: {reason}. "
+            "The syntax is RE2's: no lookahead or lookbehind, no backreferences, no possessive quantifiers"
+        ) from None
 
 
 @lru_cache(maxsize=100_000)
 def _matches(expression: str, text: str) -> bool:
-    return re.fullmatch(expression, text) is not None
+    return _compiled(expression).fullmatch(text) is not None
 
 
 def matches_broker(expressions: Sequence[str], broker: str) -> bool:

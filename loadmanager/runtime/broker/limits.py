@@ -226,8 +226,10 @@ class Limits:
     async def dynamic_values(self) -> dict[str, str]:
         """Keys that were changed, with their values."""
         node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
-        values = self._corrupt.object_of(node, "dynamic", paths.DYNAMIC_CONFIGURATION)
-        return {name: str(value) for name, value in values.items()}
+        with self._corrupt.left_out("dynamic", paths.DYNAMIC_CONFIGURATION):
+            document = read_object(node.value, paths.DYNAMIC_CONFIGURATION) if node else {}
+            return {name: str(value) for name, value in document.items()}
+        return {}
 
     async def set_dynamic(self, name: str, value: str | None) -> None:
         """Change one key on every broker."""

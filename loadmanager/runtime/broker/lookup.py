@@ -129,7 +129,7 @@ class Lookups:
         return owner.address == self._self and not self._ownership.served(bundle)
 
     def _owned_by(self, owner: Owner, bundle: str) -> Lookup:
-        if owner.address.broker_id not in self._brokers.reports and owner.address != self._self:
+        if owner.address.broker_id not in self._brokers.registered and owner.address != self._self:
             raise OperationalError(f"Namespace bundle {bundle} is being unloaded: its owner {owner.address.broker_id} is gone")
         return Lookup(owner.address)
 

@@ -13,7 +13,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 SPLIT_ATTEMPTS_MAX = 7
@@ -25,8 +25,9 @@ log = structlog.get_logger("namespaces")
 class Namespaces:
     """Reads and writes tenants and namespaces; remembers boundaries until a watch says that they changed."""
 
-    def __init__(self, store: Store, settings: Live[BrokerSettings]) -> None:
+    def __init__(self, store: Store, settings: Live[BrokerSettings], corrupt: Corrupt | None = None) -> None:
         self._store = store
+        self._corrupt = corrupt or Corrupt()
         self._settings = settings
         self._bundles: dict[NamespaceName, NamespaceBundles] = {}
         self._generation = 0
@@ -48,7 +49,7 @@ class Namespaces:
         return self._bundles.get(namespace)
 
     async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
-        """How a namespace is cut. Raises `NotFoundError` when it does not exist."""
+        """How a namespace is cut. Raises `NotFoundError`, or `CorruptDataError` for its boundaries."""
         known = self._bundles.get(namespace)
         if known is not None:
             return known
@@ -56,7 +57,7 @@ class Namespaces:
         local, policies = await self._store.get_many([paths.local_policies(namespace), paths.policies(namespace)])
         if policies is None:
             raise NotFoundError(f"Namespace {namespace} does not exist")
-        found = _boundaries_of(namespace, local, policies)
+        found = self._boundaries_of(namespace, local, policies)
         if local is None:
             # As Pulsar does on first use: the local copy is what locks and splits are checked against.
             await self._store.create(
@@ -73,6 +74,18 @@ class Namespaces:
             return len((await self.bundles(namespace)).ranges)
         except NotFoundError:
             return 0
+
+    def _boundaries_of(self, namespace: NamespaceName, local: Node | None, policies: Node) -> NamespaceBundles:
+        """Boundaries from local policies, else from the global ones; one bundle when neither says."""
+        for node, path, version in (
+            (local, paths.local_policies(namespace), local.version if local else -1),
+            (policies, paths.policies(namespace), -1),
+        ):
+            with self._corrupt.counted("boundaries", path):
+                boundaries = _stored_boundaries(read_object(node.value, path)) if node else None
+            if boundaries is not None:
+                return NamespaceBundles(namespace, boundaries, version)
+        return NamespaceBundles(namespace, equal_boundaries(1), -1)
 
     # Tenants
 
@@ -203,13 +216,9 @@ _BUNDLES_STORED_MAX = 50_000
 """Boundaries of one namespace must fit into a node of 1 MB."""
 
 
-def _boundaries_of(namespace: NamespaceName, local: Node | None, policies: Node) -> NamespaceBundles:
-    """Boundaries from local policies, or from the global ones when those are missing; one full bundle when neither says."""
-    for node, path, version in (
-        (local, paths.local_policies(namespace), local.version if local else -1),
-        (policies, paths.policies(namespace), -1),
-    ):
-        cut = read_object(node.value, path).get("bundles") if node else None
-        if isinstance(cut, dict) and cut.get("boundaries"):
-            return NamespaceBundles(namespace, parse_boundaries(cut["boundaries"]), version)
-    return NamespaceBundles(namespace, equal_boundaries(1), -1)
+def _stored_boundaries(document: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The boundaries that policies name, if they do. Raises `BadInputError` for others than those."""
+    bundles = document.get("bundles")
+    if bundles is not None and not isinstance(bundles, dict):
+        raise BadInputError("bundles is no object")
+    return parse_boundaries(bundles["boundaries"]) if bundles and bundles.get("boundaries") else None

@@ -34,7 +34,8 @@ log = structlog.get_logger("load-report")
 class _Published:
     """The figures that decide whether a new report is due."""
 
-    at_ms: int
+    at_s: float
+    """On the monotonic clock: the wall clock may be set back by a day."""
     rate: float
     throughput: float
     bundles: int
@@ -164,7 +165,7 @@ class Reporter:
 
     def _due(self, before: _Published) -> bool:
         settings, report = self._settings.value, self.report
-        if self._clock.now_ms() - before.at_ms > settings.report_interval_max_minutes * 60_000:
+        if self._clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
             return True
         change = max(
             _percent_change(before.rate, report.rate),
@@ -218,7 +219,7 @@ class Reporter:
         report = self.report
         self._reported_bundles = set(report.bundles)
         usage = max_weighted_usage(report, weights_of(self._strategies.value))
-        self._published = _Published(self._clock.now_ms(), report.rate, report.throughput, int(report.num_bundles), usage)
+        self._published = _Published(self._clock.monotonic_s(), report.rate, report.throughput, int(report.num_bundles), usage)
 
 
 def shorten(report: LocalBrokerData, bytes_max: int) -> tuple[bytes, int]:

@@ -177,7 +177,7 @@ class BrokerService:
 
     async def brokers(self) -> list[str]:
         """The live brokers."""
-        return sorted(self.live.reports)
+        return sorted(self.live.registered)
 
     def leader(self) -> BrokerAddress | None:
         """The leader as last seen."""
@@ -188,7 +188,7 @@ class BrokerService:
 
     def ready(self) -> bool:
         """Registered, proven and accepting."""
-        return self.ownership.accepting and self.self_address.broker_id in self.live.reports and self.leading.leader is not None
+        return self.ownership.accepting and self.self_address.broker_id in self.live.registered and self.leading.leader is not None
 
     async def health(self) -> None:
         """A write and a read of the store in this session."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.load.reports import ResourceUsage
@@ -14,6 +14,7 @@ from loadmanager.runtime.broker.guard import SessionGuard
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import LoopBusy
 
@@ -49,6 +50,10 @@ class BrokerTelemetry:
     busy: LoopBusy
     counts: Counts
     guard: SessionGuard
+    corrupt: Corrupt
+    watch_failures: Callable[[], int]
+    steps: Sequence[Mapping[str, int]]
+    """Step → failures that were contained, of this broker and of its terms as leader."""
     expose_bundles: bool
     rejected_settings: Callable[[], int]
     monotonic_s: Callable[[], float]
@@ -59,6 +64,7 @@ class BrokerTelemetry:
         yield from self._load()
         yield from self._lookups()
         yield from self._session()
+        yield from self._stored_data()
         if self.expose_bundles:
             yield from self._bundles()
 
@@ -124,6 +130,17 @@ class BrokerTelemetry:
                 ("producer_count", "Producers of the bundle", stats.producer_count),
             ):
                 yield Sample(f"pulsar_bundle_{name}", doc, value, labels)
+
+    def _stored_data(self) -> Iterator[Sample]:
+        doc = "Corrupt things that were met in the metadata store and left out"
+        for kind, count in sorted(self.corrupt.counts.items()):
+            yield Sample("loadmanager_corrupt_data", doc, count, (("kind", kind),), "counter")
+        doc = "Changes in the metadata store that a reader could not take in"
+        yield Sample("loadmanager_watch_failures", doc, self.watch_failures(), (), "counter")
+        doc = "Failures of steps whose next turn ran all the same"
+        for failures in self.steps:
+            for step, count in sorted(failures.items()):
+                yield Sample("pulsar_lb_step_failures", doc, count, (("step", step),), "counter")
 
     def _session(self) -> Iterator[Sample]:
         left_s = max(0.0, self.store.lease.valid_until_s - self.monotonic_s())

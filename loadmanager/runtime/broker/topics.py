@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.ports.store import Change, ChangeKind, Store
+from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
+from loadmanager.ports.store import Change, ChangeKind, Node, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 PARTITIONS_MAX = 10_000
@@ -22,8 +23,9 @@ _DOMAINS_OF_MODE = {"PERSISTENT": ("persistent",), "NON_PERSISTENT": ("non-persi
 class Topics:
     """The catalogue of topics in the metadata store."""
 
-    def __init__(self, store: Store, namespaces: Namespaces, settings: Live[BrokerSettings]) -> None:
+    def __init__(self, store: Store, namespaces: Namespaces, settings: Live[BrokerSettings], corrupt: Corrupt | None = None) -> None:
         self._store = store
+        self._corrupt = corrupt or Corrupt()
         self._namespaces = namespaces
         self._settings = settings
         self._partitions: dict[TopicName, int] = {}
@@ -44,7 +46,7 @@ class Topics:
         await self._namespaces.bundles(topic.namespace)
         path = paths.partitioned_topic(topic)
         node, exists = await self._store.get_many([path, paths.managed_ledger(topic)])
-        count = int(read_object(node.value, path).get("partitions", 0)) if node else 0
+        count = self._count(node, path)
         if node is None and exists is None and not (create and self._settings.value.auto_create_topics):
             raise NotFoundError(f"Topic {topic} does not exist")
         if generation == self._generation:
@@ -52,6 +54,14 @@ class Topics:
                 self._partitions.clear()
             self._partitions[topic] = count
         return count
+
+    def _count(self, node: Node | None, path: str) -> int:
+        """How many partitions a stored record says; 0 without a record. Raises `CorruptDataError`."""
+        with self._corrupt.counted("topic", path):
+            count = read_object(node.value, path).get("partitions", 0) if node else 0
+            if not isinstance(count, int) or not 0 <= count <= PARTITIONS_MAX:
+                raise BadInputError(f"partitions is {str(count)[:40]}: 0 to {PARTITIONS_MAX} is possible")
+            return count
 
     async def create_partitioned(self, topic: TopicName, partitions: int) -> None:
         """Record a partitioned topic. Raises `BadInputError`, `ConflictError` (exists)."""
@@ -86,8 +96,9 @@ class Topics:
         nodes = await self._store.get_many([f"{root}/{element}" for element in elements])
         names = []
         for element, node in zip(elements, nodes, strict=True):
-            count = int(read_object(node.value, f"{root}/{element}").get("partitions", 0)) if node else 0
-            names += [f"{domain}://{namespace}/{paths.decode(element)}-partition-{index}" for index in range(count)]
+            with suppress(CorruptDataError):  # named in the log; the other topics are listed
+                count = self._count(node, f"{root}/{element}")
+                names += [f"{domain}://{namespace}/{paths.decode(element)}-partition-{index}" for index in range(count)]
         return names
 
     async def partitioned_of_namespace(self, namespace: NamespaceName, domain: str) -> list[str]:
@@ -118,7 +129,7 @@ class Topics:
     async def delete(self, topic: TopicName, *, force: bool) -> None:
         """Delete the records of a topic and of its partitions. Raises `NotFoundError`, or `ConflictError` with subscriptions unless forced."""
         node = await self._store.get(paths.partitioned_topic(topic))
-        count = int(read_object(node.value, paths.partitioned_topic(topic)).get("partitions", 0)) if node else 0
+        count = self._count(node, paths.partitioned_topic(topic))
         ledgers = [paths.managed_ledger(name) for name in ([topic.partition_name(i) for i in range(count)] or [topic])]
         found = await self._store.get_many(ledgers)
         if node is None and not any(found):

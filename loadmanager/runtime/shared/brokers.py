@@ -1,36 +1,52 @@
-"""The brokers that are alive, with their load reports, as their registrations in the metadata store say."""
+"""The brokers that are alive, with their load reports, as their registrations in the store say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from urllib.parse import urlsplit
 
 import structlog
 
+from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import BadInputError
-from loadmanager.core.load.reports import LocalBrokerData, decode_local_broker_data
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, decode_local_broker_data
+from loadmanager.core.strategies.shedding.selection import is_system_namespace
+from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import Corrupt
+
+RATE_MAX = 1e13
+"""Messages/s or bytes/s beyond this are nonsense: no machine has a tenth of it."""
 
 log = structlog.get_logger("brokers")
 
 
 class Brokers:
-    """Every live broker's last report; kept current by a watch on `/loadbalance/brokers`."""
+    """Every live broker's last report; kept current by a watch on `/loadbalance/brokers`.
 
-    def __init__(self, store: Store) -> None:
+    A corrupt report is left out until the broker writes another. The broker stays registered: it
+    may own bundles, and its locks say where it is.
+    """
+
+    def __init__(self, store: Store, clock: Clock, corrupt: Corrupt | None = None) -> None:
         self._store = store
+        self._clock = clock
+        self._corrupt = corrupt or Corrupt()
+        self.registered: set[str] = set()
+        """brokerIds of all live brokers."""
         self.reports: dict[str, LocalBrokerData] = {}
-        """brokerId → report, as last read."""
+        """brokerId → report, as last read; without the corrupt ones."""
         self.listeners: list[Callable[[str, LocalBrokerData | None], None]] = []
-        """Called with each broker that came, changed or went (None)."""
+        """Called with each broker whose report came, changed or went (None)."""
 
     async def apply(self, change: Change) -> None:
         """Read what a change names."""
         if change.kind is ChangeKind.RESYNC:
             present = await self._store.children(paths.BROKERS)
-            for gone in self.reports.keys() - set(present):
+            for gone in self.registered - set(present):
                 self._forget(gone)
             for broker_id in present:
                 await self._read(broker_id)
@@ -44,33 +60,92 @@ class Brokers:
             await self._read(broker_id)
 
     async def _read(self, broker_id: str) -> None:
-        node = await self._store.get(paths.broker(broker_id))
+        path = paths.broker(broker_id)
+        node = await self._store.get(path)
         if node is None:
             self._forget(broker_id)
             return
-        try:
-            report = decode_local_broker_data(node.value)
-            for bundle in (*report.bundles, *report.last_stats):
-                BundleRange.parse(split_bundle_name(bundle)[1])
-        except BadInputError as error:
-            log.error(
-                "a broker's load report cannot be read; the broker is ignored until it writes another", broker=broker_id, error=str(error)
-            )
-            self._forget(broker_id)
-            return
-        if broker_id not in self.reports:
+        if broker_id not in self.registered:
+            self.registered.add(broker_id)
             log.info("broker joined", peer=broker_id)
-        self.reports[broker_id] = report
+        with self._corrupt.left_out("report", path):
+            self._take(broker_id, self._decoded(broker_id, node.value))
+            return
+        self._take(broker_id, None)
+
+    def _decoded(self, broker_id: str, value: bytes) -> LocalBrokerData:
+        """The report, checked; names of bundles only where the broker's last report lacks them."""
+        report = decode_local_broker_data(value)
+        before = self.reports.get(broker_id)
+        known = before.last_stats.keys() | set(before.bundles) if before else set[str]()
+        check_bundles((report.last_stats.keys() | set(report.bundles)) - known)
+        check_figures(report)
+        check_addresses(report)
+        # A broker whose clock is ahead would look fresh for as long, whether it reports or not.
+        report.last_update = min(report.last_update, self._clock.now_ms())
+        return report
+
+    def _take(self, broker_id: str, report: LocalBrokerData | None) -> None:
+        if report is not None:
+            self.reports[broker_id] = report
+        elif self.reports.pop(broker_id, None) is None:
+            return
         for listener in self.listeners:
             listener(broker_id, report)
 
     def _forget(self, broker_id: str) -> None:
-        if self.reports.pop(broker_id, None) is not None:
+        self._corrupt.mended(paths.broker(broker_id))
+        if broker_id in self.registered:
+            self.registered.discard(broker_id)
             log.info("broker left", peer=broker_id)
-            for listener in self.listeners:
-                listener(broker_id, None)
+            self._take(broker_id, None)
 
     def address(self, broker_id: str) -> BrokerAddress | None:
-        """Where a live broker is reached."""
+        """Where a live broker is reached; None without a report that says so."""
         report = self.reports.get(broker_id)
         return BrokerAddress(broker_id, report.pulsar_service_url or "", report.web_service_url or "") if report else None
+
+
+def check_bundles(names: Iterable[str]) -> None:
+    """Raise `BadInputError` unless each is the name of a bundle, spelled as Pulsar spells it.
+
+    Pulsar's own heartbeats and SLA monitors may have namespaces of three parts.
+    """
+    for bundle in names:
+        namespace, bundle_range = split_bundle_name(bundle)
+        if str(BundleRange.parse(bundle_range)) != bundle_range:
+            raise BadInputError(f"invalid bundle {bundle!r}: its range is not spelled 0x00000000_0xffffffff")
+        if not is_system_namespace(namespace):
+            NamespaceName.parse(namespace)
+
+
+def check_figures(report: LocalBrokerData) -> None:
+    """Raise `BadInputError` naming a rate or count that cannot be true: negative, or huge."""
+    of: list[tuple[str, LocalBrokerData | NamespaceBundleStats]] = [("the broker", report), *report.last_stats.items()]
+    for what, figures in of:
+        low = min(figures.msg_rate_in, figures.msg_rate_out, figures.msg_throughput_in, figures.msg_throughput_out)
+        high = max(figures.msg_rate_in, figures.msg_rate_out, figures.msg_throughput_in, figures.msg_throughput_out)
+        if low < 0 or high > RATE_MAX:
+            raise BadInputError(f"{what} has a rate of {low if low < 0 else high:g}: 0 to {RATE_MAX:g} is possible")
+    for name, count in (("numTopics", report.num_topics), ("numBundles", report.num_bundles)):
+        if count < 0:
+            raise BadInputError(f"{name} is {count}")
+
+
+def check_addresses(report: LocalBrokerData) -> None:
+    """Raise `BadInputError` for an address that is given and is no URL of its kind."""
+    for url, schemes in (
+        (report.web_service_url, ("http", "https")),
+        (report.web_service_url_tls, ("http", "https")),
+        (report.pulsar_service_url, ("pulsar", "pulsar+ssl")),
+        (report.pulsar_service_url_tls, ("pulsar", "pulsar+ssl")),
+    ):
+        if url and not _is_url(url, schemes):
+            raise BadInputError(f"{url[:80]!r} is no address: {schemes[0]}://host:port is expected")
+
+
+def _is_url(url: str, schemes: tuple[str, ...]) -> bool:
+    if not url.isascii() or not url.isprintable() or " " in url:
+        return False
+    parts = urlsplit(url)
+    return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0 and parts.path in ("", "/")

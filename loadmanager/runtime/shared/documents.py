@@ -16,7 +16,7 @@ A reader that keeps a cache leaves the corrupt thing out and goes on. `Corrupt` 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -64,17 +64,23 @@ class Corrupt:
 
     @contextmanager
     def left_out(self, kind: str, path: str) -> Iterator[None]:
-        """Contain the errors of `stored`: the block ends where one is raised, and the caller goes on.
+        """As `counted`, but the error goes no further: the block ends, and the caller goes on."""
+        with suppress(CorruptDataError), self.counted(kind, path):
+            yield
 
-        The first error at a path is logged and counted; a block that passes says that it is mended.
+    @contextmanager
+    def counted(self, kind: str, path: str) -> Iterator[None]:
+        """As `stored`; the first error at a path is logged and counted.
+
+        A block that passes says that what is stored there is mended.
         """
         try:
             with stored(path):
                 yield
         except CorruptDataError as error:
             self.found(kind, path, error)
-        else:
-            self.mended(path)
+            raise
+        self.mended(path)
 
     def found(self, kind: str, path: str, error: CorruptDataError) -> None:
         """Log and count what is corrupt at `path`, once until it is mended."""
@@ -89,7 +95,7 @@ class Corrupt:
         """What is stored at `path` can be used, or is gone."""
         if path in self._paths:
             self._paths.discard(path)
-            log.info("stored data is mended", path=path)
+            log.info("stored data is no longer corrupt", path=path)
 
     def object_of(self, node: Node | None, kind: str, path: str) -> dict[str, Any]:
         """The object in a node; an empty one for a node that is missing or corrupt."""

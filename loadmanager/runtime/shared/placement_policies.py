@@ -9,7 +9,7 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.core.policies.isolation import IsolationPolicy, decode_policies, policy_of
+from loadmanager.core.policies.isolation import IsolationPolicy, check_number, decode_policy, policy_of, split_policies
 from loadmanager.ports.policies import Document
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
@@ -30,6 +30,7 @@ class PlacementPolicies:
         self._isolation_path = f"{paths.CLUSTERS}/{cluster}/namespaceIsolationPolicies"
         self._domains_path = f"{paths.CLUSTERS}/{cluster}/failureDomain"
         self.isolation: Mapping[str, IsolationPolicy] = {}
+        self._left_out: set[str] = set()
         self.domains: dict[str, list[str]] = {}
         self.groups: dict[str, str] = {}
         """Namespace → anti-affinity group."""
@@ -39,6 +40,8 @@ class PlacementPolicies:
     async def on_change(self, change: Change) -> None:
         """A watch on /admin reports."""
         path = change.path
+        if change.kind is ChangeKind.DELETED:
+            self._corrupt.mended(path)
         if change.kind is ChangeKind.RESYNC:
             await self._read_isolation()
             await self._read_domains()
@@ -54,11 +57,27 @@ class PlacementPolicies:
             await self._read_groups([path])
 
     async def _read_isolation(self) -> None:
+        """Put the stored policies into force, but for those that are corrupt.
+
+        Where the node as a whole cannot be read, the policies of before stay in force.
+        """
         node = await self._store.get(self._isolation_path)
-        try:
-            self.isolation = decode_policies(node.value) if node is not None and node.value else {}
-        except BadInputError as error:
-            log.error("isolation policies cannot be read; those known before stay in force", error=str(error))
+        with self._corrupt.left_out("policy", self._isolation_path):
+            raw = split_policies(node.value) if node is not None and node.value else {}
+            self.isolation = self._usable(raw)
+
+    def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
+        """The policies that can be used; of too many expressions, those of the first policies by name."""
+        usable: dict[str, IsolationPolicy] = {}
+        for name in self._left_out - raw.keys():
+            self._corrupt.mended(f"{self._isolation_path}, policy {name!r}")
+        for name, value in raw.items():
+            with self._corrupt.left_out("policy", f"{self._isolation_path}, policy {name!r}"):
+                policy = decode_policy(name, value)
+                check_number([*usable.values(), policy])
+                usable[name] = policy
+        self._left_out = raw.keys() - usable.keys()
+        return usable
 
     async def _read_domains(self) -> None:
         self.domains = await self.failure_domains()
@@ -79,6 +98,11 @@ class PlacementPolicies:
         node = await self._store.get(self._isolation_path)
         return {} if node is None else read_object(node.value, self._isolation_path)
 
+    async def isolation_in_force(self) -> Mapping[str, IsolationPolicy]:
+        """The policies that can be used, read anew."""
+        await self._read_isolation()
+        return self.isolation
+
     async def set_isolation_policy(self, name: str, policy: Document | None) -> list[NamespaceName]:
         """Set or remove a policy."""
         check_part(name, "isolation policy")
@@ -86,7 +110,10 @@ class PlacementPolicies:
         if scope not in SCOPES:
             raise BadInputError(f"unload_scope {scope!r}: one of {', '.join(SCOPES)} is allowed")
         new = _checked(name, policy)
-        old = _checked(name, (await self.isolation_policies()).get(name))
+        others = dict(await self.isolation_in_force())
+        old = others.pop(name, None)
+        if new is not None:
+            check_number([*others.values(), new])
         await update(self._store, self._isolation_path, lambda document: _with(document, name, policy))
         await self._read_isolation()
         log.info("isolation policy changed", policy=name, unload_scope=scope, removed=policy is None)
@@ -150,7 +177,7 @@ def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
     """The policy, typed. Raises `BadInputError` for one that cannot be used."""
     if policy is None:
         return None
-    found = decode_policies(msgspec.json.encode({name: policy}))[name]
+    found = decode_policy(name, msgspec.json.encode(policy))
     if not found.namespaces or not found.primary:
         raise BadInputError(f"isolation policy {name!r}: namespaces and primary must not be empty")
     if found.auto_failover_policy.policy_type != "min_available":

@@ -11,31 +11,64 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.tasks import retrying
 
+LOGGED_ERRORS_MAX = 100
+"""So many different errors of readers are logged; all are counted."""
+
+Reader = Callable[[Change], Awaitable[None] | None]
+
 log = structlog.get_logger("watch")
 
 
 class Watcher:
-    """Passes each change to its readers in order; `synced` is set once the first reading is complete."""
+    """Passes each change to its readers in order; `synced` is set once the first reading is complete.
 
-    def __init__(self, store: Store, root: str, *readers: Callable[[Change], Awaitable[None] | None]) -> None:
+    Each reader is contained by itself: one that fails on what is stored loses this change, no other
+    reader does, and the watch goes on.
+    """
+
+    def __init__(self, store: Store, root: str, *readers: Reader) -> None:
         self._store = store
-        self._root = root
+        self.root = root
         self._readers = readers
+        self._logged: set[tuple[str, str]] = set()
+        self.failures = 0
+        """How often a reader failed on a change for another reason than that the store did not answer."""
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
-        """Watch until the store is closed. A change that cannot be read for now is followed by a reading of everything."""
-        async for change in self._store.watch(self._root):
-            try:
-                await self._apply(change)
-            except OperationalError as error:
-                log.warning("a change could not be read; reading all again", root=self._root, error=str(error))
-                await retrying(lambda: self._apply(Change(ChangeKind.RESYNC, self._root)), f"watch {self._root}")
+        """Watch until the store is closed."""
+        async for change in self._store.watch(self.root):
+            for reader in self._readers:
+                await self._feed(reader, change)
             if change.kind is ChangeKind.RESYNC:
                 self.synced.set()
 
-    async def _apply(self, change: Change) -> None:
-        for reader in self._readers:
+    async def _feed(self, reader: Reader, change: Change) -> None:
+        """Pass one change to one reader. Where the store does not answer, it reads everything anew."""
+        try:
+            await self._read(reader, change)
+        except OperationalError as error:
+            log.warning("a change could not be read; reading all again", root=self.root, error=str(error))
+            await retrying(lambda: self._read(reader, Change(ChangeKind.RESYNC, self.root)), f"watch {self.root}")
+
+    async def _read(self, reader: Reader, change: Change) -> None:
+        try:
             answer = reader(change)
             if answer is not None:
                 await answer
+        except OperationalError:
+            raise
+        except Exception as error:
+            # What is stored is written by others, too: one change that a reader cannot take must
+            # not end the broker, nor keep the other readers from it.
+            name, text = getattr(reader, "__qualname__", repr(reader)), f"{type(error).__name__}: {error}"
+            if self._is_new(name, text):
+                log.exception("a change could not be taken in", root=self.root, path=change.path, reader=name, error=text)
+
+    def _is_new(self, reader: str, error: str) -> bool:
+        """Count a failure; whether it is to be logged."""
+        self.failures += 1
+        if (reader, error) in self._logged or len(self._logged) >= LOGGED_ERRORS_MAX:
+            return False
+        self._logged.add((reader, error))
+        return True

@@ -13,7 +13,7 @@ import pytest
 
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.memory.admin_control import CLUSTER, MemoryCluster
-from loadmanager.adapters.memory.store import MemoryTree
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.ports.hosting import BrokerAddress
@@ -35,8 +35,8 @@ POLICY = {
 class Api:
     """One broker's API."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, cluster: MemoryCluster) -> None:
-        self.session, self.url, self.cluster = session, url, cluster
+    def __init__(self, session: aiohttp.ClientSession, url: str, cluster: MemoryCluster, store: MemoryStore) -> None:
+        self.session, self.url, self.cluster, self.store = session, url, cluster, store
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and parsed body."""
@@ -62,7 +62,7 @@ async def _serving() -> AsyncIterator[Api]:
         await server.start(sock)
         try:
             async with aiohttp.ClientSession() as session:
-                yield Api(session, f"http://127.0.0.1:{port}", cluster)
+                yield Api(session, f"http://127.0.0.1:{port}", cluster, store)
         finally:
             await server.stop()
 
@@ -98,6 +98,20 @@ async def test_bad_policies(api: Api) -> None:
     assert "regular expression" in answer["reason"]
     assert (await api.ask("POST", f"{ISOLATION}/mine", {"namespaces": 1}))[0] == 400
     assert (await api.ask("GET", "/admin/v2/clusters/other/namespaceIsolationPolicies"))[0] == 412
+
+
+async def test_corrupt_policies(api: Api) -> None:
+    """What is stored and cannot be read is nobody's bad request: 500, with the path. One bad policy costs no other."""
+    path = f"/admin/clusters/{CLUSTER}/namespaceIsolationPolicies"
+    await api.store.put(path, json.dumps({"bad": {**POLICY, "primary": ["("]}, "good": POLICY}).encode())
+    status, brokers = await api.ask("GET", f"{ISOLATION}/brokers")
+    assert (status, [entry["policyName"] for entry in brokers]) == (200, ["good"])
+    assert (await api.ask("POST", f"{ISOLATION}/bad", POLICY))[0] == 204
+    await api.store.put(path, b'{"a":"\xff"}')
+    for method, body in (("GET", None), ("POST", POLICY), ("DELETE", None)):
+        status, answer = await api.ask(method, f"{ISOLATION}/mine", body)
+        assert status == 500
+        assert path in answer["reason"]
 
 
 async def test_failure_domains(api: Api) -> None:

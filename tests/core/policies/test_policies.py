@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import random
+import time
 
 import pytest
 
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.policies.isolation import allowed, decode_policies
+from loadmanager.core.policies.isolation import (
+    EXPRESSION_LENGTH_MAX,
+    EXPRESSIONS_MAX,
+    allowed,
+    decode_policies,
+    matches_broker,
+    policy_of,
+)
 from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
@@ -34,6 +43,44 @@ def test_bad_policies(raw: bytes) -> None:
     """Wrong types and expressions that are none are refused with the policy's name where there is one."""
     with pytest.raises(BadInputError):
         decode_policies(raw)
+
+
+@pytest.mark.parametrize("expression", [r"(?=a)b", r"(?<!a)b", r"(a)\1", "a++", "(", "(a{1000}){1000}", "(ab|cd){1000}" * 3])
+def test_what_re2_cannot_do_is_refused_with_its_name(expression: str) -> None:
+    """Whoever comes from Java's expressions is told which of them are not there, and which policy has one."""
+    raw = json.dumps({"gold": {"namespaces": [expression]}}).encode()
+    with pytest.raises(BadInputError, match=r"policy .gold..* cannot be used.*RE2.*lookahead.*backreference"):
+        decode_policies(raw)
+
+
+def test_expressions_are_bounded() -> None:
+    """In length, and in number over all policies."""
+    longest = {"namespaces": ["x" * EXPRESSION_LENGTH_MAX]}
+    decode_policies(json.dumps({"p": longest}).encode())
+    with pytest.raises(BadInputError, match=r"'p'.*characters"):
+        decode_policies(json.dumps({"p": {"primary": ["x" * (EXPRESSION_LENGTH_MAX + 1)]}}).encode())
+    many = {name: {"secondary": ["x"] * (EXPRESSIONS_MAX // 2)} for name in "ab"}
+    decode_policies(json.dumps(many).encode())
+    with pytest.raises(BadInputError, match=f"{EXPRESSIONS_MAX} are allowed"):
+        decode_policies(json.dumps({**many, "c": {"primary": ["x"]}}).encode())
+
+
+def test_expressions_match_in_full() -> None:
+    """As Java's `matches`: what is longer than the expression is not meant, and anchors change nothing."""
+    policies = decode_policies(b'{"p": {"namespaces": ["a/b", "^c/d$", "e/.*|f/g"], "primary": ["h"]}}')
+    assert [name for name in ("a/b", "c/d", "e/x", "f/g") if policy_of(name, policies) is None] == []
+    assert [name for name in ("a/bb", "xa/b", "c/d\n", "f/gh", "e") if policy_of(name, policies) is not None] == []
+    assert matches_broker(policies["p"].primary, "h:8080")
+    assert not matches_broker(policies["p"].primary, "hh:8080")
+
+
+def test_matching_takes_time_linear_in_the_text() -> None:
+    """Expressions that keep a backtracking engine busy for years."""
+    hostile = ["(a+)+", "(a|a)*b", "(.*a){30}", "(a?){200}a{200}"]
+    policies = decode_policies(json.dumps({"p": {"namespaces": hostile}}).encode())
+    began_s = time.monotonic()
+    assert policy_of("a" * 2_000 + "-", policies) is None
+    assert time.monotonic() - began_s < 1
 
 
 def test_documented_anti_affinity_sequence() -> None:

@@ -1,0 +1,135 @@
+"""Days with little in them, and questions that fail: whatever can be said is said."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from bench import _history as history
+from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.job import QUESTIONS, Job
+from loadmanager.analysis.questions import hot_bundles
+from loadmanager.analysis.segments import Source
+from loadmanager.analysis.session import session
+from loadmanager.cli import main
+from loadmanager.core.strategies.settings import StrategySettings
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+FULL = "0x00000000_0xffffffff"
+
+
+def report(folder: Path, date: str = history.DATE) -> dict[str, Any]:
+    """The JSON."""
+    found: dict[str, Any] = json.loads((folder / f"analysis/cluster={history.CLUSTER}/reports/{date}.json").read_text())
+    return found
+
+
+def a_limit(**fields: Any) -> str:
+    """A throttle record."""
+    common = {"intervalMs": 60_000, "level": "topic", "limit": "x", "configuredMessagesPerS": 0.0, "configuredBytesPerS": 0.0}
+    return history.record({**common, "deliveredMessagesPerS": 0.0, "deliveredBytesPerS": 0.0, **fields}, 1, "b0")
+
+
+def idle(root: Path) -> None:
+    """One broker, and nothing but zeros: an idle namespace, bundles of no width, a split of nothing, limits of nothing."""
+    zero = history.broker_load(1, "b0", 0.0, bundles=0, rate=0.0)
+    nothing = {"usage": 0.0, "limit": 0.0}
+    empty = json.loads(zero) | dict.fromkeys(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), nothing)
+    history.write(root, "broker_load", "b0", [zero, json.dumps(empty)])
+    bundles = [f"t/idle/{FULL}", "t/flat/0x00000000_0x00000000", "t/odd/0x40000000_0x00000000", "t/none/zz", "odd"]
+    bundles += ["t/split/0x00000000_0x80000000", "t/split/0x80000000_0xffffffff"]
+    history.write(root, "bundle_load", "b0", [history.bundle_load(2, "b0", bundle, 0.0, topics=0) for bundle in bundles])
+    topics = [history.topic_load(1, "b0", f"persistent://t/idle/{name}", f"t/idle/{FULL}", 0.0) for name in "ab"]
+    history.write(root, "topic_load", "b0", topics)
+    steps = [history.step(1, "b0", bundle, "Free", "Owned", f"split of {FULL}") for bundle in bundles[-2:]]
+    steps += [
+        history.step(1, "b0", bundles[0], "Assigning", "Owned", "lookup"),
+        history.step(2, "b0", bundles[0], "Releasing", "Free", "x"),
+    ]
+    history.write(root, "ownership", "b0", steps)
+    history.write(
+        root, "throttle", "b0", [a_limit(), a_limit(limit="y", held=10**13, queueLength=1), *[a_limit(limit="y", held=10**13)] * 1_000_000]
+    )
+
+
+def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An idle day, one of a single record of each kind but loads, one of a single load: every question answers, with finite numbers."""
+    root = tmp_path / "history"
+    where = ["--history", str(root), "--output", str(tmp_path / "analysis"), "--master", "local[2]", "--quiet", "--no-late"]
+    idle(root)
+    assert main(["analyze", "--date", history.DATE, *where]) == 0, capsys.readouterr().out
+    found = report(tmp_path)
+    assert found["input"]["problems"] == []
+    spaces = {row["namespace"]: row for row in found["tables"]["namespaces"]["rows"]}
+    assert spaces["t/idle"] | {"bundles": 1, "largest_share": None, "share": 0.0, "cut_into": 1} == spaces["t/idle"]
+    assert spaces["t/flat"]["cut_into"] == 1
+    assert [row["max_over_mean"] for row in found["tables"]["imbalance"]["rows"]] == [1.0]
+    assert found["tables"]["splits"]["rows"][0]["useful"] is None
+
+    history.write(root, "broker_load", "b0", [history.broker_load(-1440, "b0", 0.0)], date="2026-11-19")
+    assert main(["analyze", "--date", "2026-11-19", *where]) == 0
+    history.write(root, "ownership", "b0", [history.step(-2880, "b0", f"t/n/{FULL}", "Assigning", "Owned", "x")], date="2026-11-18")
+    assert main(["analyze", "--date", "2026-11-18", *where]) == 0
+    assert report(tmp_path, "2026-11-18")["totals"]["brokers"] == 0
+
+
+def failing(**fields: Any) -> ModuleType:
+    """A question that is the one of hot bundles, but for what fails."""
+    kept = {name: getattr(hot_bundles, name) for name in ("NAME", "ABOUT", "ORDER", "table", "findings")}
+    return cast(ModuleType, SimpleNamespace(**kept | fields))
+
+
+def divides(_day: Any) -> Any:
+    """What an idle namespace once did to a whole night."""
+    return _day.records("bundle_load").selectExpr("bundle", "1 / (topics - topics) AS share")
+
+
+def has_a_bug(_rows: Any, _day: Any) -> Any:
+    """A mistake of ours."""
+    return math.sqrt(-1)
+
+
+def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> None:
+    """It is named in the report, on the page and in the outcome, whatever failed; yesterday's table does not stand in for it."""
+    history.designed(tmp_path / "history")
+    with session(master="local[2]", java=find_java()) as spark:
+
+        def run(*questions: ModuleType) -> Any:
+            source = Source(str(tmp_path / "history"))
+            job = Job(
+                spark,
+                source,
+                str(tmp_path / "analysis"),
+                cluster=None,
+                settings=StrategySettings(),
+                quiet=True,
+                questions=questions,
+            )
+            outcome = job.run(history.DATE)
+            source.close()
+            return outcome
+
+        whole = run(*QUESTIONS)
+        assert whole.failed == []
+        table = tmp_path / f"analysis/cluster={history.CLUSTER}/tables/hot_bundles/date={history.DATE}"
+        assert table.exists()
+        for bad in (failing(table=divides), failing(findings=has_a_bug)):
+            outcome = run(*(bad if question is hot_bundles else question for question in QUESTIONS))
+            assert outcome.failed == ["hot_bundles", "splits", "namespaces"]
+            assert not table.exists()
+            found = report(tmp_path)
+            assert found["input"]["problems"] == outcome.problems
+            assert any("hot_bundles could not be answered" in text for text in outcome.problems)
+            assert any("namespaces could not be answered: it builds on hot_bundles" in text for text in outcome.problems)
+            assert (found["totals"]["brokers"], found["totals"]["splits"], found["totals"]["bundles"]) == (4, None, None)
+            kept = [finding for finding in whole.findings if finding.question not in outcome.failed]
+            assert outcome.findings == kept != []
+            page = Path(outcome.report).read_text()
+            assert "Could not be answered: " in page
+            assert "Usage of each broker" in page

@@ -1,0 +1,160 @@
+"""Load reports as others wrote them: a corrupt one takes out itself, by name, and nobody else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from runtime.fleet import NS, LoopClock, a_fleet
+from structlog.testing import capture_logs
+
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.ports.store import Change, ChangeKind
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
+
+GOOD, BAD = "good:8080", "bad:8080"
+BUNDLE = "public/default/0x00000000_0x40000000"
+REPORT: dict[str, Any] = {"webServiceUrl": "http://h:8080", "pulsarServiceUrl": "pulsar://h:6650"}
+RESYNC = Change(ChangeKind.RESYNC, paths.BROKERS)
+
+
+def a_report(**fields: Any) -> bytes:
+    """The JSON of a report."""
+    return json.dumps({**REPORT, **fields}).encode()
+
+
+def stats(**fields: Any) -> bytes:
+    """The JSON of a report with one bundle's figures."""
+    return a_report(lastStats={BUNDLE: fields}, bundles=[BUNDLE])
+
+
+CORRUPT = {
+    "three parts": a_report(bundles=["a/b/c/0x00000000_0x40000000"]),
+    "three parts in the figures": a_report(lastStats={"a/b/c/0x00000000_0x40000000": {}}),
+    "one part": a_report(bundles=["a/0x00000000_0x40000000"]),
+    "a name that none may have": a_report(bundles=["a b/c/0x00000000_0x40000000"]),
+    "dots": a_report(bundles=["../c/0x00000000_0x40000000"]),
+    "no range": a_report(bundles=["public/default/zz"]),
+    "a range upside down": a_report(bundles=["public/default/0x40000000_0x00000000"]),
+    "a range in another spelling": a_report(bundles=["public/default/0_0x40000000"]),
+    "no JSON": b"garbage",
+    "no value": b"",
+    "a list": b"[]",
+    "no UTF-8": b'{"brokerId":"\xff\xfe"}',
+    "no UTF-8 in a bundle": b'{"bundles":["\xff/b/0x00000000_0x40000000"]}',
+    "deep": b'{"a":' * 20_000,
+    "NaN": b'{"msgRateIn":NaN}',
+    "endless": b'{"msgRateIn":1e999}',
+    "negative": stats(msgRateIn=-2.1e10),
+    "negative throughput": a_report(msgThroughputOut=-1),
+    "huge": stats(msgThroughputIn=1e17),
+    "negative count": a_report(numBundles=-1),
+    "a text for a number": stats(msgRateIn="many"),
+    "no URL": a_report(webServiceUrl="nonsense"),
+    "another scheme": a_report(webServiceUrl="file:///etc/passwd"),
+    "no port": a_report(webServiceUrl="http://h:99999"),
+    "a path": a_report(webServiceUrl="http://h:80/admin?x="),
+    "a line break": a_report(webServiceUrl="http://h\r\nX: y"),
+    "no service": a_report(pulsarServiceUrl="http://h:6650"),
+}
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[MemoryStore]:
+    """A store with a good broker."""
+    async with MemoryTree().session() as found:
+        await found.put(paths.broker(GOOD), a_report(bundles=[BUNDLE]))
+        yield found
+
+
+@pytest.mark.parametrize("value", CORRUPT.values(), ids=CORRUPT)
+async def test_a_corrupt_report_takes_out_itself_only(store: MemoryStore, value: bytes) -> None:
+    """It is logged once and counted; its broker stays registered, and is back with its next report."""
+    corrupt, told = Corrupt(), list[tuple[str, bool]]()
+    brokers = Brokers(store, LoopClock(), corrupt)
+    brokers.listeners.append(lambda broker, report: told.append((broker, report is not None)))
+    await store.put(paths.broker(BAD), a_report())
+    await brokers.apply(RESYNC)
+    await store.put(paths.broker(BAD), value)
+    with capture_logs() as lines:
+        for _ in range(3):
+            await brokers.apply(Change(ChangeKind.CHANGED, paths.broker(BAD)))
+    assert [line["path"] for line in lines] == [paths.broker(BAD)]
+    assert (corrupt.counts, corrupt.paths) == ({"report": 1}, [paths.broker(BAD)])
+    assert (set(brokers.reports), brokers.registered) == ({GOOD}, {GOOD, BAD})
+    assert brokers.address(BAD) is None
+    assert told == [(BAD, True), (GOOD, True), (BAD, False)]
+    await store.put(paths.broker(BAD), a_report())
+    await brokers.apply(Change(ChangeKind.CHANGED, paths.broker(BAD)))
+    assert (set(brokers.reports), corrupt.paths, told[-1]) == ({GOOD, BAD}, [], (BAD, True))
+
+
+async def test_pulsars_own_bundles_are_no_fault(store: MemoryStore) -> None:
+    """Heartbeats and SLA monitors of Pulsar's brokers have namespaces of three parts."""
+    names = ["pulsar/c1/127.0.0.1:38081", "sla-monitor/c1/h:8080", "pulsar/h:8080", "pulsar/system"]
+    bundles = [f"{name}/0x00000000_0xffffffff" for name in names]
+    await store.put(paths.broker(BAD), a_report(bundles=bundles, cpu={"usage": -1, "limit": -1}))
+    brokers = Brokers(store, LoopClock())
+    await brokers.apply(RESYNC)
+    assert brokers.reports[BAD].bundles == bundles
+
+
+async def test_a_broker_that_goes_is_no_longer_corrupt(store: MemoryStore) -> None:
+    """Neither by a change nor by a new reading of everything."""
+    corrupt = Corrupt()
+    brokers = Brokers(store, LoopClock(), corrupt)
+    for change in (Change(ChangeKind.DELETED, paths.broker(BAD)), RESYNC):
+        await store.put(paths.broker(BAD), b"garbage")
+        await brokers.apply(RESYNC)
+        assert corrupt.paths == [paths.broker(BAD)]
+        await store.delete(paths.broker(BAD))
+        await brokers.apply(change)
+        assert (corrupt.paths, brokers.registered) == ([], {GOOD})
+
+
+async def test_a_name_is_checked_whichever_report_brings_it(store: MemoryStore) -> None:
+    """Names of the last report are not checked again, but every new one is."""
+    brokers = Brokers(store, LoopClock())
+    other = "public/default/0x40000000_0x80000000"
+    for bundles, readable in (
+        ([BUNDLE], True),
+        ([BUNDLE, other], True),
+        ([other], True),
+        ([BUNDLE, "a/b/c/d"], False),
+        (["a/b/c/d"], False),
+    ):
+        await store.put(paths.broker(BAD), a_report(bundles=bundles))
+        await brokers.apply(RESYNC)
+        assert (BAD in brokers.reports) == readable
+
+
+async def test_a_report_of_the_future_counts_from_when_it_came(store: MemoryStore) -> None:
+    """A clock that was a day ahead does not keep a report fresh for a day."""
+
+    class Noon(LoopClock):
+        def now_ms(self) -> int:
+            return 1_000
+
+    brokers = Brokers(store, Noon())
+    for written, read in ((86_400_000, 1_000), (1_000, 1_000), (999, 999), (0, 0)):
+        await store.put(paths.broker(GOOD), a_report(lastUpdate=written))
+        await brokers.apply(RESYNC)
+        assert brokers.reports[GOOD].last_update == read
+
+
+async def test_lookups_find_the_owner_whose_report_is_corrupt() -> None:
+    """What a broker says of its load has nothing to do with what it owns: its lock says where it is."""
+    async with a_fleet(2, bundles=1) as fleet:
+        asked, owner = fleet.brokers
+        await owner.ownership.acquire(f"{NS}/0x00000000_0xffffffff", "test")
+        path = paths.broker(owner.address.broker_id)
+        await owner.store.put(path, b"garbage")
+        await asked.brokers.apply(Change(ChangeKind.CHANGED, path))
+        assert owner.address.broker_id not in asked.brokers.reports
+        found = await asked.lookups.lookup(TopicName.parse(f"persistent://{NS}/t"), authoritative=False)
+        assert found.broker == owner.address
