@@ -15,6 +15,7 @@ import structlog
 
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.logs.configure import configure
+from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.notify import notify
 from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
@@ -45,6 +46,7 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
     """Run one broker until it is told to stop; returns the exit status. Raises `ConfigError` or `OperationalError` when it cannot start."""
     if options.stop_with_parent:
         stop_with_parent()
+    open_files.raise_limit()
     broker = settings.leaf(BrokerSettings)
     strategies = settings.leaf(StrategySettings)
     register_plugins()

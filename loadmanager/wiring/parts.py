@@ -20,6 +20,7 @@ from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.system.open_files import connections_cap
 from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
@@ -104,9 +105,7 @@ class Parts:
         self._ship_interval_s = settings.leaf(HistorySettings).ship_interval_s
         self._policies = PlacementPolicies(store, self._broker.cluster_name)
         self._limits = self._build_limits(settings)
-        self._hosting = BrokerServer(
-            Live(settings.leaf(MessagingSettings)), clock=self._clock, spawn=scope.spawn, throttling=self._throttling
-        )
+        self._hosting = self._build_hosting(settings)
         self._ownership = Ownership(
             store=store,
             namespaces=self._namespaces,
@@ -140,6 +139,15 @@ class Parts:
         self._leadership = Leadership(self._election, self._leading, self._start_term)
         self._service = self._build_service(settings, stop)
         self._admin = self._build_admin(settings, version)
+
+    def _build_hosting(self, settings: Settings) -> BrokerServer:
+        return BrokerServer(
+            Live(settings.leaf(MessagingSettings)),
+            clock=self._clock,
+            spawn=self._scope.spawn,
+            throttling=self._throttling,
+            connections_cap=connections_cap(),
+        )
 
     def _build_reporter(self, version: str) -> Reporter:
         own = OwnTraffic(lambda: self._hosting.bytes_in, lambda: self._hosting.bytes_out, lambda: self._busy.fraction)
