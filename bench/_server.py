@@ -120,7 +120,7 @@ class Server:
             marks.append((time.monotonic(), *counts()))
             if second == 1:
                 early = {c.core: c.core.delivered_messages for c in hosted.attached.values()}
-        shares = [[p.sender.messages, p.sender.size_bytes] for p in hosted.producers] if inwards else []
+        shares = [[p.sender.messages, p.sender.size_bytes] for p in hosted.producers.values()] if inwards else []
         return {
             "marks": marks,
             "producers": shares,

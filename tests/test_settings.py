@@ -87,3 +87,10 @@ def test_unreadable_files(tmp_path: Path) -> None:
         settings.read_properties(tmp_path / "binary")
     with pytest.raises(ConfigError, match="key=value"):
         settings.parse_overrides(["novalue"])
+
+
+def test_keys_without_effect_are_not_dynamic() -> None:
+    """A key that does nothing must not be offered for change on running brokers."""
+    keys = [known.key for known in settings.known_keys().values()]
+    assert any("without effect" in key.doc for key in keys)
+    assert [key.name for key in keys if "without effect" in key.doc and key.dynamic] == []

@@ -20,6 +20,7 @@ from loadmanager.adapters.files.journal import FLUSH_S, Journal
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.notify import notify
@@ -53,6 +54,7 @@ def run_broker(settings: Settings, options: BrokerOptions) -> int:
     """Run one broker until it is told to stop; returns the exit status. Raises `ConfigError` or `OperationalError` when it cannot start."""
     if options.stop_with_parent:
         stop_with_parent()
+    open_files.raise_limit()
     broker = settings.leaf(BrokerSettings)
     register_plugins()
     check(settings)
@@ -143,6 +145,7 @@ class _Broker:
             stop=self._stop.by_admin,
             history=journal,
             busy=busy,
+            connections_cap=open_files.connections_cap(),
         )
         try:
             async with Scope("broker") as scope:

@@ -82,6 +82,8 @@ class Outside:
     history: History | None = None
     busy: LoopBusy = field(default_factory=LoopBusy)
     """How busy the event loop is; whoever gives one runs it."""
+    connections_cap: int = 0
+    """How many client connections the process can serve at most; 0: any number."""
     seed: int = 0
     """Seeds what chance decides, together with the epoch of the term."""
 
@@ -162,6 +164,7 @@ class Parts:
             clock=self._outside.clock,
             spawn=self._scope.spawn,
             throttling=self._throttling,
+            connections_cap=self._outside.connections_cap,
         )
 
     def _build_leader_work(self) -> LeaderWork:

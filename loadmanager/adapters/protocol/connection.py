@@ -25,6 +25,19 @@ if TYPE_CHECKING:
 REQUESTS_MAX = 5_000
 """Requests of one connection in progress at once; more are not read until some are answered."""
 
+PRODUCERS_MAX = 50_000
+CONSUMERS_MAX = 50_000
+"""Producers and consumers that one connection may attach."""
+
+CLOSED_IDS_MAX = 10_000
+"""Of so many producers that we closed a connection remembers the ids."""
+
+FLUSH_BYTES = 256 * 1024
+"""Messages are written as soon as so many bytes are queued: the transport then says whether the client keeps up."""
+
+UNREAD_BYTES_MAX = 64 * 1024 * 1024
+"""A client that leaves so many bytes of answers unread, beyond its full outbound buffer, is hung up on."""
+
 PEER_CHECK_NS = 1_000_000_000
 """While nothing is read, it is looked this often whether the client hung up meanwhile."""
 
@@ -40,11 +53,12 @@ class Connection(asyncio.Protocol):
         self.server = server
         self.producers: dict[int, AttachedProducer] = {}
         self.consumers: dict[int, AttachedConsumer] = {}
-        self.closed_ids: set[int] = set()
-        """Producers that we closed: their clients may still have SENDs on the way, which are passed over."""
+        self._closed_ids: dict[int, None] = {}
         self.connected = False
         self.protocol_version = 0
         self.peer = ""
+        self.address = ""
+        """The client's address, without port."""
         self._clock = server.clock
         self.last_heard_s = server.clock.monotonic_s()
         self.pinged = False
@@ -52,6 +66,13 @@ class Connection(asyncio.Protocol):
         self._handlers = handlers
         self._reader = FrameReader(server.settings.value.message_bytes_max + FRAME_PADDING_BYTES)
         self._out: list[bytes] = []
+        self.queued_bytes = 0
+        """Bytes of messages that wait for the next `flush`."""
+        self.writable = True
+        """False while the client does not read and its outbound buffer is full."""
+        self._unread_bytes = 0
+        self.closing = False
+        """Whether we hung up; what the client has not read yet may still be on its way."""
         self.throttle = server.throttling.connection(self._pause, self._go_on)
         self._unread_since_ns = 0
         self._reading = True
@@ -64,7 +85,8 @@ class Connection(asyncio.Protocol):
         """A client connected."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour, not by type
         name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name)
+        self.address = str(name[0]) if isinstance(name, tuple) else str(name)
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else self.address
         high = self.server.settings.value.outbound_buffer_kb * 1024
         self._transport.set_write_buffer_limits(high=high, low=high // 2)
         self.server.opened(self)
@@ -90,12 +112,14 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client does not read: it gets no more messages, and is not read either."""
+        self.writable = False
         for consumer in self.consumers.values():
             consumer.core.writable = False
         self.throttle.hold(Cause.OUTBOUND_BUFFER)
 
     def resume_writing(self) -> None:
         """The client reads again."""
+        self.writable, self._unread_bytes = True, 0
         for consumer in self.consumers.values():
             consumer.core.writable = True
             self.server.dispatcher.touch(consumer.hosted)
@@ -155,25 +179,31 @@ class Connection(asyncio.Protocol):
         if self._processing:
             return  # a handler released a hold: the loop below goes on by itself
         self._processing = True
-        throttle, pending_max = self.throttle, self.server.throttling.settings.pending_publishes_per_connection
         try:
-            while not throttle.paused and self._transport is not None:
-                frame = self._reader.take()
-                if frame is None:
-                    break
-                self._handle(frame)
-                if 0 < pending_max <= len(self._out):
-                    throttle.hold(Cause.PENDING_PUBLISH_REQUESTS)
-                    asyncio.get_running_loop().call_soon(throttle.release, Cause.PENDING_PUBLISH_REQUESTS)
+            self._take_frames()
         except FrameError as error:
             self.send(self._error(REQUEST_ID_NONE, pb.UnknownError, str(error)))
             self.close(str(error))
+        except Exception as error:  # noqa: BLE001 - contained: a bug costs this connection only
+            self._fail(error)
         finally:
             self._processing = False
-        if throttle.limited:
-            self.server.throttling.publish_buffer.waiting(throttle, self._reader.pending_bytes if throttle.paused else 0)
+        if self.throttle.limited:
+            waiting_bytes = self._reader.pending_bytes if self.throttle.paused else 0
+            self.server.throttling.publish_buffer.waiting(self.throttle, waiting_bytes)
         self.server.dispatcher.deliver()
         self.flush()
+
+    def _take_frames(self) -> None:
+        throttle, pending_max = self.throttle, self.server.throttling.settings.pending_publishes_per_connection
+        while not throttle.paused and self._transport is not None:
+            frame = self._reader.take()
+            if frame is None:
+                break
+            self._handle(frame)
+            if 0 < pending_max <= len(self._out):
+                throttle.hold(Cause.PENDING_PUBLISH_REQUESTS)
+                asyncio.get_running_loop().call_soon(throttle.release, Cause.PENDING_PUBLISH_REQUESTS)
 
     def _handle(self, frame: Frame) -> None:
         kind = frame.command.type
@@ -188,7 +218,13 @@ class Connection(asyncio.Protocol):
             self.requests += 1
             if self.requests == REQUESTS_MAX:
                 self.throttle.hold(Cause.REQUESTS_IN_PROGRESS)
-            self.server.spawn(self._run(working), f"command-{kind}")
+            running = self._run(working)
+            try:
+                self.server.spawn(running, f"command-{kind}")
+            except RuntimeError:  # the broker is stopping: no task is started any more
+                running.close()
+                working.close()
+                self.close("the broker stops")
 
     async def _run(self, working: Coroutine[Any, Any, None]) -> None:
         """Run what a handler left to do; a bug in it costs this connection, not the broker."""
@@ -196,15 +232,18 @@ class Connection(asyncio.Protocol):
             await working
         except LoadManagerError as error:
             self.close(str(error))
-        except Exception:
-            log.exception("a command failed; its connection is closed", peer=self.peer)
-            self.close("internal error")
+        except Exception as error:  # noqa: BLE001 - contained: a bug costs this connection only
+            self._fail(error)
         finally:
             self.requests -= 1
             if self.requests == REQUESTS_MAX - 1:
                 self.throttle.release(Cause.REQUESTS_IN_PROGRESS)
         self.server.dispatcher.deliver()
         self.flush()
+
+    def _fail(self, error: Exception) -> None:
+        self.server.failed("a command failed; its connection is closed", error, peer=self.peer)
+        self.close("internal error")
 
     def _refuse_unknown(self, frame: Frame) -> None:
         """A command that is not served: an ERROR by its request id where it has one, else the connection is closed."""
@@ -223,10 +262,13 @@ class Connection(asyncio.Protocol):
         """Queue a frame; it goes out with the next `flush`."""
         self._out.append(frame)
 
-    def send_parts(self, head: bytes, tail: bytes) -> None:
-        """Queue a frame in two parts."""
+    def send_message(self, head: bytes, tail: bytes) -> None:
+        """Queue a MESSAGE in two parts; after `FLUSH_BYTES` of them, write: `writable` may be False afterwards."""
         self._out.append(head)
         self._out.append(tail)
+        self.queued_bytes += len(head) + len(tail)
+        if self.queued_bytes >= FLUSH_BYTES:
+            self.flush()
 
     def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
         """Answer a request with an ERROR."""
@@ -238,22 +280,50 @@ class Connection(asyncio.Protocol):
             data = b"".join(self._out)
             self.server.bytes_out += len(data)
             self._transport.write(data)
+            if not self.writable:
+                self._unread_bytes += len(data)
         self._out.clear()
+        self.queued_bytes = 0
+        if self._unread_bytes > UNREAD_BYTES_MAX:
+            log.info("a client does not read its answers; its connection is closed", peer=self.peer)
+            self.abort()
 
     def close(self, reason: str) -> None:
         """Write what is queued and hang up."""
         if self._transport is not None:
             log.debug("closing a connection", peer=self.peer, reason=reason)
+            self.closing = True
             self.flush()
+        if self._transport is not None:
             self._transport.close()
             self._reader.discard()
 
     def abort(self) -> None:
         """Hang up at once; nothing more is written."""
+        self.closing = True
         self._out.clear()
+        self._unread_bytes = self.queued_bytes = 0
         self._reader.discard()
         if self._transport is not None:
             self._transport.abort()
+
+    # Producers that we closed
+
+    def close_producer(self, producer_id: int) -> None:
+        """Forget a producer; its client may still have SENDs on the way, which are passed over."""
+        self.producers.pop(producer_id, None)
+        self._closed_ids[producer_id] = None
+        if len(self._closed_ids) > CLOSED_IDS_MAX:
+            del self._closed_ids[next(iter(self._closed_ids))]
+
+    def was_closed(self, producer_id: int) -> bool:
+        """Whether we closed a producer of that id, and none has come in its place."""
+        return producer_id in self._closed_ids
+
+    def add_producer(self, producer: AttachedProducer) -> None:
+        """A producer was attached."""
+        self.producers[producer.producer_id] = producer
+        self._closed_ids.pop(producer.producer_id, None)
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:

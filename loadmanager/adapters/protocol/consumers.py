@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.connection import CONSUMERS_MAX, Connection
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, HostedTopic
 from loadmanager.adapters.protocol.lookups import code_of
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.errors import ConflictError, LoadManagerError
+from loadmanager.core.bundles.names import TopicName, check_name
+from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
+from loadmanager.core.messaging.topic import QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import REQUEST_ID_NONE, Frame, MessageEncoder, encode, metadata_of
+from loadmanager.core.wire.frames import REQUEST_ID_NONE, Frame, MessageEncoder, encode, last_batch_index_of, publish_time_of
 from loadmanager.ports.hosting import BrokerAddress
 
 ENTRY_NONE = (1 << 64) - 1
@@ -17,6 +18,7 @@ LATEST = (1 << 63) - 1
 KEY_SHARED = 3
 CUMULATIVE = 1
 ACTIVE_CHANGE_PROTOCOL_VERSION = 12
+PERMITS_MAX = (1 << 31) - 1
 
 
 async def on_subscribe(connection: Connection, frame: Frame) -> None:
@@ -25,18 +27,17 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
     try:
         if asked.subType not in SubscriptionType.__members__.values():
             raise ConflictError("Key_Shared subscriptions are not served" if asked.subType == KEY_SHARED else "unknown subscription type")
+        check_subscribe(connection, asked)
         topic = TopicName.parse(asked.topic)
         hosted = await connection.server.host(topic)
-        if not hosted.limits.subscribe.try_subscribe(connection.peer.rpartition(":")[0], asked.consumer_name, asked.consumer_id):
+        if not hosted.limits.subscribe.try_subscribe(connection.address, asked.consumer_name, asked.consumer_id):
             connection.error(asked.request_id, pb.NotAllowedError, "Subscribe limited by subscribe rate limit per consumer.")
             return
-        hosted.core.check_consumers()
         if asked.durable and asked.subscription not in hosted.core.subscriptions:
-            start_id = _start_id(hosted, asked)
-            await connection.server.control.record_subscription(topic, asked.subscription)
-            hosted = await connection.server.host(topic)  # it may have been unloaded meanwhile
-            hosted.core.subscribe(asked.subscription, SubscriptionType(asked.subType), start_id, durable=True)
+            hosted = await _create(connection, hosted, asked)
         _attach(connection, hosted, asked)
+    except QuotaExceededError as error:
+        connection.error(asked.request_id, pb.NotAllowedError, str(error))
     except ConflictError as error:
         connection.error(asked.request_id, pb.ConsumerBusy, str(error))
     except LoadManagerError as error:
@@ -45,6 +46,30 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
         if code == pb.ServiceNotReady:
             # C++ clients never retry a first SUBSCRIBE that is answered with an ERROR alone; closed, they do.
             connection.send(_close_command(asked.consumer_id, None))
+
+
+def check_subscribe(connection: Connection, asked: pb.CommandSubscribe) -> None:
+    """Raise `BadInputError` for a SUBSCRIBE that no topic can serve."""
+    if not asked.subscription:
+        raise BadInputError("Empty subscription name")
+    check_name(asked.subscription, "subscription name")
+    check_name(asked.consumer_name, "consumer name")
+    if len(connection.consumers) >= CONSUMERS_MAX:
+        raise BadInputError(f"a connection has at most {CONSUMERS_MAX} consumers")
+
+
+async def _create(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscribe) -> HostedTopic:
+    """Record a durable subscription and add it to the topic, which may have been opened anew meanwhile."""
+    hosted.core.check_consumer(asked.subscription, connection.address, creating=len(hosted.creating))
+    start_id, creating = _start_id(hosted, asked), hosted.creating
+    creating[asked.subscription] = None
+    try:
+        await connection.server.control.record_subscription(hosted.name, asked.subscription)
+        hosted = await connection.server.host(hosted.name)
+    finally:
+        creating.pop(asked.subscription, None)
+    hosted.core.subscribe(asked.subscription, SubscriptionType(asked.subType), start_id, durable=True)
+    return hosted
 
 
 def _start_id(hosted: HostedTopic, asked: pb.CommandSubscribe) -> int:
@@ -75,23 +100,30 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscr
     if before is not None:
         connection.server.detach_consumer(before)
     kind = SubscriptionType(asked.subType)
-    subscription = hosted.core.subscribe(asked.subscription, kind, _start_id(hosted, asked), durable=asked.durable)
-    core = Consumer(asked.consumer_name, asked.priority_level)
-    if kind is not SubscriptionType.SHARED:  # a client that died must not be in the way of its successor
-        for other in [hosted.attached[item] for item in subscription.consumers if item in hosted.attached]:
-            if other.connection.lost():
-                other.connection.consumers.pop(other.consumer_id, None)
-                connection.server.detach_consumer(other)
-    active = subscription.active
-    subscription.attach(core, kind)
+    present = hosted.core.subscriptions.get(asked.subscription)
+    if present is not None and kind is not SubscriptionType.SHARED:
+        _detach_lost(connection, hosted, present)
+    hosted.core.check_consumer(asked.subscription, connection.address)
     if asked.HasField("schema"):
         hosted.core.register_schema(asked.schema.SerializeToString())
+    subscription = hosted.core.subscribe(asked.subscription, kind, _start_id(hosted, asked), durable=asked.durable)
+    core = Consumer(asked.consumer_name, asked.priority_level, writable=connection.writable, address=connection.address)
+    active = subscription.active
+    hosted.core.attach_consumer(subscription, core, kind)
     messages = MessageEncoder(asked.consumer_id, hosted.core.ledger_id, hosted.core.partition)
     consumer = AttachedConsumer(connection, asked.consumer_id, hosted, subscription, core, messages)
     hosted.attached[core] = consumer
     connection.consumers[asked.consumer_id] = consumer
     connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
     announce_active(hosted, subscription, active, new=core)
+
+
+def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subscription) -> None:
+    """A client that died must not be in the way of its successor."""
+    for other in [hosted.attached[core] for core in subscription.consumers if core in hosted.attached]:
+        if other.connection.lost():
+            other.connection.consumers.pop(other.consumer_id, None)
+            connection.server.detach_consumer(other)
 
 
 def announce_active(hosted: HostedTopic, subscription: Subscription, before: Consumer | None, new: Consumer | None = None) -> None:
@@ -114,7 +146,7 @@ def on_flow(connection: Connection, frame: Frame) -> None:
     """FLOW: the consumer wants more messages."""
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
-        consumer.core.permits += frame.command.flow.messagePermits
+        consumer.core.permits = min(consumer.core.permits + frame.command.flow.messagePermits, PERMITS_MAX)
         connection.server.dispatcher.touch(consumer.hosted)
 
 
@@ -165,7 +197,7 @@ def on_seek(connection: Connection, frame: Frame) -> None:
         position = _position(hosted, asked.message_id)
     else:
         time_ms = asked.message_publish_time
-        position = hosted.core.log.first_where(lambda entry: metadata_of(entry.tail).publish_time >= time_ms)
+        position = hosted.core.log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)
     for core in list(subscription.consumers):
         close_consumer(hosted.attached[core], None)
     hosted.core.subscriptions[subscription.name] = subscription
@@ -183,10 +215,8 @@ def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
     core = consumer.hosted.core
     entry = core.log.get(core.log.end_id - 1)
     last = pb.MessageIdData(ledgerId=core.ledger_id, entryId=ENTRY_NONE if entry is None else entry.entry_id, partition=core.partition)
-    if entry is not None:
-        metadata = metadata_of(entry.tail)
-        if metadata.HasField("num_messages_in_batch"):
-            last.batch_index = metadata.num_messages_in_batch - 1
+    if entry is not None and (batch_index := last_batch_index_of(entry.tail)) >= 0:
+        last.batch_index = batch_index
     mark = consumer.subscription.mark
     position = pb.MessageIdData(ledgerId=core.ledger_id, entryId=mark - 1 if mark > 0 else ENTRY_NONE)
     answer = pb.CommandGetLastMessageIdResponse(last_message_id=last, request_id=asked.request_id, consumer_mark_delete_position=position)
@@ -210,6 +240,8 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
         return
     connection.consumers.pop(asked.consumer_id, None)
     connection.server.detach_consumer(consumer)
+    for core in list(consumer.subscription.consumers):  # forced, or attached meanwhile
+        close_consumer(consumer.hosted.attached[core], None)
     consumer.hosted.core.unsubscribe(consumer.subscription.name)
     consumer.hosted.limits.close_gate(consumer.subscription.name)
     connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from loadmanager.adapters.protocol.hosted import HostedTopic
 from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Subscription
+from loadmanager.core.messaging.subscription import Delivery, Subscription
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.dispatch import DispatchGate, DispatchPace
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from loadmanager.adapters.protocol.connection import Connection
 
 DELIVERY_ENTRIES_MAX = 1_000
-"""Entries handed out per subscription before others, and the sockets, get their turn."""
+DELIVERY_BYTES_MAX = 1024 * 1024
+"""Entries and bytes handed out per subscription before others, and the sockets, get their turn."""
 
 CAUGHT_UP_ENTRIES = 1_000
 """A subscription with at most this many unread entries is caught up
@@ -24,11 +26,15 @@ CAUGHT_UP_ENTRIES = 1_000
 
 
 class Dispatcher:
-    """Remembers which topics may have something to deliver and which connections have something to write."""
+    """Remembers which topics may have something to deliver and which connections have something to write.
 
-    def __init__(self, settings: Live[MessagingSettings], throttling: BrokerThrottling) -> None:
+    A topic or a connection that fails costs the connections that it concerns; `failed` is told.
+    """
+
+    def __init__(self, settings: Live[MessagingSettings], throttling: BrokerThrottling, failed: Callable[[str, Exception], None]) -> None:
         self._settings = settings
         self._throttling = throttling
+        self._failed = failed
         self._dirty: dict[HostedTopic, None] = {}
         self._written: dict[Connection, None] = {}
         self._delivering = False
@@ -55,50 +61,73 @@ class Dispatcher:
                 dirty, self._dirty = self._dirty, {}
                 for hosted in dirty:
                     if not hosted.fenced:
-                        self._deliver_topic(hosted)
+                        self._try_topic(hosted)
             written, self._written = self._written, {}
             for connection in written:
-                connection.flush()
+                self._try_flush(connection)
         finally:
             self._delivering = False
         if self._dirty:
             asyncio.get_running_loop().call_soon(self.deliver)
 
-    def _deliver_topic(self, hosted: HostedTopic) -> None:
-        settings, core = self._settings.value, hosted.core
-        for subscription in list(core.subscriptions.values()):
-            gate = self._gate(hosted, subscription)
-            if gate is not None and not subscription.ready(settings.unacked_per_consumer_max):
-                gate.withdraw()
-                continue
-            pace = None if gate is None else DispatchPace(gate)
-            if pace is not None and pace.exhausted:
-                continue
-            handed, turn_max = 0, settings.round_robin_entries_max
-            if gate is not None:
-                turn_max = min(turn_max, gate.turn_max(len(subscription.consumers)))
-            deliveries = subscription.dispatch(
-                entries_max=DELIVERY_ENTRIES_MAX,
-                round_robin_max=turn_max,
-                unacked_max=settings.unacked_per_consumer_max,
-            )
-            for delivery in deliveries:
-                handed += 1
-                consumer = hosted.attached[delivery.consumer]
-                entry = delivery.entry
-                head = consumer.messages.head(entry.entry_id, len(entry.tail), delivery.redelivery_count, delivery.ack_set)
-                consumer.connection.send_parts(head, entry.tail)
-                self._written[consumer.connection] = None
-                core.messages_out += entry.messages
-                core.bytes_out += len(entry.tail)
-                if pace is not None and pace.sent(entry.messages, len(entry.tail)):
-                    break
-            if pace is not None and gate is not None:
-                pace.settle()
-                if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
-                    gate.withdraw()  # what it was held for was its last
-            if handed == DELIVERY_ENTRIES_MAX:
-                self._dirty[hosted] = None
+    def _try_topic(self, hosted: HostedTopic) -> None:
+        try:
+            for subscription in list(hosted.core.subscriptions.values()):
+                self._deliver_subscription(hosted, subscription)
+        except Exception as error:  # noqa: BLE001 - contained: other topics are delivered
+            self._failed(f"the delivery of {hosted.name} failed; its consumers are closed", error)
+            for consumer in list(hosted.attached.values()):
+                consumer.connection.abort()
+
+    def _try_flush(self, connection: Connection) -> None:
+        try:
+            connection.flush()
+        except Exception as error:  # noqa: BLE001 - contained: it costs this connection only
+            self._failed(f"writing to {connection.peer} failed; its connection is closed", error)
+            connection.abort()
+
+    def _deliver_subscription(self, hosted: HostedTopic, subscription: Subscription) -> None:
+        settings = self._settings.value
+        gate = self._gate(hosted, subscription)
+        if gate is not None and not subscription.ready(settings.unacked_per_consumer_max):
+            gate.withdraw()
+            return
+        pace = None if gate is None else DispatchPace(gate)
+        if pace is not None and pace.exhausted:
+            return
+        turn_max = settings.round_robin_entries_max
+        if gate is not None:
+            turn_max = min(turn_max, gate.turn_max(len(subscription.consumers)))
+        deliveries = subscription.dispatch(
+            entries_max=DELIVERY_ENTRIES_MAX,
+            round_robin_max=turn_max,
+            unacked_max=settings.unacked_per_consumer_max,
+        )
+        if self._hand_out(hosted, deliveries, pace):
+            self._dirty[hosted] = None
+        if pace is not None and gate is not None:
+            pace.settle()
+            if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
+                gate.withdraw()  # what it was held for was its last
+
+    def _hand_out(self, hosted: HostedTopic, deliveries: Iterator[Delivery], pace: DispatchPace | None) -> bool:
+        """Queue deliveries until one of the limits is reached; whether there may be more to hand out at once."""
+        core, handed, handed_bytes = hosted.core, 0, 0
+        for delivery in deliveries:
+            consumer, entry = hosted.attached[delivery.consumer], delivery.entry
+            size = len(entry.tail)
+            head = consumer.messages.head(entry.entry_id, size, delivery.redelivery_count, delivery.ack_set)
+            self._written[consumer.connection] = None
+            consumer.connection.send_message(head, entry.tail)
+            core.messages_out += entry.messages
+            core.bytes_out += size
+            handed += 1
+            handed_bytes += size
+            if pace is not None and pace.sent(entry.messages, size):
+                return False
+            if handed_bytes >= DELIVERY_BYTES_MAX:
+                return True
+        return handed >= DELIVERY_ENTRIES_MAX
 
     def _gate(self, hosted: HostedTopic, subscription: Subscription) -> DispatchGate | None:
         """What limits a subscription now; None without limits, or when it is caught up and such ones are not limited."""

@@ -26,8 +26,11 @@ class HostedTopic:
         self.bundle = bundle
         self.core = core
         self.fenced = False
-        self.producers: dict[AttachedProducer, None] = {}
+        self.producers: dict[str, AttachedProducer] = {}
+        """Attached producers by name."""
         self.attached: dict[Consumer, AttachedConsumer] = {}
+        self.creating: dict[str, None] = {}
+        """Durable subscriptions that are being recorded."""
         self.traffic = TopicTraffic()
         self.limits = throttling.topic(name, published=self._publish_rates)
         self._counted = (0, 0, 0, 0)
@@ -56,6 +59,11 @@ class HostedTopic:
         """Nothing of the topic is served from now on, and nobody waits for its limits."""
         self.fenced = True
         self.limits.close()
+
+    def close(self) -> None:
+        """The topic is forgotten; nobody is attached any more, or their connections are aborted."""
+        self.fence()
+        self.core.close()
 
     @property
     def idle(self) -> bool:

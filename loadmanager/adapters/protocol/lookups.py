@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from loadmanager.adapters.protocol.connection import Connection
-from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.bundles.names import NamespaceName, TopicName, clip
 from loadmanager.core.errors import BadInputError, CorruptDataError, LoadManagerError, NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameError, encode
@@ -105,7 +105,7 @@ def on_get_schema(connection: Connection, frame: Frame) -> None:
         answer.schema.ParseFromString(schemas[version])
         answer.schema_version = version.to_bytes(8, "big")
     else:
-        answer.error_code, answer.error_message = pb.TopicNotFound, f"{asked.topic} has no such schema"
+        answer.error_code, answer.error_message = pb.TopicNotFound, f"{clip(asked.topic)} has no such schema"
     connection.send(encode(35, get_schema_response=answer))
 
 

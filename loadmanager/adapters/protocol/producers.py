@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.lookups import code_of
-from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.errors import ConflictError, LoadManagerError
+from loadmanager.core.bundles.names import TopicName, check_name
+from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.topic import QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import REQUEST_ID_NONE, Frame, FrameError, ReceiptEncoder, check_tail, encode
@@ -14,6 +14,8 @@ from loadmanager.ports.hosting import BrokerAddress
 
 ACCESS_SHARED, ACCESS_EXCLUSIVE = 0, 1
 DUPLICATE = (1 << 64) - 1
+SEQUENCE_ID_MAX = (1 << 63) - 1
+"""The greatest sequence id that a reconnecting producer can be told of (int64)."""
 
 
 async def on_producer(connection: Connection, frame: Frame) -> None:
@@ -22,6 +24,9 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
     try:
         if asked.producer_access_mode not in (ACCESS_SHARED, ACCESS_EXCLUSIVE):
             raise ConflictError("access modes WaitForExclusive and ExclusiveWithFencing are not served")
+        check_name(asked.producer_name, "producer name")
+        if len(connection.producers) >= PRODUCERS_MAX:
+            raise BadInputError(f"a connection has at most {PRODUCERS_MAX} producers")
         hosted = await connection.server.host(TopicName.parse(asked.topic))
         connection.server.check_memory()
         hosted.core.check_quota()
@@ -41,23 +46,22 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     if before is not None:
         connection.server.detach_producer(before, for_good=False)
     name = asked.producer_name or connection.server.next_producer_name()
-    stale = next((item for item in hosted.producers if item.core.name == name and item.connection.lost()), None)
-    if stale is not None:
-        stale.connection.producers.pop(stale.producer_id, None)
-        connection.server.detach_producer(stale, for_good=False)
-    core = hosted.core.attach_publisher(name, asked.epoch, exclusive=asked.producer_access_mode == ACCESS_EXCLUSIVE)
-    taken_over = next((item for item in hosted.producers if item.core.name == name), None)
+    present = hosted.producers.get(name)
+    if present is not None and present.connection.lost():
+        present.connection.producers.pop(present.producer_id, None)
+        connection.server.detach_producer(present, for_good=False)
+    schema = asked.schema.SerializeToString() if asked.HasField("schema") else None
+    version = b"" if schema is None else hosted.core.register_schema(schema).to_bytes(8, "big")
+    exclusive = asked.producer_access_mode == ACCESS_EXCLUSIVE
+    core = hosted.core.attach_publisher(name, asked.epoch, exclusive=exclusive, address=connection.address)
+    taken_over = hosted.producers.get(name)
     if taken_over is not None:
-        hosted.producers.pop(taken_over, None)
         hosted.limits.leave(taken_over.sender)
-        taken_over.connection.producers.pop(taken_over.producer_id, None)
-        taken_over.connection.closed_ids.add(taken_over.producer_id)
-    version = hosted.core.register_schema(asked.schema.SerializeToString()).to_bytes(8, "big") if asked.HasField("schema") else b""
+        taken_over.connection.close_producer(taken_over.producer_id)
     receipts = ReceiptEncoder(asked.producer_id, hosted.core.ledger_id)
     producer = AttachedProducer(connection, asked.producer_id, hosted, core, receipts, hosted.limits.sender(name, connection.throttle))
-    connection.producers[asked.producer_id] = producer
-    connection.closed_ids.discard(asked.producer_id)
-    hosted.producers[producer] = None
+    connection.add_producer(producer)
+    hosted.producers[name] = producer
     connection.send(
         encode(
             17,
@@ -77,16 +81,18 @@ def on_send(connection: Connection, frame: Frame) -> None:
     send = frame.command.send
     producer = connection.producers.get(send.producer_id)
     if producer is None:
-        if send.producer_id in connection.closed_ids:
+        if connection.was_closed(send.producer_id):
             return  # on the way while we closed the producer: its client sends it again elsewhere
         raise FrameError(f"SEND of producer {send.producer_id}, which does not exist on this connection")
     hosted = producer.hosted
     if hosted.fenced:
         return  # being unloaded, as above
-    tail = frame.tail
+    if send.sequence_id > SEQUENCE_ID_MAX or send.num_messages < 0:
+        raise FrameError(f"SEND with sequence id {send.sequence_id} and {send.num_messages} messages")
+    tail, messages = frame.tail, max(send.num_messages, 1)
     limits = hosted.limits.publish
     if limits:
-        producer.sender.charge(limits, max(send.num_messages, 1), len(tail))
+        producer.sender.charge(limits, messages, len(tail))
     if not check_tail(tail):
         connection.send(
             encode(
@@ -98,7 +104,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
         )
         return
     try:
-        entry = hosted.core.publish(producer.core, send.sequence_id, tail, send.num_messages)
+        entry = hosted.core.publish(producer.core, send.sequence_id, tail, messages)
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. Closed, the producer comes back by itself and is then refused with the reason.
         close_producer(producer, None)
@@ -120,8 +126,7 @@ def close_producer(producer: AttachedProducer, destination: BrokerAddress | None
     """CLOSE_PRODUCER by the broker: the client reconnects, to the destination if one is given."""
     connection = producer.connection
     if connection.producers.get(producer.producer_id) is producer:
-        del connection.producers[producer.producer_id]
-        connection.closed_ids.add(producer.producer_id)
+        connection.close_producer(producer.producer_id)
     connection.server.detach_producer(producer, for_good=False)
     command = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=REQUEST_ID_NONE)
     if destination is not None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import structlog
 
+from loadmanager.adapters.protocol.admission import Admission
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.consumers import (
     announce_active,
@@ -27,6 +28,7 @@ from loadmanager.adapters.protocol.consumers import (
 )
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic
+from loadmanager.adapters.protocol.listener import Listener
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
     on_get_or_create_schema,
@@ -42,19 +44,23 @@ from loadmanager.adapters.protocol.wake_timer import WakeTimer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
+from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import SubscriptionType
-from loadmanager.core.messaging.topic import QuotaExceededError, Topic
+from loadmanager.core.messaging.topic import Topic, check_memory
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.core.wire.frames import REQUEST_ID_NONE, encode
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.control import TopicControl
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 
 MIB = 1024 * 1024
+RELIEVE_INTERVAL_S = 1.0
+"""How often retained messages of all topics are dropped at most, while topics hold all that they may."""
+
 HANDLERS: dict[int, Handler] = {
     2: on_connect,
     4: on_subscribe,
@@ -92,7 +98,10 @@ class _OpenBundle:
 
 
 class BrokerServer:
-    """Listens, hosts topics, and moves messages between connections."""
+    """Listens, hosts topics, and moves messages between connections.
+
+    `connections_cap`: how many connections the process can serve at most, 0 for any number.
+    """
 
     control: TopicControl
     """Set by `begin`: until then nothing asks."""
@@ -104,12 +113,15 @@ class BrokerServer:
         clock: Clock,
         spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
         throttling: BrokerThrottling,
+        connections_cap: int = 0,
     ) -> None:
         self.settings = settings
         self.clock = clock
         self.spawn = spawn
         self.throttling = throttling
-        self.dispatcher = Dispatcher(settings, throttling)
+        self.dispatcher = Dispatcher(settings, throttling, self.failed)
+        self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
+        self.admission = Admission(settings, clock, connections_cap)
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections: dict[Connection, None] = {}
@@ -119,8 +131,10 @@ class BrokerServer:
         self._topics: dict[str, HostedTopic] = {}
         self._opening: dict[str, asyncio.Future[None]] = {}
         self._names = count()
-        self._server: asyncio.Server | None = None
-        self._timers: list[asyncio.Task[Any]] = []
+        self._listener: Listener | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._relieved_s = float("-inf")
+        self._told: set[tuple[str, int]] = set()
         self._measured_s = clock.monotonic_s()
         self._wake_timer = WakeTimer(throttling.wakeups, self.failed)
         self._apply(settings.value)
@@ -128,6 +142,7 @@ class BrokerServer:
 
     def _apply(self, settings: MessagingSettings) -> None:
         self.throttling.publish_buffer.set_limit(settings.publish_buffer_mb * MIB)
+        self.memory.limit_bytes = settings.topics_memory_mb * MIB
 
     # Life
 
@@ -137,12 +152,12 @@ class BrokerServer:
         self.control = control
         stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
-        self._timers = [self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive")]
+        self._tasks += [self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive")]
 
     async def listen(self, sock: socket.socket) -> None:
         """Accept connections of a bound socket."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self, HANDLERS), sock=sock, backlog=1024)
+        self._listener = Listener(sock, lambda: Connection(self, HANDLERS), self.failed)
+        self._tasks.append(self.spawn(self._listener.run(), "accept"))
 
     async def _repeat(self, interval_s: Callable[[], float], step: Callable[[], None]) -> None:
         while True:
@@ -153,17 +168,22 @@ class BrokerServer:
                 self.failed("a periodic step failed and is tried again", error)
 
     def failed(self, event: str, error: Exception, **details: object) -> None:
-        """Count and log an error of our own that the caller contains."""
+        """Count and log an error of our own that the caller contains: with its traceback the first time that it comes from its place."""
         self.failures += 1
-        log.error(event, exc_info=error, **details)
+        place = _place_of(error)
+        if place in self._told:
+            log.error(event, error=repr(error), **details)
+        else:
+            self._told.add(place)
+            log.error(event, exc_info=error, **details)
 
     async def stop(self) -> None:
         """Stop listening and hang up on everybody."""
-        for timer in self._timers:
-            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
         self._wake_timer.stop()
-        if self._server is not None:
-            self._server.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in list(self.connections):
             connection.close("the broker stops")
 
@@ -179,14 +199,16 @@ class BrokerServer:
     def opened(self, connection: Connection) -> None:
         """A connection was made; one too many is told so and closed."""
         self.connections[connection] = None
-        limit = self.settings.value.connections_max
-        if limit and len(self.connections) > limit:
-            connection.error((1 << 64) - 1, pb.NotAllowedError, f"this broker has its maximum of {limit} connections")
-            connection.close("too many connections")
+        reason = self.admission.enter(connection.address)
+        if reason is not None:
+            connection.error(REQUEST_ID_NONE, pb.NotAllowedError, reason)
+            connection.close(reason)
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone, and with it what was attached through it."""
-        self.connections.pop(connection, None)
+        if connection in self.connections:
+            del self.connections[connection]
+            self.admission.leave(connection.address)
         for producer in list(connection.producers.values()):
             self.detach_producer(producer, for_good=False)
         for consumer in list(connection.consumers.values()):
@@ -201,9 +223,11 @@ class BrokerServer:
 
     def detach_producer(self, producer: AttachedProducer, *, for_good: bool) -> None:
         """A producer is gone."""
-        producer.hosted.producers.pop(producer, None)
-        producer.hosted.limits.leave(producer.sender)
-        producer.hosted.core.detach_publisher(producer.core, for_good=for_good)
+        hosted = producer.hosted
+        if hosted.producers.get(producer.core.name) is producer:
+            del hosted.producers[producer.core.name]
+        hosted.limits.leave(producer.sender)
+        hosted.core.detach_publisher(producer.core, self.clock.monotonic_s(), for_good=for_good)
 
     def detach_consumer(self, consumer: AttachedConsumer) -> None:
         """A consumer is gone; what it had not acknowledged goes to others, or waits for it."""
@@ -211,7 +235,7 @@ class BrokerServer:
         if hosted.attached.pop(consumer.core, None) is None:
             return
         active = subscription.active
-        subscription.detach(consumer.core)
+        hosted.core.detach_consumer(subscription, consumer.core)
         if not subscription.durable and not subscription.consumers:
             hosted.core.unsubscribe(subscription.name)
             hosted.limits.close_gate(subscription.name)
@@ -222,6 +246,9 @@ class BrokerServer:
         """Probe what is silent; close what stays silent. A connection that we do not read may be silent."""
         now_s, keep_alive_s = self.clock.monotonic_s(), self.settings.value.keep_alive_s
         for connection in list(self.connections):
+            if connection.closing:
+                connection.abort()  # hung up some time ago, and the client does not read what was left
+                continue
             silent_s = now_s - connection.last_heard_s
             if connection.held and silent_s >= keep_alive_s / 2:
                 # Its PING may be among what we do not read; unanswered, it would hang up. If it has hung up, writing shows it.
@@ -276,20 +303,20 @@ class BrokerServer:
         # what was read before is of that older life.
         if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:
             return
-        core = Topic(str(topic), ledger_id, self.settings, partition=topic.partition)
+        core = Topic(str(topic), ledger_id, self.settings, self.memory, partition=topic.partition)
         for subscription in subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
         hosted = HostedTopic(topic, bundle, core, self.throttling)
         opened.topics[core.name] = self._topics[core.name] = hosted
 
     def check_memory(self) -> None:
-        """Raise `QuotaExceededError` when all topics together hold as much as they may."""
-        limit = self.settings.value.topics_memory_mb * MIB
-        if self._topic_bytes() >= limit:
-            raise QuotaExceededError(f"the topics of this broker hold {limit} bytes, all that topicsMemoryLimitMB allows")
-
-    def _topic_bytes(self) -> int:
-        return sum(hosted.core.log.bytes for hosted in self._topics.values())
+        """Raise `QuotaExceededError` when all topics together hold as much as they may, retained messages left out."""
+        now_s = self.clock.monotonic_s()
+        if self.memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
+            self._relieved_s = now_s
+            for hosted in self._topics.values():
+                hosted.core.trim(0)
+        check_memory(self.memory)
 
     # ports.hosting.Hosting
 
@@ -325,16 +352,34 @@ class BrokerServer:
                 self.dispatcher.deliver()
                 await asyncio.sleep(0)
                 if self.clock.monotonic_s() > deadline_s:
-                    log.warning("closing topics takes too long; the rest is closed without telling clients", bundle=bundle)
+                    log.warning("closing topics takes too long; the connections of the rest are closed", bundle=bundle)
+                    for rest in list(topics.values())[index + 1 :]:
+                        _abort_clients(rest)
                     break
         for name, hosted in topics.items():
             if self._topics.get(name) is hosted:
                 del self._topics[name]
+            hosted.close()
         self.dispatcher.deliver()
         return len(topics)
 
+    def close_topic(self, topic: str, *, force: bool) -> bool:
+        """Tell the clients of one topic and forget it."""
+        hosted = self.served(topic)
+        if hosted is None:
+            return False
+        if not (hosted.idle or force):
+            raise ConflictError(f"Topic {topic} has active producers or consumers; close them first, or use force=true")
+        del self._topics[topic]
+        self._bundles[hosted.bundle].topics.pop(topic, None)
+        hosted.fence()
+        self._close_topic(hosted, None)
+        hosted.close()
+        self.dispatcher.deliver()
+        return True
+
     def _close_topic(self, hosted: HostedTopic, destination: BrokerAddress | None) -> None:
-        for producer in list(hosted.producers):
+        for producer in list(hosted.producers.values()):
             close_producer(producer, destination)
             self.dispatcher.written(producer.connection)
         for consumer in list(hosted.attached.values()):
@@ -365,7 +410,7 @@ class BrokerServer:
         for connection in list(self.connections):
             connection.abort()
         for hosted in topics:
-            hosted.fence()
+            hosted.close()
 
     def measure(self) -> None:
         """End a stats period."""
@@ -375,6 +420,7 @@ class BrokerServer:
         for hosted in self._topics.values():
             hosted.measure(elapsed_s)
             hosted.core.trim()
+            hosted.core.forget_producers(now_s)
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
         """Traffic of each open bundle over the last stats period."""
@@ -391,11 +437,27 @@ class BrokerServer:
         buffers = self.settings.value.publish_buffer_mb
         limit_mb = self.settings.value.topics_memory_mb + max(buffers, 0)
         return HostUsage(
-            memory_used_bytes=self._topic_bytes() + unprocessed,
+            memory_used_bytes=self.memory.used_bytes + unprocessed,
             memory_limit_bytes=limit_mb * MIB,
             bytes_in_total=self.bytes_in,
             bytes_out_total=self.bytes_out,
         )
+
+
+def _place_of(error: Exception) -> tuple[str, int]:
+    """The line of code that raised an error."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return ("", 0) if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+
+
+def _abort_clients(hosted: HostedTopic) -> None:
+    """Hang up on everybody who is attached: they come back by themselves."""
+    for producer in list(hosted.producers.values()):
+        producer.connection.abort()
+    for consumer in list(hosted.attached.values()):
+        consumer.connection.abort()
 
 
 def _sum(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:

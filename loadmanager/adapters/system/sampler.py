@@ -24,6 +24,7 @@ ETHERNET = "1"
 UNKNOWN_SPEEDS = (0, 0xFFFF, 0xFFFFFFFF)
 """Beside −1: older drivers report −1 as an unsigned number of 16 or 32 bits."""
 USABLE_STATES = ("up", "unknown", "dormant")
+SENSORS = ("cpu", "memory", "bandwidthIn", "bandwidthOut")
 ELAPSED_MIN_S = 0.5
 """Rates over less than this say nothing (a process that just started would look overloaded): usage counts as 0 until then."""
 
@@ -72,7 +73,15 @@ class SystemSampler:
         return "host" if scope == "cgroup" and self._cgroup is None else scope
 
     def sample(self) -> SystemUsage:
-        """Usage since the last call."""
+        """Usage since the last call; no sensor is trusted while the system cannot be read (no file descriptors left, say)."""
+        try:
+            return self._sample()
+        except (OSError, psutil.Error) as error:
+            faults = tuple(SensorFault(sensor, f"the system cannot be read: {error}") for sensor in SENSORS)
+            nothing = Reading(0.0, 0.0)
+            return SystemUsage(nothing, nothing, nothing, nothing, faults)
+
+    def _sample(self) -> SystemUsage:
         now = self._read()
         before, elapsed_s = self._before, now.at_s - self._before.at_s
         if elapsed_s < ELAPSED_MIN_S:

@@ -10,8 +10,34 @@ from loadmanager.core.errors import BadInputError
 
 DOMAINS = ("persistent", "non-persistent")
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
-_PARTITION = re.compile(r"(.+)-partition-(\d+)")
+_PARTITION = re.compile(r"(.+)-partition-([0-9]+)")
 _NAME_LENGTH_MAX = 1024
+
+# Limits of what clients name, in bytes of UTF-8. Encoded as an element of a path in the metadata
+# store a name takes three times as much at worst, so that a path of a topic and one of its
+# subscriptions stays below 5 KB; ZooKeeper refuses packets of 1 MB by hanging up on the broker.
+TOPIC_NAME_BYTES_MAX = 1_000
+"""Of a full topic name, its partition's suffix included."""
+NAME_BYTES_MAX = 512
+"""Of the names of subscriptions, producers and consumers."""
+PARTITION_INDEX_MAX = (1 << 31) - 1
+"""What the protocol's message ids can hold."""
+
+
+def check_name(text: str, what: str, *, bytes_max: int = NAME_BYTES_MAX) -> str:
+    """Return `text` if it is valid Unicode of a sensible length, else raise `BadInputError`. Empty is allowed."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise BadInputError(f"invalid {what} {clip(text)}: it cannot be written as UTF-8") from None
+    if size > bytes_max:
+        raise BadInputError(f"invalid {what} {clip(text)}: {size} bytes, at most {bytes_max} are allowed")
+    return text
+
+
+def clip(text: str) -> str:
+    """The beginning of a name, quoted: names in error messages must not grow them."""
+    return ascii(text[:80]) + ("…" if len(text) > 80 else "")
 
 
 def check_part(text: str, what: str) -> str:
@@ -39,7 +65,7 @@ class NamespaceName:
         """Parse `tenant/namespace`; raise `BadInputError` for anything else."""
         parts = text.split("/")
         if len(parts) != 2:
-            raise BadInputError(f"invalid namespace {text!r}: tenant/namespace is expected")
+            raise BadInputError(f"invalid namespace {clip(text)}: tenant/namespace is expected")
         return NamespaceName(check_part(parts[0], "tenant"), check_part(parts[1], "namespace"))
 
     def __str__(self) -> str:
@@ -55,18 +81,22 @@ class TopicName:
     local: str
 
     @staticmethod
-    @lru_cache(maxsize=100_000)
+    @lru_cache(maxsize=20_000)
     def parse(text: str) -> TopicName:
         """Parse a full topic name, or Pulsar's short forms `topic` and `tenant/ns/topic`; raise `BadInputError` otherwise."""
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = "persistent", text if "/" in text else f"public/default/{text}"
+        check_name(f"{domain}://{rest}", "topic", bytes_max=TOPIC_NAME_BYTES_MAX)
         parts = rest.split("/", 2)
         if domain not in DOMAINS:
-            raise BadInputError(f"invalid topic {text!r}: the domain is persistent or non-persistent")
-        if len(parts) != 3 or not parts[2] or len(parts[2]) > _NAME_LENGTH_MAX:
-            raise BadInputError(f"invalid topic {text!r}: domain://tenant/namespace/topic is expected")
-        return TopicName(domain, NamespaceName.parse(f"{parts[0]}/{parts[1]}"), parts[2])
+            raise BadInputError(f"invalid topic {clip(text)}: the domain is persistent or non-persistent")
+        if len(parts) != 3 or not parts[2]:
+            raise BadInputError(f"invalid topic {clip(text)}: domain://tenant/namespace/topic is expected")
+        topic = TopicName(domain, NamespaceName.parse(f"{parts[0]}/{parts[1]}"), parts[2])
+        if topic.partition > PARTITION_INDEX_MAX:
+            raise BadInputError(f"invalid topic {clip(text)}: its partition's index is beyond {PARTITION_INDEX_MAX}")
+        return topic
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.namespace}/{self.local}"

@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Entry:
-    """What one SEND stored: its tail as it came, and how many messages it holds."""
+    """What one SEND stored: its tail as it came, and how many messages it holds. Never changed."""
 
     entry_id: int
     tail: bytes
     messages: int
+    messages_before: int
+    """Messages of all entries that were appended before this one."""
 
 
 class EntryLog:
-    """Entries `first_id … end_id − 1`, without gaps."""
+    """Entries `first_id … end_id − 1`, without gaps. `memory` counts what they take."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: TopicMemory) -> None:
+        self._memory = memory
         self._entries: list[Entry] = []
         self._dropped = 0  # entries at the list's front that are dropped but not yet cut off
+        self._messages = 0  # of all entries ever appended
         self.first_id = 0
         self.bytes = 0
 
@@ -31,9 +37,11 @@ class EntryLog:
 
     def append(self, tail: bytes, messages: int) -> Entry:
         """Store an entry at the end."""
-        entry = Entry(self.end_id, tail, messages)
+        entry = Entry(self.end_id, tail, messages, self._messages)
         self._entries.append(entry)
+        self._messages += messages
         self.bytes += len(tail)
+        self._memory.used_bytes += len(tail) + ENTRY_OVERHEAD_BYTES
         return entry
 
     def get(self, entry_id: int) -> Entry | None:
@@ -43,27 +51,29 @@ class EntryLog:
         return self._entries[entry_id - self.first_id + self._dropped]
 
     def drop_until(self, entry_id: int, bytes_kept: int) -> None:
-        """Drop entries below `entry_id` from the front until at most `bytes_kept` bytes of such entries remain.
+        """Drop entries below `entry_id` from the front until the log holds at most `bytes_kept` bytes.
 
-        The bytes at and above `entry_id` do not count. Amortised constant time per dropped entry.
+        Amortised constant time per dropped entry.
         """
-        if self.bytes <= bytes_kept:
-            return
+        bytes_before, first_before = self.bytes, self.first_id
         while self.first_id < min(entry_id, self.end_id) and self.bytes > bytes_kept:
             self.bytes -= len(self._entries[self._dropped].tail)
             self._dropped += 1
             self.first_id += 1
+        dropped = self.first_id - first_before
+        self._memory.used_bytes -= bytes_before - self.bytes + dropped * ENTRY_OVERHEAD_BYTES
         if self._dropped > len(self._entries) // 2:
             del self._entries[: self._dropped]
             self._dropped = 0
 
     def messages_from(self, entry_id: int) -> int:
         """How many messages the entries at and above `entry_id` hold."""
-        start = max(0, entry_id - self.first_id) + self._dropped
-        return sum(entry.messages for entry in self._entries[start:])
+        entry = self.get(max(entry_id, self.first_id))
+        return 0 if entry is None else self._messages - entry.messages_before
 
     def first_where(self, holds: Callable[[Entry], bool]) -> int:
-        """The lowest id whose entry satisfies a condition that, once true, stays true; `end_id` when none does. Binary search."""
+        """The lowest id whose entry satisfies a condition that, once true, stays true; `end_id`
+        when none does. Binary search."""
         low, high = self.first_id, self.end_id
         while low < high:
             middle = (low + high) // 2

@@ -46,9 +46,39 @@ class MessagingSettings:
         dynamic=True,
     )
     keep_alive_s: float = conf("keepAliveIntervalSeconds", 30.0, "How often an idle connection is probed", minimum=0.5)
-    connections_max: int = conf("brokerMaxConnections", 0, "How many client connections this broker takes (0: no limit)", minimum=0)
+    connections_max: int = conf(
+        "brokerMaxConnections",
+        0,
+        "How many client connections this broker takes (0: as many as the limit of open files allows)",
+        minimum=0,
+    )
+    connections_per_address_max: int = conf(
+        "brokerMaxConnectionsPerIp", 0, "How many client connections of one address this broker takes (0: no limit)", minimum=0
+    )
     producers_per_topic_max: int = conf("maxProducersPerTopic", 0, "How many producers a topic takes (0: no limit)", minimum=0)
+    producers_per_address_max: int = conf(
+        "maxSameAddressProducersPerTopic", 0, "How many producers of one client address a topic takes (0: no limit)", minimum=0
+    )
     consumers_per_topic_max: int = conf("maxConsumersPerTopic", 0, "How many consumers a topic takes (0: no limit)", minimum=0)
+    consumers_per_address_max: int = conf(
+        "maxSameAddressConsumersPerTopic", 0, "How many consumers of one client address a topic takes (0: no limit)", minimum=0
+    )
+    consumers_per_subscription_max: int = conf(
+        "maxConsumersPerSubscription", 0, "How many consumers a subscription takes (0: no limit)", minimum=0
+    )
+    subscriptions_per_topic_max: int = conf("maxSubscriptionsPerTopic", 0, "How many subscriptions a topic takes (0: no limit)", minimum=0)
+    producers_remembered_max: int = conf(
+        "brokerDeduplicationMaxNumberOfProducers",
+        10_000,
+        "Of how many producers that lost their connection a topic remembers the last sequence id",
+        minimum=0,
+    )
+    producers_remembered_minutes: float = conf(
+        "brokerDeduplicationProducerInactivityTimeoutMinutes",
+        360.0,
+        "How long a topic remembers the last sequence id of a producer that lost its connection",
+        minimum=0,
+    )
     outbound_buffer_kb: int = conf(
         "connectionOutboundBufferKB", 4096, "A connection that has this much unsent gets no more messages and is not read", minimum=64
     )

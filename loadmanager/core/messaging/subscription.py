@@ -6,7 +6,7 @@ Positions are entry ids of the topic's log. `mark` is the first id that is not a
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -37,6 +37,8 @@ class Consumer:
     redelivered_messages: int = 0
     writable: bool = True
     """False while its connection's outbound buffer is full."""
+    address: str = ""
+    """The client's address, without port."""
 
     def forget(self, entry_id: int) -> None:
         """An entry is no longer with this consumer."""
@@ -73,7 +75,9 @@ class Subscription:
         """Stand before `entry_id` and forget every acknowledgement, delivery and redelivery (a seek, or a new subscription)."""
         self.mark = max(entry_id, self._log.first_id)
         self.read_id = self.mark
-        self._acked: set[int] = set()
+        self._acked: dict[int, int] = {}
+        """Entries at or above `mark` that are acknowledged → their messages."""
+        self._acked_messages = 0
         self._replay: list[int] = []
         self._replayed: set[int] = set()
         self._redeliveries: dict[int, int] = {}
@@ -85,8 +89,7 @@ class Subscription:
     @property
     def backlog_messages(self) -> int:
         """Messages that are not acknowledged."""
-        held = sum(entry.messages for entry_id in self._acked if (entry := self._log.get(entry_id)) is not None)
-        return self._log.messages_from(self.mark) - held
+        return self._log.messages_from(self.mark) - self._acked_messages
 
     # Consumers
 
@@ -140,14 +143,14 @@ class Subscription:
                 yield self._deliver(active, entry)
             return
         while entries_max > 0 and (consumer := self._next_consumer(round_robin_max, unacked_max)) is not None:
-            while self._turn_left > 0 and entries_max > 0 and consumer.permits > 0:
+            while self._turn_left > 0 and entries_max > 0 and _able(consumer, unacked_max):
                 entry = self._next_entry()
                 if entry is None:
                     return
                 self._turn_left -= 1
                 entries_max -= 1
                 yield self._deliver(consumer, entry)
-            if consumer.permits <= 0:
+            if not _able(consumer, unacked_max):
                 self._turn_left = 0
 
     def _next_consumer(self, round_robin_max: int, unacked_max: int) -> Consumer | None:
@@ -209,30 +212,41 @@ class Subscription:
             if any(left):
                 self._ack_sets[entry_id] = left
                 return
-        for holder in (consumer, *self.consumers):
-            if entry_id in holder.pending:
+        if entry_id in consumer.pending:
+            consumer.forget(entry_id)
+        else:
+            for holder in self.consumers:
                 holder.forget(entry_id)
-                break
-        self._acked.add(entry_id)
+        entry = self._log.get(entry_id)
+        messages = 0 if entry is None else entry.messages
+        self._acked[entry_id] = messages
+        self._acked_messages += messages
         self._settle(entry_id)
-        while self.mark in self._acked:
-            self._acked.discard(self.mark)
-            self.mark += 1
-        self.read_id = max(self.read_id, self.mark)
+        self._advance()
 
     def ack_cumulative(self, consumer: Consumer, entry_id: int) -> None:
-        """Acknowledge everything up to and including `entry_id`; ids outside the log (−1 as unsigned, say) change nothing."""
-        if not self.mark <= entry_id < self._log.end_id:
+        """Acknowledge everything up to and including `entry_id`.
+
+        Ignored for ids outside the log (−1 as unsigned, say) and, as in Pulsar, on shared subscriptions.
+        """
+        if self.kind is SubscriptionType.SHARED or not self.mark <= entry_id < self._log.end_id:
             return
-        self.mark = entry_id + 1
-        self._acked = {other for other in self._acked if other > entry_id}
-        while self.mark in self._acked:
-            self._acked.discard(self.mark)
+        before, self.mark = self.mark, entry_id + 1
+        for passed in _between(consumer.pending, before, self.mark):
+            consumer.forget(passed)
+        for passed in _between(self._acked, before, self.mark):
+            self._acked_messages -= self._acked.pop(passed)
+        for passed in _between(self._redeliveries, before, self.mark):
+            del self._redeliveries[passed]
+        for passed in _between(self._ack_sets, before, self.mark):
+            del self._ack_sets[passed]
+        self._advance()
+
+    def _advance(self) -> None:
+        """Move `mark` over what is acknowledged behind it."""
+        while (messages := self._acked.pop(self.mark, None)) is not None:
+            self._acked_messages -= messages
             self.mark += 1
-        for other in [other for other in consumer.pending if other < self.mark]:
-            consumer.forget(other)
-        for other in [other for other in (*self._redeliveries, *self._ack_sets) if other < self.mark]:
-            self._settle(other)
         self.read_id = max(self.read_id, self.mark)
 
     def _settle(self, entry_id: int) -> None:
@@ -273,3 +287,10 @@ class Subscription:
 def _able(consumer: Consumer, unacked_max: int) -> bool:
     """Whether a consumer of a shared subscription can take something."""
     return consumer.permits > 0 and consumer.writable and not (unacked_max and consumer.unacked_messages >= unacked_max)
+
+
+def _between(held: Mapping[int, object], first: int, end: int) -> list[int]:
+    """Keys of `held` below `end`, where all are at least `first`. Costs no more than the smaller of the two sizes."""
+    if end - first < len(held):
+        return [key for key in range(first, end) if key in held]
+    return [key for key in held if key < end]

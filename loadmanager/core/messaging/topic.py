@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import ConflictError, LoadManagerError
+from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.log import Entry, EntryLog
+from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
+from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
+
+MIB = 1024 * 1024
+TRIM_STEP_BYTES = 64 * 1024
+"""A topic that grows looks at its subscriptions' positions at most once in so many bytes."""
 
 
 class QuotaExceededError(LoadManagerError):
-    """The topic holds as much as it may: producers must wait until consumers acknowledge."""
+    """A topic, or all topics together, hold as much as they may: producers must wait until consumers acknowledge."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,61 +28,123 @@ class Publisher:
     name: str
     epoch: int
     exclusive: bool = False
+    address: str = ""
+    """The client's address, without port."""
+    last_sequence_id: int = -1
     resent_until: int = -1
     """Sequence ids up to this one were stored before the producer reconnected: they are duplicates, until a greater one comes."""
 
 
 class Topic:
-    """One open topic. `ledger_id` is new each time that a topic is opened, so that message ids are never reused."""
+    """One open topic. `ledger_id` is new each time that a topic is opened, so that message ids are never reused.
 
-    def __init__(self, name: str, ledger_id: int, settings: Live[MessagingSettings], *, partition: int = -1) -> None:
+    `memory` counts what all topics of the broker hold; `close` gives this topic's part back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        ledger_id: int,
+        settings: Live[MessagingSettings],
+        memory: TopicMemory,
+        *,
+        partition: int = -1,
+    ) -> None:
         self.name = name
         self.ledger_id = ledger_id
         self.partition = partition
-        self.log = EntryLog()
+        self.log = EntryLog(memory)
         self.publishers: dict[str, Publisher] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.schemas: list[bytes] = []
         """Schemas as serialised, in the order that they came; a schema's version is its index."""
+        self.consumers = 0
+        """How many consumers are attached."""
         self.messages_in = 0
         self.bytes_in = 0
         self.messages_out = 0
         self.bytes_out = 0
         self._settings = settings
-        self._last_sequence_ids: dict[str, int] = {}
+        self._memory = memory
+        self._exclusive: Publisher | None = None
+        self._producers_at: Counter[str] = Counter()
+        self._consumers_at: Counter[str] = Counter()
+        self._schema_versions: dict[bytes, int] = {}
+        self._left: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        """Producers that may come back: last sequence id and when they left, in that order."""
+        self._look_at_bytes = 0
+        """When the log holds this much, `publish` makes room first."""
+        self._set_look_at()
+
+    def close(self) -> None:
+        """The topic is not served here any more: its messages and schemas are forgotten."""
+        self.log.drop_until(self.log.end_id, -1)
+        self._memory.used_bytes -= sum(len(schema) + ENTRY_OVERHEAD_BYTES for schema in self.schemas)
+        self.schemas.clear()
+        self._schema_versions.clear()
 
     # Producers
 
-    def attach_publisher(self, name: str, epoch: int, *, exclusive: bool) -> Publisher:
+    def attach_publisher(self, name: str, epoch: int, *, exclusive: bool, address: str = "") -> Publisher:
         """Add a producer. A greater epoch of the same name takes over from the one that is still attached (its client reconnected).
 
-        Raises `ConflictError` when the name is taken, or an exclusive producer stands in the way.
+        Raises `ConflictError` when the name is taken, an exclusive producer stands in the way, or
+        the topic has its maximum of producers.
         """
         present = self.publishers.get(name)
         if present is not None and present.epoch >= epoch:
             raise ConflictError(f"Producer with name '{name}' is already connected to topic")
-        others = [item for item in self.publishers.values() if item is not present]
-        if others and (exclusive or any(item.exclusive for item in others)):
+        others = len(self.publishers) - (present is not None)
+        if others and (exclusive or self._exclusive not in (None, present)):
             raise ConflictError(f"Topic {self.name} has an exclusive producer, or the new one would be exclusive among others")
-        limit = self._settings.value.producers_per_topic_max
-        if limit and present is None and len(self.publishers) >= limit:
-            raise ConflictError(f"Topic {self.name} has its maximum of {limit} producers")
+        if present is None:
+            self._check_producers(address)
+            last, _ = self._left.pop(name, (-1, 0.0))
+        else:
+            last = present.last_sequence_id
+            self._remove(present)
         if epoch == 0:
-            self._last_sequence_ids.pop(name, None)  # a new producer that happens to have the name begins anew
-        publisher = Publisher(name, epoch, exclusive, self._last_sequence_ids.get(name, -1))
+            last = -1  # a new producer that happens to have the name begins anew
+        publisher = Publisher(name, epoch, exclusive, address, last, last)
         self.publishers[name] = publisher
+        self._producers_at[address] += 1
+        if exclusive:
+            self._exclusive = publisher
         return publisher
 
-    def detach_publisher(self, publisher: Publisher, *, for_good: bool) -> None:
-        """Remove a producer; for good when its client closed it, so that nothing of it will be sent again."""
-        if self.publishers.get(publisher.name) is publisher:
-            del self.publishers[publisher.name]
-            if for_good:
-                self._last_sequence_ids.pop(publisher.name, None)
+    def _check_producers(self, address: str) -> None:
+        settings = self._settings.value
+        if 0 < settings.producers_per_topic_max <= len(self.publishers):
+            raise ConflictError("Topic reached max producers limit")
+        if 0 < settings.producers_per_address_max <= self._producers_at[address]:
+            raise ConflictError("Topic reached max same address producers limit")
 
-    def last_sequence_id(self, name: str) -> int:
-        """The last sequence id stored of a producer that may reconnect, −1 if none is remembered."""
-        return self._last_sequence_ids.get(name, -1)
+    def _remove(self, publisher: Publisher) -> None:
+        del self.publishers[publisher.name]
+        _count_out(self._producers_at, publisher.address)
+        if self._exclusive is publisher:
+            self._exclusive = None
+
+    def detach_publisher(self, publisher: Publisher, now_s: float, *, for_good: bool) -> None:
+        """Remove a producer; for good when its client closed it, so that nothing of it will be sent again."""
+        if self.publishers.get(publisher.name) is not publisher:
+            return
+        self._remove(publisher)
+        if not for_good and publisher.last_sequence_id >= 0:
+            self._left[publisher.name] = (publisher.last_sequence_id, now_s)
+            self.forget_producers(now_s)
+
+    def forget_producers(self, now_s: float) -> None:
+        """Forget the sequence ids of producers that left long ago, or of the longest gone when they are too many."""
+        settings = self._settings.value
+        since_s = now_s - settings.producers_remembered_minutes * 60
+        while self._left:
+            name, (_, left_s) = next(iter(self._left.items()))
+            if len(self._left) <= settings.producers_remembered_max and left_s >= since_s:
+                return
+            del self._left[name]
+
+    # Messages
 
     def check_quota(self) -> None:
         """Raise `QuotaExceededError` when the topic is full."""
@@ -88,27 +156,50 @@ class Topic:
         """Store what one SEND brought; None for a duplicate. Raises `QuotaExceededError`."""
         if sequence_id <= publisher.resent_until:
             return None
-        if publisher.resent_until >= 0:
-            publisher.resent_until = -1
-        log = self.log
-        if log.bytes > self.retention_bytes:
-            self.trim()
-            self.check_quota()
+        publisher.resent_until = -1
+        log, memory = self.log, self._memory
+        if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
+            self._make_room()
         entry = log.append(tail, messages)
-        self._last_sequence_ids[publisher.name] = sequence_id
+        publisher.last_sequence_id = sequence_id
         self.messages_in += messages
         self.bytes_in += len(tail)
         return entry
 
+    def _make_room(self) -> None:
+        self.trim()
+        if self._memory.full:
+            self.trim(0)  # what nobody waits for gives way
+            check_memory(self._memory)
+        self.check_quota()
+        self._set_look_at()
+
+    def _set_look_at(self) -> None:
+        quota, retention_bytes = self._settings.value.backlog_bytes_max, self.retention_bytes
+        look_at = max(self.log.bytes, retention_bytes) + max(retention_bytes // 8, TRIM_STEP_BYTES)
+        self._look_at_bytes = look_at if quota < 0 else min(look_at, quota)
+
     @property
     def retention_bytes(self) -> int:
         """How much of what every subscription has acknowledged is kept."""
-        return int(self._settings.value.retention_mb * 1024 * 1024)
+        return int(self._settings.value.retention_mb * MIB)
 
-    def trim(self) -> None:
-        """Drop what every subscription has acknowledged, beyond what is retained."""
-        consumed = min((item.mark for item in self.subscriptions.values()), default=self.log.end_id)
-        self.log.drop_until(consumed, self.retention_bytes)
+    def trim(self, retention_bytes: int | None = None) -> None:
+        """Drop what every subscription has acknowledged, beyond what is retained (by default as configured)."""
+        kept = self.retention_bytes if retention_bytes is None else retention_bytes
+        if self.log.bytes > kept:
+            marks = (item.mark for item in self.subscriptions.values())
+            self.log.drop_until(min(marks, default=self.log.end_id), kept)
+
+    def register_schema(self, schema: bytes) -> int:
+        """Version of a schema, which is new if it was never seen. Raises `QuotaExceededError`."""
+        version = self._schema_versions.get(schema)
+        if version is None:
+            check_memory(self._memory)
+            version = self._schema_versions[schema] = len(self.schemas)
+            self.schemas.append(schema)
+            self._memory.used_bytes += len(schema) + ENTRY_OVERHEAD_BYTES
+        return version
 
     # Subscriptions
 
@@ -120,23 +211,43 @@ class Topic:
             self.subscriptions[name] = found
         return found
 
-    def check_consumers(self) -> None:
-        """Raise `ConflictError` when the topic has its maximum of consumers."""
-        limit = self._settings.value.consumers_per_topic_max
-        if limit and self.consumers >= limit:
-            raise ConflictError(f"Topic {self.name} has its maximum of {limit} consumers")
-
     def unsubscribe(self, name: str) -> None:
         """Forget a subscription."""
         self.subscriptions.pop(name, None)
 
-    @property
-    def consumers(self) -> int:
-        """How many consumers are attached."""
-        return sum(len(item.consumers) for item in self.subscriptions.values())
+    def check_consumer(self, subscription: str, address: str, *, creating: int = 0) -> None:
+        """Raise `ConflictError` when the topic or the subscription has its maximum of consumers, and
+        `BadInputError` when the topic has its maximum of subscriptions, of which `creating` others are being created."""
+        settings, present = self._settings.value, self.subscriptions.get(subscription)
+        if 0 < settings.consumers_per_topic_max <= self.consumers:
+            raise ConflictError("Topic reached max consumers limit")
+        if 0 < settings.consumers_per_address_max <= self._consumers_at[address]:
+            raise ConflictError("Topic reached max same address consumers limit")
+        if present is None and 0 < settings.subscriptions_per_topic_max <= len(self.subscriptions) + creating:
+            raise BadInputError(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
+        if present is not None and 0 < settings.consumers_per_subscription_max <= len(present.consumers):
+            raise ConflictError("Subscription reached max consumers limit")
 
-    def register_schema(self, schema: bytes) -> int:
-        """Version of a schema, which is new if it was never seen."""
-        if schema not in self.schemas:
-            self.schemas.append(schema)
-        return self.schemas.index(schema)
+    def attach_consumer(self, subscription: Subscription, consumer: Consumer, kind: SubscriptionType) -> None:
+        """Add a consumer. Raises `ConflictError` when the subscription's type does not admit it."""
+        subscription.attach(consumer, kind)
+        self.consumers += 1
+        self._consumers_at[consumer.address] += 1
+
+    def detach_consumer(self, subscription: Subscription, consumer: Consumer) -> None:
+        """Remove an attached consumer."""
+        subscription.detach(consumer)
+        self.consumers -= 1
+        _count_out(self._consumers_at, consumer.address)
+
+
+def check_memory(memory: TopicMemory) -> None:
+    """Raise `QuotaExceededError` when all topics together hold as much as they may."""
+    if memory.full:
+        raise QuotaExceededError(f"the topics of this broker hold {memory.limit_bytes} bytes, all that topicsMemoryLimitMB allows")
+
+
+def _count_out(counts: Counter[str], key: str) -> None:
+    counts[key] -= 1
+    if counts[key] <= 0:
+        del counts[key]

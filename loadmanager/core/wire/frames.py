@@ -21,10 +21,22 @@ from loadmanager.core.wire import pulsar_pb2 as pb
 
 MAGIC_CRC32C = 0x0E01
 MAGIC_BROKER_ENTRY = 0x0E02
+COMMAND_BYTES_MAX = 1024 * 1024
+"""The largest command; what follows it, a message, may be larger."""
 FRAME_PADDING_BYTES = 10 * 1024
 """What a frame may hold beyond the largest message: command, metadata (Pulsar's padding)."""
 REQUEST_ID_NONE = (1 << 64) - 1
 """The request id of a command that answers nothing (−1)."""
+
+_PARTS: dict[int, tuple[str, tuple[str, ...]]] = {
+    field.number: (
+        field.name,
+        tuple(part.name for part in field.message_type.fields if part.type == part.TYPE_STRING and not part.is_repeated),
+    )
+    for field in pb.BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+"""Command type → its field of `BaseCommand`, and which fields of that are text."""
 
 _HEAD = struct.Struct(">II")
 _TAIL = struct.Struct(">HI")
@@ -67,38 +79,57 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = b""
         self._at = 0
+        self._needed = 0  # how many bytes the next frame takes, as far as is known
+        self._later = bytearray()  # what came since then: joined once, however many pieces it came in
 
     def feed(self, data: bytes) -> None:
         """Append received bytes."""
-        self._buffer = self._buffer[self._at :] + data if self._at < len(self._buffer) else data
-        self._at = 0
+        rest = len(self._buffer) - self._at
+        if self._later or 0 < rest + len(data) < self._needed:
+            self._later += data
+        else:
+            self._buffer = self._buffer[self._at :] + data if rest else data
+            self._at = 0
 
     @property
     def pending_bytes(self) -> int:
         """Bytes that were fed and not yet taken."""
-        return len(self._buffer) - self._at
+        return len(self._buffer) - self._at + len(self._later)
 
     def discard(self) -> None:
         """Forget what was not taken: the connection is closed."""
-        self._buffer, self._at = b"", 0
+        self._buffer, self._at, self._needed = b"", 0, 0
+        self._later = bytearray()
+
+    def _has(self, needed: int) -> bool:
+        """Whether so many bytes are there; then they are in `_buffer` from `_at` on."""
+        if len(self._buffer) - self._at >= needed:
+            return True
+        if self.pending_bytes < needed:
+            self._needed = needed
+            return False
+        self._buffer, self._at = self._buffer[self._at :] + self._later, 0
+        self._later = bytearray()
+        return True
 
     def take(self) -> Frame | None:
         """The next frame, None when it is not complete. Raises `FrameError` for an oversize, truncated or unreadable one."""
-        buffer, at = self._buffer, self._at
-        available = len(buffer) - at
-        if available < 4:
+        if not self._has(4):
             return None
-        (total,) = _SIZE.unpack_from(buffer, at)
+        (total,) = _SIZE.unpack_from(self._buffer, self._at)
         if total > self._frame_bytes_max:
             raise FrameError(f"a frame of {total} bytes is larger than the {self._frame_bytes_max} allowed")
         if total < 4:
             raise FrameError(f"a frame of {total} bytes is too short for a command")
-        if available < 4 + total:
+        if not self._has(4 + total):
             return None
+        buffer, at = self._buffer, self._at
         (size,) = _SIZE.unpack_from(buffer, at + 4)
         start, end = at + 8, at + 4 + total
         if start + size > end:
             raise FrameError(f"a command of {size} bytes does not fit into a frame of {total}")
+        if size > COMMAND_BYTES_MAX:
+            raise FrameError(f"a command of {size} bytes is larger than the {COMMAND_BYTES_MAX} allowed")
         command = pb.BaseCommand()
         try:
             command.ParseFromString(buffer[start : start + size])
@@ -106,8 +137,26 @@ class FrameReader:
             raise FrameError(f"unreadable command: {error}") from None
         if not command.IsInitialized():
             raise FrameError(f"command {command.type} lacks fields that it must have")
+        _check_parts(command)
         self._at = end
         return Frame(command, buffer[start + size : end])
+
+
+def _check_parts(command: pb.BaseCommand) -> None:
+    """Raise `FrameError` when the command itself is missing or a text of it is not UTF-8.
+
+    Protobuf reads neither as an error: a missing command has the defaults of its fields, and a text that is not UTF-8 comes out as `bytes`.
+    """
+    name, texts = _PARTS.get(command.type, ("", ()))
+    if not name:
+        return
+    if not command.HasField(name):  # type: ignore[arg-type]
+        raise FrameError(f"a command of type {command.type} came without its {name}")
+    if texts:
+        part = getattr(command, name)
+        for text in texts:
+            if not isinstance(getattr(part, text), str):
+                raise FrameError(f"{text} of {name} is not valid UTF-8")
 
 
 def frames_of(data: bytes, frame_bytes_max: int) -> Iterator[Frame]:
@@ -144,6 +193,23 @@ def metadata_of(tail: bytes) -> pb.MessageMetadata:
     except (struct.error, DecodeError) as error:
         raise FrameError(f"unreadable message metadata: {error}") from None
     return metadata
+
+
+def publish_time_of(tail: bytes) -> int:
+    """When a message was published, in milliseconds since the epoch; 0 when its metadata cannot be read."""
+    try:
+        return metadata_of(tail).publish_time
+    except FrameError:
+        return 0
+
+
+def last_batch_index_of(tail: bytes) -> int:
+    """The index of the last message of a batch, −1 for a message that is no batch or whose metadata cannot be read."""
+    try:
+        metadata = metadata_of(tail)
+    except FrameError:
+        return -1
+    return max(metadata.num_messages_in_batch - 1, -1) if metadata.HasField("num_messages_in_batch") else -1
 
 
 def encode(kind: int, **field: Message) -> bytes:

@@ -125,7 +125,7 @@ class Namespaces:
 
     async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None:
         """Store a new namespace. Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles)."""
-        await self.tenant(namespace.tenant)
+        await self._require_room(namespace)
         boundaries = self._requested_boundaries(policies.get("bundles"))
         cut = {"boundaries": format_boundaries(boundaries), "numBundles": len(boundaries) - 1}
         stored = {
@@ -142,6 +142,13 @@ class Namespaces:
         except VersionConflictError:
             raise ConflictError(f"Namespace {namespace} exists already") from None
         log.info("namespace created", namespace=str(namespace), bundles=len(boundaries) - 1)
+
+    async def _require_room(self, namespace: NamespaceName) -> None:
+        """Raise `BadInputError` for one namespace too many in its tenant, `NotFoundError` without the tenant."""
+        limit = self._settings.namespaces_per_tenant_max
+        present = await self.namespaces(namespace.tenant)
+        if 0 < limit <= len(present) and str(namespace) not in present:
+            raise BadInputError(f"Exceed the maximum number of namespace in tenant :{namespace.tenant}")
 
     def _requested_boundaries(self, requested: Any) -> tuple[int, ...]:
         if requested is None:

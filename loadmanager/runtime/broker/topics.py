@@ -15,6 +15,7 @@ from loadmanager.runtime.shared.documents import Corrupt, read_object, write_obj
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 PARTITIONS_MAX = 10_000
+SYSTEM_TENANT = "pulsar"
 CACHED_TOPICS_MAX = 200_000
 
 _DOMAINS_OF_MODE = {"PERSISTENT": ("persistent",), "NON_PERSISTENT": ("non-persistent",), "ALL": ("persistent", "non-persistent")}
@@ -30,6 +31,7 @@ class Topics:
         self._settings = settings
         self._partitions: dict[TopicName, int] = {}
         self._generation = 0
+        self._creating = asyncio.Lock()
 
     def on_change(self, change: Change) -> None:
         """A watch on /admin reports: forget the numbers of partitions if they may have changed."""
@@ -69,12 +71,28 @@ class Topics:
             raise BadInputError(f"a topic has 1 to {PARTITIONS_MAX} partitions, not {partitions}")
         if topic.partition >= 0:
             raise BadInputError(f"{topic} is the name of a partition, not of a topic")
+        names = [str(topic.partition_name(index)) for index in range(partitions)]
+        TopicName.parse(names[-1])
         await self._namespaces.bundles(topic.namespace)
         if await self._store.get(paths.managed_ledger(topic)) is not None:
             raise ConflictError("This topic already exists")
-        if not await self._store.create(paths.partitioned_topic(topic), write_object({"partitions": partitions})):
-            raise ConflictError("This topic already exists")
+        async with self._creating:
+            await self._require_room(topic.namespace, names)
+            if not await self._store.create(paths.partitioned_topic(topic), write_object({"partitions": partitions})):
+                raise ConflictError("This topic already exists")
         self._partitions.pop(topic, None)
+
+    async def _require_room(self, namespace: NamespaceName, names: list[str]) -> None:
+        """Raise `BadInputError` if `names` would take the namespace beyond maxTopicsPerNamespace. Pulsar's own namespaces have no limit.
+
+        Brokers that create topics at the same moment may each see the last free place, as Pulsar's do.
+        """
+        limit = self._settings.topics_per_namespace_max
+        if not limit or namespace.tenant == SYSTEM_TENANT:
+            return
+        present = set(await self.of_namespace(namespace, "PERSISTENT", []))
+        if not present.issuperset(names) and len(present.union(names)) > limit:
+            raise BadInputError(f"Exceed maximum number of topics in namespace: {namespace} may have {limit}")
 
     async def of_namespace(self, namespace: NamespaceName, mode: str, served: list[str]) -> list[str]:
         """Full names of a namespace's topics; non-persistent ones are those that the caller serves. Partitions are named one by one."""
@@ -108,11 +126,17 @@ class Topics:
         return [f"{domain}://{namespace}/{paths.decode(name)}" for name in names]
 
     async def opened(self, topic: TopicName) -> tuple[str, ...]:
-        """Record that a topic exists; returns its durable subscriptions."""
+        """Record that a topic exists; returns its durable subscriptions. Raises `BadInputError` for one too many in its namespace."""
         if not topic.persistent:
             return ()
         path = paths.managed_ledger(topic)
-        if await self._store.create(path, b""):
+        if self._settings.topics_per_namespace_max and await self._store.get(path) is None:
+            async with self._creating:
+                await self._require_room(topic.namespace, [str(topic)])
+                created = await self._store.create(path, b"")
+        else:
+            created = await self._store.create(path, b"")
+        if created:
             return ()
         return tuple(paths.decode(name) for name in await self._store.children(path))
 

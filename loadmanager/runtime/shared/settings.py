@@ -85,6 +85,16 @@ class BrokerSettings:
     )
     lookups_max: int = conf("maxConcurrentLookupRequest", 50_000, "How many lookups may be in progress at once", minimum=1, dynamic=True)
     auto_create_topics: bool = conf("allowAutoTopicCreation", True, "Create a topic when a producer or consumer asks for it", dynamic=True)
+    topics_per_namespace_max: int = conf(
+        "maxTopicsPerNamespace",
+        0,
+        "How many persistent topics a namespace may have, partitions counted one by one (0: no limit)",
+        minimum=0,
+        dynamic=True,
+    )
+    namespaces_per_tenant_max: int = conf(
+        "maxNamespacesPerTenant", 0, "How many namespaces a tenant may have (0: no limit)", minimum=0, dynamic=True
+    )
     delete_namespace_force: bool = conf(
         "forceDeleteNamespaceAllowed", True, "Allow a namespace to be deleted with its topics", dynamic=True
     )

@@ -265,7 +265,7 @@ async def test_closing_a_held_producer_frees_its_connection(broker: Broker) -> N
     connection, _wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(5)))
     broker.server.detach_producer(connection.producers.pop(1), for_good=True)
-    connection.closed_ids.add(1)
+    connection.close_producer(1)
     broker.forward(10)
     assert connection.throttle.holds() == []
 

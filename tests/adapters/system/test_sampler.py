@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from adapters.system.descriptors import no_descriptors
 
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.sampler import SystemSampler
@@ -203,3 +204,15 @@ def test_this_machine() -> None:
         assert 0 < usage.memory.usage < usage.memory.limit
         if usage.cpu.limit:
             assert 0 < usage.cpu.usage <= usage.cpu.limit
+
+
+def test_no_file_descriptors_are_a_fault_not_an_error(world: World) -> None:
+    """A system that cannot be read is reported as untrusted sensors; the next sample is a good one again."""
+    sampler = world.sampler()
+    world.now_s += 60
+    with no_descriptors():
+        usage = sampler.sample()
+    assert {fault.sensor for fault in usage.faults} == {"cpu", "memory", "bandwidthIn", "bandwidthOut"}
+    assert usage.cpu == usage.memory == Reading(0.0, 0.0)
+    world.now_s += 60
+    assert sampler.sample().cpu.limit > 0

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.messaging.log import EntryLog
+from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import Consumer, Delivery, Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError, Topic
@@ -18,7 +19,7 @@ EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARE
 
 def a_log(entries: int = 0, messages: int = 1) -> EntryLog:
     """A log of small entries."""
-    log = EntryLog()
+    log = EntryLog(TopicMemory(1 << 60))
     for number in range(entries):
         log.append(str(number).encode(), messages)
     return log
@@ -171,9 +172,9 @@ def test_log_drops_from_the_front() -> None:
     assert log.first_where(lambda item: int(item.tail) >= 77) == 77
 
 
-def a_topic(**settings: float) -> Topic:
+def a_topic(memory_bytes: int = 1 << 60, **settings: float) -> Topic:
     """A topic with small limits."""
-    return Topic("persistent://t/n/x", 7, Live(MessagingSettings(**settings)))
+    return Topic("persistent://t/n/x", 7, Live(MessagingSettings(**settings)), TopicMemory(memory_bytes))
 
 
 def test_resent_messages_are_stored_once() -> None:
@@ -182,7 +183,7 @@ def test_resent_messages_are_stored_once() -> None:
     first = topic.attach_publisher("p", 0, exclusive=False)
     for sequence_id in range(3):
         topic.publish(first, sequence_id, b"x", 1)
-    topic.detach_publisher(first, for_good=False)
+    topic.detach_publisher(first, 0.0, for_good=False)
     again = topic.attach_publisher("p", 1, exclusive=False)
     assert again.resent_until == 2
     assert [topic.publish(again, sequence_id, b"x", 1) is None for sequence_id in (1, 2, 3, 4)] == [True, True, False, False]
@@ -194,7 +195,7 @@ def test_a_new_producer_of_the_same_name_begins_anew() -> None:
     topic = a_topic()
     first = topic.attach_publisher("p", 0, exclusive=False)
     topic.publish(first, 41, b"x", 1)
-    topic.detach_publisher(first, for_good=False)
+    topic.detach_publisher(first, 0.0, for_good=False)
     second = topic.attach_publisher("p", 0, exclusive=False)
     assert topic.publish(second, 0, b"x", 1) is not None
 

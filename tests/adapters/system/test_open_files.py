@@ -1,0 +1,32 @@
+"""How many connections the limit of open files allows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from loadmanager.adapters.system import open_files
+
+RAISED = """
+import resource
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+hard = min(hard, 300) if hard != resource.RLIM_INFINITY else 300
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
+from loadmanager.adapters.system import open_files
+open_files.raise_limit()
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard, open_files.connections_cap() == open_files.cap_of(hard))
+"""
+
+
+@pytest.mark.parametrize(("files", "connections"), [(256, 192), (1024, 922), (100_000, 90_000), (10, 1)])
+def test_a_reserve_is_kept(files: int, connections: int) -> None:
+    """A tenth, and at least 64, is kept for HTTP, the metadata store and the history."""
+    assert open_files.cap_of(files) == connections
+
+
+def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
+    """A shell's soft limit is not what the broker has to live with."""
+    done = subprocess.run([sys.executable, "-c", RAISED], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "True"]

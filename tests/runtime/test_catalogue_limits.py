@@ -1,0 +1,64 @@
+"""How many namespaces and topics there may be."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+from runtime.fleet import NS, Broker, a_fleet
+
+from loadmanager.core.bundles.names import TOPIC_NAME_BYTES_MAX, NamespaceName, TopicName
+from loadmanager.core.errors import BadInputError
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+
+def limited(broker: Broker, **limits: int) -> tuple[Namespaces, Topics]:
+    """A broker's catalogue under limits."""
+    settings = dataclasses.replace(BrokerSettings(), **limits)
+    namespaces = Namespaces(broker.store, settings)
+    return namespaces, Topics(broker.store, namespaces, settings)
+
+
+def topic(number: int) -> TopicName:
+    """A topic."""
+    return TopicName("persistent", NS, f"t{number}")
+
+
+async def test_topics_of_a_namespace() -> None:
+    """maxTopicsPerNamespace counts topics and each partition; what exists is opened; many at once do not overshoot."""
+    async with a_fleet(1) as fleet:
+        _, topics = limited(fleet.brokers[0], topics_per_namespace_max=5)
+        await topics.create_partitioned(TopicName("persistent", NS, "parts"), 3)
+        opened = await asyncio.gather(*(topics.opened(topic(number)) for number in range(10)), return_exceptions=True)
+        refused = [answer for answer in opened if isinstance(answer, BadInputError)]
+        assert len(refused) == 8
+        assert "Exceed maximum number of topics in namespace" in str(refused[0])
+        assert await topics.opened(TopicName("persistent", NS, "parts-partition-2")) == ()
+        assert await topics.opened(topic(0)) == ()
+        with pytest.raises(BadInputError, match="Exceed maximum"):
+            await topics.create_partitioned(TopicName("persistent", NS, "more"), 1)
+        assert await topics.opened(TopicName.parse("persistent://pulsar/system/health")) == ()
+        _, unlimited = limited(fleet.brokers[0])
+        assert await unlimited.opened(topic(9)) == ()
+
+
+async def test_namespaces_of_a_tenant() -> None:
+    """maxNamespacesPerTenant: one too many is refused."""
+    async with a_fleet(1) as fleet:
+        namespaces, _ = limited(fleet.brokers[0], namespaces_per_tenant_max=2)
+        await namespaces.create_namespace(NamespaceName("public", "second"), {})
+        with pytest.raises(BadInputError, match="Exceed the maximum number of namespace in tenant :public"):
+            await namespaces.create_namespace(NamespaceName("public", "third"), {})
+
+
+async def test_every_partition_must_have_a_name_that_is_allowed() -> None:
+    """A partitioned topic whose partitions could not be looked up is refused."""
+    async with a_fleet(1) as fleet:
+        _, topics = limited(fleet.brokers[0])
+        room = TOPIC_NAME_BYTES_MAX - len(f"persistent://{NS}/-partition-0")
+        await topics.create_partitioned(TopicName("persistent", NS, "x" * room), 10)
+        with pytest.raises(BadInputError, match="at most"):
+            await topics.create_partitioned(TopicName("persistent", NS, "y" * room), 11)
