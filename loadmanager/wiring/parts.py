@@ -58,7 +58,7 @@ from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import Interval, LoopBusy, Scope, every
-from loadmanager.settings import LiveSettings, Settings
+from loadmanager.settings import LiveSettings
 
 MIB = 1024 * 1024
 
@@ -91,8 +91,8 @@ class Outside:
 class Parts:
     """Builds everything in the constructor. `start` and `stop` run it, in `scope`."""
 
-    def __init__(self, settings: Settings, outside: Outside, scope: Scope) -> None:
-        self.settings = LiveSettings(settings)
+    def __init__(self, settings: LiveSettings, outside: Outside, scope: Scope) -> None:
+        self.settings = settings
         self._outside, self._scope = outside, scope
         self._broker = self.settings.live(BrokerSettings)
         self._strategies = self.settings.live(StrategySettings)
@@ -107,7 +107,7 @@ class Parts:
             self.settings.live(ThrottlingSettings),
             cluster=cluster,
             clock=outside.monotonic_ns,
-            publish_buffer_bytes=settings.leaf(MessagingSettings).publish_buffer_mb * MIB,
+            publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
         self.policies = PlacementPolicies(store, cluster)
         self.limits = Limits(store, self._namespaces, self._throttling, self.settings)
@@ -143,7 +143,7 @@ class Parts:
             ownership=self._ownership,
             clock=outside.clock,
             register=self._reporter.register,
-            end_when_lost=settings.leaf(ZooKeeperSettings).session_expired_policy == "shutdown",
+            end_when_lost=settings.live(ZooKeeperSettings).value.session_expired_policy == "shutdown",
         )
         self._election = StoreElection(store, outside.clock, broker_id=outside.me.broker_id, web_url=outside.me.web_url)
         self._leadership = Leadership(self._election, self._leading, self._start_term)
@@ -152,7 +152,9 @@ class Parts:
 
     def _build_hosting(self) -> BrokerServer:
         messaging = self.settings.live(MessagingSettings)
-        return BrokerServer(messaging.value, spawn=self._scope.spawn, throttling=self._throttling)
+        server = BrokerServer(messaging.value, spawn=self._scope.spawn, throttling=self._throttling)
+        messaging.listen(lambda settings: setattr(server, "settings", settings))
+        return server
 
     def _build_reporter(self) -> Reporter:
         outside = self._outside

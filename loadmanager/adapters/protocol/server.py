@@ -26,7 +26,7 @@ from loadmanager.adapters.protocol.consumers import (
     on_subscribe,
     on_unsubscribe,
 )
-from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic
+from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic, stats_of
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
     on_get_or_create_schema,
@@ -42,7 +42,7 @@ from loadmanager.adapters.protocol.wake_timer import WakeTimer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
@@ -415,6 +415,20 @@ class BrokerServer:
         self.deliver()
         return len(topics)
 
+    def close_topic(self, topic: str, *, force: bool) -> bool:
+        """Tell the clients of one topic and forget it."""
+        hosted = self.served(topic)
+        if hosted is None:
+            return False
+        if not (hosted.idle or force):
+            raise ConflictError(f"Topic {topic} has active producers or consumers; close them first, or use force=true")
+        del self._topics[topic]
+        self._bundles[hosted.bundle].topics.pop(topic, None)
+        hosted.fence()
+        self._close_topic(hosted, None)
+        self.deliver()
+        return True
+
     def _close_topic(self, hosted: HostedTopic, destination: BrokerAddress | None) -> None:
         for producer in list(hosted.producers):
             close_producer(producer, destination)
@@ -460,7 +474,7 @@ class BrokerServer:
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
         """Traffic of each open bundle over the last stats period."""
-        return {bundle: _sum(opened.topics) for bundle, opened in self._bundles.items() if not opened.fenced}
+        return {bundle: stats_of(opened.topics) for bundle, opened in self._bundles.items() if not opened.fenced}
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """Open topics of a bundle."""
@@ -478,17 +492,3 @@ class BrokerServer:
             bytes_in_total=self.bytes_in,
             bytes_out_total=self.bytes_out,
         )
-
-
-def _sum(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:
-    stats = NamespaceBundleStats(topics=len(topics))
-    for hosted in topics.values():
-        traffic = hosted.traffic
-        stats.msg_rate_in += traffic.msg_rate_in
-        stats.msg_rate_out += traffic.msg_rate_out
-        stats.msg_throughput_in += traffic.msg_throughput_in
-        stats.msg_throughput_out += traffic.msg_throughput_out
-        stats.producer_count += len(hosted.producers)
-        stats.consumer_count += len(hosted.attached)
-        stats.cache_size += hosted.core.log.bytes
-    return stats

@@ -109,7 +109,6 @@ class ThrottlingSettings:
         "Accepted, without effect: there is no geo-replication",
         minimum=-1,
         maximum=INT_MAX,
-        dynamic=True,
     )
     replicator_dispatch_bytes_per_s: int = conf(
         "dispatchThrottlingRatePerReplicatorInByte",
@@ -117,7 +116,6 @@ class ThrottlingSettings:
         "Accepted, without effect: there is no geo-replication",
         minimum=-1,
         maximum=LONG_MAX,
-        dynamic=True,
     )
     dispatch_relative_to_publish: bool = conf(
         "dispatchThrottlingRateRelativeToPublishRate", False, "Add each topic's publish rate to the dispatch limits of this file"
@@ -142,10 +140,9 @@ class ThrottlingSettings:
         100,
         "Accepted, without effect: entries are handed out one by one, from memory",
         minimum=1,
-        dynamic=True,
     )
     dispatcher_read_batch_min: int = conf(
-        "dispatcherMinReadBatchSize", 1, "Accepted, without effect: reads from memory cannot fail", minimum=1, dynamic=True
+        "dispatcherMinReadBatchSize", 1, "Accepted, without effect: reads from memory cannot fail", minimum=1
     )
     dispatcher_read_max_bytes: int = conf(
         "dispatcherMaxReadSizeBytes", 5_242_880, "Accepted, without effect: entries are handed out one by one, from memory", minimum=1
@@ -154,12 +151,12 @@ class ThrottlingSettings:
         "resourceUsageTransportClassName", "", "Accepted; only empty is supported: every broker applies the whole limit of a resource group"
     )
     usage_publish_interval_s: int = conf(
-        "resourceUsageTransportPublishIntervalInSecs", 60, "Accepted, without effect: there is no usage transport", minimum=1, dynamic=True
+        "resourceUsageTransportPublishIntervalInSecs", 60, "Accepted, without effect: there is no usage transport", minimum=1
     )
     usage_suppress_rounds: int = conf(
         "resourceUsageMaxUsageReportSuppressRounds", 5, "Accepted, without effect: there is no usage transport", minimum=0
     )
-    legacy_broker_tick_ms: int = conf("brokerPublisherThrottlingTickTimeMillis", 50, _WITHOUT_EFFECT, minimum=0, dynamic=True)
+    legacy_broker_tick_ms: int = conf("brokerPublisherThrottlingTickTimeMillis", 50, _WITHOUT_EFFECT, minimum=0)
     legacy_topic_tick_ms: int = conf("topicPublisherThrottlingTickTimeMillis", 10, _WITHOUT_EFFECT, minimum=0)
     legacy_precise_publish: bool = conf("preciseTopicPublishRateLimiterEnable", False, _WITHOUT_EFFECT)
     burst_ms: int = conf(

@@ -115,17 +115,30 @@ class Topics:
         if topic.persistent:
             await self._store.delete(paths.subscription(topic, name))
 
+    async def names_of(self, topic: TopicName) -> list[TopicName]:
+        """The topics that clients attach to: the partitions of a partitioned topic, else the topic itself."""
+        path = paths.partitioned_topic(topic)
+        node = await self._store.get(path)
+        count = int(read_object(node.value, path).get("partitions", 0)) if node else 0
+        return [topic.partition_name(index) for index in range(count)] or [topic]
+
+    async def require_unsubscribed(self, topics: list[TopicName]) -> None:
+        """Raise `ConflictError` if one of the topics has durable subscriptions."""
+        subscriptions = await asyncio.gather(*(self._store.children(paths.managed_ledger(topic)) for topic in topics))
+        for topic, names in zip(topics, subscriptions, strict=True):
+            if names:
+                raise ConflictError(f"Topic {topic} has subscriptions; delete them first, or use force=true")
+
     async def delete(self, topic: TopicName, *, force: bool) -> None:
         """Delete the records of a topic and of its partitions. Raises `NotFoundError`, or `ConflictError` with subscriptions unless forced."""
+        names = await self.names_of(topic)
+        ledgers = [paths.managed_ledger(name) for name in names]
         node = await self._store.get(paths.partitioned_topic(topic))
-        count = int(read_object(node.value, paths.partitioned_topic(topic)).get("partitions", 0)) if node else 0
-        ledgers = [paths.managed_ledger(name) for name in ([topic.partition_name(i) for i in range(count)] or [topic])]
         found = await self._store.get_many(ledgers)
         if node is None and not any(found):
             raise NotFoundError(f"Topic {topic} does not exist")
-        subscriptions = await asyncio.gather(*(self._store.children(path) for path in ledgers))
-        if any(subscriptions) and not force:
-            raise ConflictError(f"Topic {topic} has subscriptions; delete them first, or use force=true")
+        if not force:
+            await self.require_unsubscribed(names)
         for path, exists in zip(ledgers, found, strict=True):
             if exists is not None:
                 await self._store.delete_tree(path)
