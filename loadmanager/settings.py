@@ -200,10 +200,10 @@ def _number(key: Key, kind: type, text: str) -> int | float:
 
 def _range_text(key: Key) -> str:
     if key.minimum is not None and key.maximum is not None:
-        return f" from {key.minimum:g} to {key.maximum:g}"
+        return f" from {spell(key.minimum)} to {spell(key.maximum)}"
     if key.minimum is not None:
-        return f" of at least {key.minimum:g}"
-    return f" of at most {key.maximum:g}" if key.maximum is not None else ""
+        return f" of at least {spell(key.minimum)}"
+    return f" of at most {spell(key.maximum)}" if key.maximum is not None else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,7 +412,10 @@ def _require_dynamic(name: str) -> None:
 
 
 def _why_static(key: Key) -> str:
-    return f"{key.doc[0].lower()}{key.doc[1:]}" if key.doc.startswith("Accepted") else "it is read when the broker starts"
+    """Why a key is not dynamic: those without effect on a broker say so in their documentation."""
+    if key.doc.startswith(("Accepted", "Extensible manager")):
+        return f"{key.doc[0].lower()}{key.doc[1:]}"
+    return "it is read when the broker starts"
 
 
 def spell(value: Any) -> str:

@@ -9,9 +9,10 @@ import pytest
 from loadmanager import settings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.errors import ConfigError
+from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.settings import REJECTED, LiveSettings
 
 
 def test_properties_syntax(tmp_path: Path) -> None:
@@ -94,3 +95,120 @@ def test_keys_without_effect_are_not_dynamic() -> None:
     keys = [known.key for known in settings.known_keys().values()]
     assert any("without effect" in key.doc for key in keys)
     assert [key.name for key in keys if "without effect" in key.doc and key.dynamic] == []
+
+
+LOW, HIGH = "loadBalancerAvgShedderLowThreshold", "loadBalancerAvgShedderHighThreshold"
+SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ({SHEDDER: "ThresholdSheder"}, "ThresholdShedder"),
+        ({PLACEMENT: "Nowhere"}, "LeastLongTermMessageRate"),
+        ({PLACEMENT: "AvgShedder"}, "needs loadBalancerLoadSheddingStrategy = AvgShedder"),
+        ({LOW: "41"}, f"{LOW} = 41 is above {HIGH} = 40"),
+        ({"loadBalancerReportUpdateMinIntervalMillis": "900001"}, "is longer than"),
+        ({"brokerServicePort": "8080"}, "are both 8080"),
+        ({"loadManagerClassName": "ExtensibleLoadManagerImpl"}, "ModularLoadManagerImpl is allowed"),
+    ],
+)
+def test_what_a_broker_cannot_run_with(values: dict[str, str], reason: str) -> None:
+    """Unknown strategies and contradictions are refused, though each value by itself can be parsed."""
+    with pytest.raises(ConfigError, match=reason):
+        settings.check(settings.load(None, values))
+
+
+def test_defaults_and_free_ports_can_be_used() -> None:
+    """The defaults contradict nothing; two free ports are two ports."""
+    settings.check(settings.load())
+    settings.check(settings.load(None, {"brokerServicePort": "0", "webServicePort": "0"}))
+
+
+def a_live(**values: str) -> LiveSettings:
+    """Live settings over a file with these values."""
+    return LiveSettings(settings.load(None, values))
+
+
+def test_a_bad_stored_value_takes_out_itself_only() -> None:
+    """Its last good value stays in force, at the start the file's; the others act, and the bad ones are shown."""
+    live = a_live(**{LOW: "12"})
+    strategies = live.live(StrategySettings)
+    live.apply({LOW: "much", SHEDDER: "OverloadShedder", "defaultNumberOfNamespaceBundles": "0"})
+    assert (strategies.value.avg_low, strategies.value.shedder) == (12, "OverloadShedder")
+    assert live.rejected[LOW] == f"{LOW} = 'much': a number of at least 0 is allowed"
+    assert live.in_force()[REJECTED].count(" is allowed") == 2
+    live.apply({LOW: "13"})
+    assert (strategies.value.avg_low, live.rejected, strategies.value.shedder) == (13, {}, StrategySettings().shedder)
+    live.apply({LOW: "-1"})
+    assert strategies.value.avg_low == 13
+    assert live.in_force()[LOW] == "13"
+    live.apply({})
+    assert strategies.value.avg_low == 12
+    assert REJECTED not in live.in_force()
+
+
+@pytest.mark.parametrize("value", [None, ["1"], {"a": 1}, "", float("nan")])
+def test_stored_values_of_any_type(value: object) -> None:
+    """What is no text is refused, as text is that cannot be parsed; whole documents are never refused for it."""
+    live = a_live()
+    live.apply({SHEDDER: value, HIGH: 50, "loadBalancerSheddingEnabled": False})
+    strategies = live.live(StrategySettings).value
+    assert strategies == StrategySettings(avg_high=50.0, shedding_enabled=False)
+    assert list(live.rejected) == [SHEDDER]
+
+
+def test_stored_values_that_contradict_each_other() -> None:
+    """The new ones are taken back, then those in force; values that go together act together, in any order."""
+    live = a_live()
+    strategies = live.live(StrategySettings)
+
+    def thresholds() -> tuple[float, float]:
+        return strategies.value.avg_low, strategies.value.avg_high
+
+    live.apply({LOW: "50", HIGH: "60"})
+    assert thresholds() == (50, 60)
+    live.apply({LOW: "70", HIGH: "60"})
+    assert thresholds() == (50, 60)
+    assert list(live.rejected) == [LOW]
+    live.apply({LOW: "50"})  # what it needs is gone
+    assert thresholds() == (15, 40)
+    assert "is above" in live.rejected[LOW]
+
+
+def test_unknown_static_and_older_keys_in_the_store() -> None:
+    """Unknown keys are another program's, static ones are shown; older spellings act, and give way to present ones."""
+    live = a_live()
+    older, present = "loadBalancerBandwithInResourceWeight", "loadBalancerBandwidthInResourceWeight"
+    live.apply({"managedLedgerDefaultAckQuorum": "2", "clusterName": "x", older: "0.5"})
+    assert list(live.rejected) == ["clusterName"]
+    assert live.live(BrokerSettings).value.cluster_name == "standalone"
+    assert live.live(StrategySettings).value.bandwidth_in_weight == 0.5
+    live.apply({present: "0.25", older: "0.5"})
+    assert live.live(StrategySettings).value.bandwidth_in_weight == 0.25
+    assert live.changed({older: "0.5", "other": "1"}, older, "2") == {"other": "1", present: "2"}
+
+
+def test_changing_one_stored_value() -> None:
+    """It is refused where it, or another value because of it, could not be in force; bad ones of other keys are in nobody's way."""
+    live = a_live()
+    stored: dict[str, object] = {LOW: "50", HIGH: "60", "minUnloadMessage": "bad"}
+    live.apply(stored)
+    for name, value in ((LOW, "61"), (HIGH, None), (HIGH, "10"), ("minUnloadMessage", "-1"), ("clusterName", "x")):
+        with pytest.raises(BadInputError):
+            live.changed(stored, name, value)
+    assert live.changed(stored, "minUnloadMessage", "7") == {LOW: "50", HIGH: "60", "minUnloadMessage": "7"}
+    assert live.changed(stored, "minUnloadMessage", None) == {LOW: "50", HIGH: "60"}
+    assert live.changed({"what": 1}, "what", None) == {}
+
+
+def test_users_of_a_leaf_hear_of_its_changes_only() -> None:
+    """A leaf whose values stay does not wake those who listen; who stops to listen hears nothing more."""
+    live, heard = a_live(), list[float]()
+    forget = live.live(StrategySettings).listen(lambda strategies: heard.append(strategies.avg_low))
+    live.apply({"maxConcurrentLookupRequest": "9"})
+    live.apply({LOW: "9"})
+    live.apply({LOW: "9"})
+    forget()
+    live.apply({LOW: "10"})
+    assert heard == [9]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from loadmanager import settings
 from loadmanager.core.errors import ConfigError
+from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
   loadmanager config check /etc/pulsar/broker.conf
@@ -28,7 +29,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
         "check",
-        help="what is set, what is unknown (nearest name), what is out of range; exit status 2 if it cannot be used",
+        help="what is set, unknown (nearest name), out of range or contradictory; exit status 2 if it cannot be used",
     )
     check.add_argument("file", type=Path, metavar="FILE")
     check.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key; may be repeated")
@@ -45,13 +46,15 @@ def run(args: argparse.Namespace) -> int:
     problems: list[str] = []
     loaded = None
     try:
+        register_plugins()
         loaded = settings.load(args.file, settings.parse_overrides(args.set))
+        settings.check(loaded)
     except ConfigError as error:
         problems = str(error).split("; ")
     if args.json:
         print(json.dumps({"ok": not problems, "problems": problems, **_facts(loaded)}, indent=2))
         return 2 if problems else 0
-    if loaded is None:
+    if loaded is None or problems:
         print(f"{args.file}: cannot be used", *(f"  {problem}" for problem in problems), sep="\n", file=sys.stderr)
         return 2
     _print_facts(args.file, loaded)

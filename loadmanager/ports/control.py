@@ -232,6 +232,10 @@ class PeerControl(Protocol):
         """Unload a bundle of ours; False for one that is not, so that nothing was done."""
         ...
 
+    async def close_topic(self, topic: TopicName, *, force: bool) -> bool:
+        """Close a topic that is deleted, if it is open here; see `ports.hosting.Hosting.close_topic`."""
+        ...
+
     async def acquire_bundle(self, bundle: str, *, epoch: int | None = None) -> None:
         """Own a bundle that nobody owns. Raises `OperationalError` when somebody else has it."""
         ...

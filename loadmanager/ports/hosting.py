@@ -78,6 +78,13 @@ class Hosting(Protocol):
         """
         ...
 
+    def close_topic(self, topic: str, *, force: bool) -> bool:
+        """Close one open topic for good: its clients are told, and its messages forgotten.
+
+        Returns whether it was open. Raises `ConflictError` for a topic with clients, unless forced.
+        """
+        ...
+
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """The bundle continues as `children` on this broker, all in one new life: topics stay open, clients notice nothing."""
         ...

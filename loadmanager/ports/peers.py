@@ -25,6 +25,13 @@ class Peers(Protocol):
         """Ask the owner to split a bundle by its default algorithm, and to unload the children then; returns when that is done."""
         ...
 
+    async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
+        """Ask the owner to close a topic that is deleted; see `ports.hosting.Hosting.close_topic`.
+
+        Raises `ConflictError` when the topic has clients, unless forced.
+        """
+        ...
+
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
         """Ask a broker to acquire a bundle that nobody owns; returns when it owns it."""
         ...

@@ -34,7 +34,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
-from loadmanager.settings import Settings, check, unknown_text
+from loadmanager.settings import LiveSettings, Settings, check, unknown_text
 from loadmanager.wiring.initialize import record_cluster
 from loadmanager.wiring.parts import Outside, Parts
 from loadmanager.wiring.plugins import register_plugins
@@ -131,7 +131,9 @@ class _Broker:
 
     async def _serve(self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket) -> None:
         await record_cluster(store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url)
-        peers = HttpPeers(release_timeout_s=self._broker.bundle_unload_timeout_ms / 1000)
+        settings = LiveSettings(self._settings)
+        broker = settings.live(BrokerSettings)
+        peers = HttpPeers(release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000)
         clock, busy, journal = SystemClock(), LoopBusy(), None
         if self._settings.leaf(HistorySettings).enabled:
             journal = self._build_journal(me, clock)
@@ -150,7 +152,7 @@ class _Broker:
         try:
             async with Scope("broker") as scope:
                 scope.spawn(busy.run(), "loop-busy")
-                parts = Parts(self._settings, outside, scope)
+                parts = Parts(settings, outside, scope)
                 admin = self._build_admin(parts, me, journal)
                 # Caches first, then the listening ports, then the registration, which brings work.
                 await parts.prepare()
@@ -163,7 +165,7 @@ class _Broker:
                 log.info("ready", service_url=me.service_url, web_url=me.web_url, session=f"0x{store.session_id:x}")
                 await self._stop.asked.wait()
                 notify("STOPPING=1")
-                log.info("stopping", within_s=parts.settings.live(BrokerSettings).value.shutdown_timeout_ms / 1000)
+                log.info("stopping", within_s=broker.value.shutdown_timeout_ms / 1000)
                 try:
                     await parts.stop(self._stop.unloads_per_s_max)
                     await admin.stop()

@@ -58,7 +58,7 @@ from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import Interval, LoopBusy, Scope, Steps, every, retrying
-from loadmanager.settings import LiveSettings, Settings
+from loadmanager.settings import LiveSettings
 
 MIB = 1024 * 1024
 
@@ -91,8 +91,8 @@ class Outside:
 class Parts:
     """Builds everything in the constructor. `start` and `stop` run it, in `scope`."""
 
-    def __init__(self, settings: Settings, outside: Outside, scope: Scope) -> None:
-        self.settings = LiveSettings(settings)
+    def __init__(self, settings: LiveSettings, outside: Outside, scope: Scope) -> None:
+        self.settings = settings
         self._outside, self._scope = outside, scope
         self._broker = self.settings.live(BrokerSettings)
         self._strategies = self.settings.live(StrategySettings)
@@ -110,7 +110,7 @@ class Parts:
             self.settings.live(ThrottlingSettings),
             cluster=cluster,
             clock=outside.clock.monotonic_ns,
-            publish_buffer_bytes=settings.leaf(MessagingSettings).publish_buffer_mb * MIB,
+            publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
         self.policies = PlacementPolicies(store, cluster, self._corrupt)
         self.limits = Limits(store, self._namespaces, self._throttling, self.settings, self._corrupt)
@@ -151,7 +151,7 @@ class Parts:
             clock=outside.clock,
             register=self._reporter.register,
             on_lost=self._election.session_lost,
-            end_when_lost=settings.leaf(ZooKeeperSettings).session_expired_policy == "shutdown",
+            end_when_lost=settings.live(ZooKeeperSettings).value.session_expired_policy == "shutdown",
         )
         self._brokers.listeners.append(self._on_broker)
         self._leadership = Leadership(self._election, self._leading, self._build_leader_work().run)

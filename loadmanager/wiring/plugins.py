@@ -19,15 +19,15 @@ GROUPS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 def register_plugins() -> list[str]:
-    """Make installed third-party strategies known; returns their names. Raises `ConfigError` for one that cannot be loaded."""
+    """Make installed third-party strategies known; returns their names. May be called again. Raises `ConfigError` for one that cannot be loaded."""
     found: list[str] = []
     for group, known in GROUPS:
         for entry in importlib.metadata.entry_points(group=group):
-            if entry.name in known:
-                raise ConfigError(f"{group}: {entry.value} has the name {entry.name} of a strategy that there is already")
             try:
-                known[entry.name] = entry.load()
-            except (ImportError, AttributeError) as error:
+                strategy = entry.load()
+            except Exception as error:  # noqa: BLE001 - whatever a third party's import raises
                 raise ConfigError(f"{group}: {entry.name} = {entry.value} cannot be loaded: {error}") from None
+            if known.setdefault(entry.name, strategy) is not strategy:
+                raise ConfigError(f"{group}: {entry.value} has the name {entry.name} of a strategy that there is already")
             found.append(entry.name)
     return found

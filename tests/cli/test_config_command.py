@@ -30,6 +30,16 @@ def test_check_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["problems"]
 
 
+def test_check_of_values_that_cannot_act_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unknown strategies and contradictions are found without starting anything."""
+    path = tmp_path / "broker.conf"
+    path.write_text("loadBalancerLoadSheddingStrategy=Sheder\nloadBalancerAvgShedderLowThreshold=50\n")
+    assert main(["config", "check", str(path), "--json"]) == 2
+    assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
+    assert main(["config", "check", str(path)]) == 2
+    assert "is above loadBalancerAvgShedderHighThreshold" in capsys.readouterr().err
+
+
 def test_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     """A missing file is an error on standard error, not a traceback."""
     assert main(["config", "check", "/nonexistent/broker.conf"]) == 2

@@ -66,6 +66,11 @@ class Tenant:
         self.told.append(("close", bundle, destination.broker_id if destination else None))
         return 0
 
+    def close_topic(self, topic: str, *, force: bool) -> bool:
+        """Tell clients."""
+        self.told.append(("close topic", topic, None))
+        return False
+
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """Go on as children."""
         self.open = self.open - {parent} | set(children)
@@ -161,6 +166,10 @@ class Fleet:
         """Peers."""
         span = BundleRange.parse(bundle.rpartition("/")[2])
         await self.at(owner).ownership.split(bundle, [(span.lower + span.upper) // 2], "peer")
+
+    async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
+        """Peers."""
+        return self.at(owner).tenant.close_topic(topic, force=force)
 
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
         """Peers."""

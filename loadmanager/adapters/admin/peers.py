@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from urllib.parse import quote
 
 import aiohttp
 from aiohttp import web
+from yarl import URL
 
-from loadmanager.adapters.admin.answers import flag, namespace_of, whole
+from loadmanager.adapters.admin.answers import flag, namespace_of, topic_of, whole
+from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.control import BrokerControl, PeerControl
 from loadmanager.ports.hosting import BrokerAddress
 
 PATH = "/admin/v2/loadmanager/bundles"
+TOPICS = "/admin/v2/loadmanager/topics"
 ACQUIRE_TIMEOUT_S = 5.0
 CONNECTIONS_MAX = 64
 EPOCH_MAX = 1 << 62
@@ -33,6 +38,7 @@ class PeerRoutes:
             web.post(one + "/acquire", self.acquire),
             web.post(one + "/release", self.release),
             web.post(one + "/split", self.split),
+            web.post(TOPICS + "/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/close", self.close_topic),
         ]
 
     async def acquire(self, request: web.Request) -> web.Response:
@@ -63,6 +69,11 @@ class PeerRoutes:
             raise OperationalError("the bundle has another owner by now")
         return web.Response(status=204)
 
+    async def close_topic(self, request: web.Request) -> web.Response:
+        """POST …/close?force=: close a topic that is deleted; the answer says whether it was open."""
+        was_open = await self._control.close_topic(topic_of(request), force=flag(request, "force"))
+        return web.json_response(was_open)
+
 
 def _bundle(request: web.Request) -> str:
     return bundle_name(str(namespace_of(request)), str(BundleRange.parse(request.match_info["bundle"])))
@@ -77,7 +88,7 @@ def _epoch(request: web.Request) -> int | None:
 class HttpPeers:
     """Implements `ports.peers.Peers`: asks over HTTP, with one pool of connections."""
 
-    def __init__(self, *, release_timeout_s: float) -> None:
+    def __init__(self, *, release_timeout_s: Callable[[], float]) -> None:
         self._release_timeout_s = release_timeout_s
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX))
 
@@ -88,24 +99,44 @@ class HttpPeers:
     async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
         """Ask the owner to unload a bundle."""
         query = {"destination": destination.broker_id} if destination else {}
-        answer = await self._post(owner, f"{bundle}/release", query, epoch, self._release_timeout_s)
-        return b'"released": true' in answer
+        answer = await self._post(owner, f"{bundle}/release", query, epoch, self._release_timeout_s())
+        return '"released": true' in answer
 
     async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
         """Ask the owner to split a bundle."""
-        await self._post(owner, f"{bundle}/split", {"unload": "true" if unload else "false"}, epoch, self._release_timeout_s)
+        await self._post(owner, f"{bundle}/split", {"unload": "true" if unload else "false"}, epoch, self._release_timeout_s())
 
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
         """Ask a broker to acquire a bundle."""
         await self._post(broker, f"{bundle}/acquire", {}, epoch, ACQUIRE_TIMEOUT_S)
 
-    async def _post(self, broker: BrokerAddress, path: str, query: dict[str, str], epoch: int | None, timeout_s: float) -> bytes:
-        query = query if epoch is None else {**query, "epoch": str(epoch)}
+    async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
+        """Ask the owner to close a topic."""
+        name = TopicName.parse(topic)
+        url = f"{owner.web_url}{TOPICS}/{name.domain}/{name.namespace}/{quote(name.local, safe='')}/close"
+        query = {"force": "true" if force else "false"}
         try:
-            async with asyncio.timeout(timeout_s), self._session.post(f"{broker.web_url}{PATH}/{path}", params=query) as answer:
-                if answer.status >= 300:
-                    raise OperationalError(f"{broker.broker_id} answered {answer.status}: {(await answer.text())[:300]}")
-                return await answer.read()
+            status, text = await self._ask(owner, URL(url, encoded=True), query, self._release_timeout_s())
+        except OperationalError as error:
+            raise OperationalError(f"{topic} is deleted, but its owner may still serve it: {error}") from None
+        if status == 409:
+            raise ConflictError(text)
+        return text == "true"
+
+    async def _post(self, broker: BrokerAddress, path: str, query: dict[str, str], epoch: int | None, timeout_s: float) -> str:
+        query = query if epoch is None else {**query, "epoch": str(epoch)}
+        status, text = await self._ask(broker, URL(f"{broker.web_url}{PATH}/{path}"), query, timeout_s)
+        if status == 409:
+            raise OperationalError(f"{broker.broker_id} answered {status}: {text}")
+        return text
+
+    async def _ask(self, broker: BrokerAddress, url: URL, query: dict[str, str], timeout_s: float) -> tuple[int, str]:
+        try:
+            async with asyncio.timeout(timeout_s), self._session.post(url, params=query) as answer:
+                text = (await answer.text())[:300]
+                if answer.status >= 300 and answer.status != 409:
+                    raise OperationalError(f"{broker.broker_id} answered {answer.status}: {text}")
+                return answer.status, text
         except (aiohttp.ClientError, OSError) as error:
             raise OperationalError(f"{broker.broker_id} cannot be reached: {error}") from None
         except TimeoutError:

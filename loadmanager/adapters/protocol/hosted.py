@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.subscription import Consumer, Subscription
 from loadmanager.core.messaging.topic import Publisher, Topic
 from loadmanager.core.throttling.broker import BrokerThrottling
@@ -94,3 +95,18 @@ class AttachedConsumer:
     core: Consumer
     messages: MessageEncoder
     attached_at_ms: int = 0
+
+
+def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:
+    """The traffic of some topics together."""
+    stats = NamespaceBundleStats(topics=len(topics))
+    for hosted in topics.values():
+        traffic = hosted.traffic
+        stats.msg_rate_in += traffic.msg_rate_in
+        stats.msg_rate_out += traffic.msg_rate_out
+        stats.msg_throughput_in += traffic.msg_throughput_in
+        stats.msg_throughput_out += traffic.msg_throughput_out
+        stats.producer_count += len(hosted.producers)
+        stats.consumer_count += len(hosted.attached)
+        stats.cache_size += hosted.core.log.bytes
+    return stats

@@ -27,7 +27,7 @@ from loadmanager.adapters.protocol.consumers import (
     on_unsubscribe,
 )
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
-from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic
+from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic, stats_of
 from loadmanager.adapters.protocol.listener import Listener
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
@@ -424,7 +424,7 @@ class BrokerServer:
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
         """Traffic of each open bundle over the last stats period."""
-        return {bundle: _sum(opened.topics) for bundle, opened in self._bundles.items() if not opened.fenced}
+        return {bundle: stats_of(opened.topics) for bundle, opened in self._bundles.items() if not opened.fenced}
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """Open topics of a bundle."""
@@ -458,17 +458,3 @@ def _abort_clients(hosted: HostedTopic) -> None:
         producer.connection.abort()
     for consumer in list(hosted.attached.values()):
         consumer.connection.abort()
-
-
-def _sum(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:
-    stats = NamespaceBundleStats(topics=len(topics))
-    for hosted in topics.values():
-        traffic = hosted.traffic
-        stats.msg_rate_in += traffic.msg_rate_in
-        stats.msg_rate_out += traffic.msg_rate_out
-        stats.msg_throughput_in += traffic.msg_throughput_in
-        stats.msg_throughput_out += traffic.msg_throughput_out
-        stats.producer_count += len(hosted.producers)
-        stats.consumer_count += len(hosted.attached)
-        stats.cache_size += hosted.core.log.bytes
-    return stats

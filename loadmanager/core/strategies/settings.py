@@ -178,7 +178,6 @@ class StrategySettings:
     load_manager_class: str = conf(
         "loadManagerClassName",
         "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-        "Which load manager: brokers that run another one get no bundles",
-        dynamic=True,
+        "Which load manager: brokers that run another one get no bundles; a broker itself runs ModularLoadManagerImpl",
     )
     prefer_later_versions: bool = conf("preferLaterVersions", False, "Place bundles on the brokers of the newest version only")

@@ -145,12 +145,8 @@ class Limits:
 
     async def set_namespace_limit(self, namespace: NamespaceName, field: str, rate: Document | None) -> None:
         """Set or remove one rate of a namespace for this cluster."""
-        before = (await self._namespaces.policies(namespace)).get(field)
-        by_cluster = dict(before) if isinstance(before, dict) else {}
-        by_cluster.pop(self._throttling.cluster, None)
-        if rate is not None:
-            by_cluster[self._throttling.cluster] = rate
-        await self._namespaces.update_policies(namespace, {field: by_cluster or None})
+        path = (field, self._throttling.cluster)
+        await self._namespaces.update_policies(namespace, lambda policies: _with(policies, path, rate))
         log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
 
     async def namespace_group(self, namespace: NamespaceName) -> str | None:
@@ -162,7 +158,7 @@ class Limits:
         """Attach a namespace to a resource group, or to none."""
         if group is not None and await self._store.get(paths.resource_group(check_part(group, "resource group"))) is None:
             raise BadInputError(f"Resource group {group} does not exist")
-        await self._namespaces.update_policies(namespace, {GROUP_FIELD: group})
+        await self._namespaces.update_policies(namespace, lambda policies: {**policies, GROUP_FIELD: group})
         log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
 
     async def topic_policies(self, topic: TopicName) -> Document:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -13,11 +13,14 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
-from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
+from loadmanager.runtime.shared.settings import NAMESPACE_BUNDLES_MAX, BrokerSettings
 
 SPLIT_ATTEMPTS_MAX = 7
 """How often a split is tried again when somebody else changed the policies meanwhile (Pulsar's limit)."""
+
+DELETED = "deleted"
+"""The field of the policies that says that a namespace is being deleted (Pulsar's)."""
 
 log = structlog.get_logger("namespaces")
 
@@ -55,7 +58,7 @@ class Namespaces:
             return known
         generation = self._generation
         local, policies = await self._store.get_many([paths.local_policies(namespace), paths.policies(namespace)])
-        if policies is None:
+        if policies is None or read_object(policies.value, paths.policies(namespace)).get(DELETED):
             raise NotFoundError(f"Namespace {namespace} does not exist")
         found = self._boundaries_of(namespace, local, policies)
         if local is None:
@@ -145,7 +148,7 @@ class Namespaces:
 
     async def _require_room(self, namespace: NamespaceName) -> None:
         """Raise `BadInputError` for one namespace too many in its tenant, `NotFoundError` without the tenant."""
-        limit = self._settings.namespaces_per_tenant_max
+        limit = self._settings.value.namespaces_per_tenant_max
         present = await self.namespaces(namespace.tenant)
         if 0 < limit <= len(present) and str(namespace) not in present:
             raise BadInputError(f"Exceed the maximum number of namespace in tenant :{namespace.tenant}")
@@ -158,8 +161,8 @@ class Namespaces:
         if requested.get("boundaries"):
             return parse_boundaries(requested["boundaries"])
         count = requested.get("numBundles", self._settings.value.default_bundles)
-        if not isinstance(count, int) or isinstance(count, bool) or count > _BUNDLES_STORED_MAX:
-            raise BadInputError(f"numBundles must be a whole number from 1 to {_BUNDLES_STORED_MAX}")
+        if not isinstance(count, int) or isinstance(count, bool) or count > NAMESPACE_BUNDLES_MAX:
+            raise BadInputError(f"numBundles must be a whole number from 1 to {NAMESPACE_BUNDLES_MAX}")
         return equal_boundaries(count)
 
     async def policies(self, namespace: NamespaceName) -> dict[str, Any]:
@@ -171,25 +174,47 @@ class Namespaces:
         cut = {"boundaries": format_boundaries(bundles.boundaries), "numBundles": len(bundles.boundaries) - 1}
         return {**read_object(node.value, paths.policies(namespace)), "bundles": cut}
 
-    async def update_policies(self, namespace: NamespaceName, changes: Mapping[str, Any]) -> None:
-        """Merge `changes` into the stored policies (a value of None removes the field), by compare-and-set."""
-        path = paths.policies(namespace)
-        for attempt in range(SPLIT_ATTEMPTS_MAX):
-            node = await self._store.get(path)
-            if node is None:
+    async def update_policies(self, namespace: NamespaceName, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Change the stored policies by compare-and-set; a field with the value None is removed.
+
+        `change` may be called several times. Raises `NotFoundError`.
+        """
+
+        def changed(policies: dict[str, Any]) -> dict[str, Any]:
+            if not policies or policies.get(DELETED):
                 raise NotFoundError(f"Namespace {namespace} does not exist")
-            merged = {**read_object(node.value, path), **changes}
+            return {field: value for field, value in change(policies).items() if value is not None}
+
+        await update(self._store, paths.policies(namespace), changed)
+
+    async def mark_deleted(self, namespace: NamespaceName, *, deleted: bool = True) -> None:
+        """From when this returns, nobody can acquire a bundle of the namespace (or, again, everybody can).
+
+        The version of the boundaries changes in the same transaction: whoever still holds them in a
+        cache fails when creating a lock, reads again, and learns that the namespace is deleted.
+        Raises `NotFoundError`, or `ConflictError` when others keep changing the policies.
+        """
+        path, local_path = paths.policies(namespace), paths.local_policies(namespace)
+        for _ in range(SPLIT_ATTEMPTS_MAX):
+            policies, local = await self._store.get_many([path, local_path])
+            if policies is None:
+                raise NotFoundError(f"Namespace {namespace} does not exist")
+            marked = write_object({**read_object(policies.value, path), DELETED: deleted})
+            boundaries = Put(local_path, local.value, local.version) if local else Create(local_path, b"")
             try:
-                await self._store.put(path, write_object({k: v for k, v in merged.items() if v is not None}), version=node.version)
+                await self._store.commit([Put(path, marked, policies.version), boundaries])
             except VersionConflictError:
-                if attempt == SPLIT_ATTEMPTS_MAX - 1:
-                    raise ConflictError(f"Concurrent modification of {namespace}") from None
                 continue
+            self.forget(namespace)
             return
+        raise ConflictError(f"Concurrent modification of {namespace}")
+
+    async def locked_bundles(self, namespace: NamespaceName) -> list[str]:
+        """Bundles of a namespace that somebody owns."""
+        return [f"{namespace}/{span}" for span in await self._store.children(f"{paths.LOCKS}/{namespace}")]
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
-        """Remove the records of a namespace without topics (the caller saw to them)."""
-        await self.bundles(namespace)
+        """Remove the records of a namespace that is marked as deleted and whose bundles nobody owns."""
         await self._store.delete_tree(f"{paths.MANAGED_LEDGERS}/{namespace}")
         await self._store.delete_tree(f"{paths.PARTITIONED_TOPICS}/{namespace}")
         await self._store.delete_tree(f"{paths.BUNDLE_DATA}/{namespace}")
@@ -217,10 +242,6 @@ class Namespaces:
         """Read the boundaries again next time."""
         self._generation += 1
         self._bundles.pop(namespace, None)
-
-
-_BUNDLES_STORED_MAX = 50_000
-"""Boundaries of one namespace must fit into a node of 1 MB."""
 
 
 def _stored_boundaries(document: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -29,8 +29,11 @@ from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.leading import Desk, Leading
 from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import sleep
 
 UNLOADS_AT_ONCE_MAX = 20
+DELETE_ATTEMPTS_MAX = 5
+DELETE_POLL_S = 0.2
 
 log = structlog.get_logger("broker")
 
@@ -152,14 +155,28 @@ class BrokerService:
         return await self.cut.policies(namespace)
 
     async def delete_namespace(self, namespace: NamespaceName, *, force: bool) -> None:
-        """Delete a namespace: its bundles are unloaded, then its records removed."""
-        await self.cut.bundles(namespace)
+        """Delete a namespace: mark it, so that nobody acquires its bundles, unload them, remove the records.
+
+        When this fails in between (an owner does not answer), the namespace stays marked, nobody can
+        use it, and deleting it again goes on.
+        """
         if force and not self.config.value.delete_namespace_force:
             raise BadInputError("forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true")
-        if not force and await self.catalogue.of_namespace(namespace, "ALL", self._served_topics(namespace)):
+        if not force:
+            await self._require_empty(namespace)
+        await self.cut.mark_deleted(namespace)
+        for _ in range(DELETE_ATTEMPTS_MAX):
+            bundles = await self.cut.locked_bundles(namespace)
+            if not bundles:
+                await self.cut.delete_namespace(namespace)
+                return
+            await self._unload_all(bundles, f"namespace {namespace} is deleted")
+            await sleep(DELETE_POLL_S)  # a bundle that was being opened or moved
+        raise OperationalError(f"{bundles[0]} of the deleted namespace {namespace} is still owned; delete it again")
+
+    async def _require_empty(self, namespace: NamespaceName) -> None:
+        if await self.catalogue.of_namespace(namespace, "ALL", self._served_topics(namespace)):
             raise ConflictError(f"Cannot delete non empty namespace {namespace}")
-        await self.unload_namespace(namespace)
-        await self.cut.delete_namespace(namespace)
 
     async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
         """How the namespace is cut."""
@@ -170,8 +187,42 @@ class BrokerService:
         await self.catalogue.create_partitioned(topic, partitions)
 
     async def delete_topic(self, topic: TopicName, *, force: bool) -> None:
-        """Delete a topic's records and unload its bundle, so that the owner forgets its messages."""
-        await self.catalogue.delete(topic, force=force)
+        """Delete a topic's records, and have the owners of its partitions tell clients and forget messages.
+
+        Unforced, a topic with subscriptions or clients is refused. Forced, the records go first, because
+        clients come back at once: they make a new topic, if that is allowed.
+        """
+        names = await self.catalogue.names_of(topic)
+        was_open = False
+        if not force:
+            await self.catalogue.require_unsubscribed(names)
+            was_open = await self._close_topics(names, force=False)
+        try:
+            await self.catalogue.delete(topic, force=force)
+        except NotFoundError:
+            was_open = await self._close_topics(names, force=force) or was_open
+            if not was_open:
+                raise
+        else:
+            await self._close_topics(names, force=True)
+
+    async def _close_topics(self, topics: Sequence[TopicName], *, force: bool) -> bool:
+        """Close topics wherever they are open; whether any was."""
+        closed = [await self._close_anywhere(topic, force=force) for topic in topics]
+        return any(closed)
+
+    async def _close_anywhere(self, topic: TopicName, *, force: bool) -> bool:
+        bundle = (await self.cut.bundles(topic.namespace)).bundle_of_topic(str(topic))
+        if self.ownership.served(bundle):
+            return self.hosting.close_topic(str(topic), force=force)
+        owner = await self.ownership.owner(bundle)
+        if owner is None or owner.address == self.self_address:
+            return False
+        return await self.peers.close_topic(owner.address, str(topic), force=force)
+
+    async def close_topic(self, topic: TopicName, *, force: bool) -> bool:
+        """Close a topic that is open here (what a peer asks for)."""
+        return self.hosting.close_topic(str(topic), force=force)
 
     # BrokerControl
 
@@ -216,13 +267,16 @@ class BrokerService:
     async def unload_namespace(self, namespace: NamespaceName) -> None:
         """Unload all bundles of a namespace, wherever they are, a bounded number at once."""
         cut = await self.cut.bundles(namespace)
+        await self._unload_all(cut.names, f"unload of namespace {namespace}")
+
+    async def _unload_all(self, bundles: Sequence[str], reason: str) -> None:
         gate = asyncio.Semaphore(UNLOADS_AT_ONCE_MAX)
 
         async def unload(bundle: str) -> None:
             async with gate:
-                await self._unload_anywhere(bundle, None, f"unload of namespace {namespace}")
+                await self._unload_anywhere(bundle, None, reason)
 
-        await asyncio.gather(*(unload(bundle) for bundle in cut.names))
+        await asyncio.gather(*(unload(bundle) for bundle in bundles))
 
     async def _unload_anywhere(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
         owner = await self.ownership.owner(bundle)

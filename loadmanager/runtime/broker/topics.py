@@ -87,7 +87,7 @@ class Topics:
 
         Brokers that create topics at the same moment may each see the last free place, as Pulsar's do.
         """
-        limit = self._settings.topics_per_namespace_max
+        limit = self._settings.value.topics_per_namespace_max
         if not limit or namespace.tenant == SYSTEM_TENANT:
             return
         present = set(await self.of_namespace(namespace, "PERSISTENT", []))
@@ -130,7 +130,7 @@ class Topics:
         if not topic.persistent:
             return ()
         path = paths.managed_ledger(topic)
-        if self._settings.topics_per_namespace_max and await self._store.get(path) is None:
+        if self._settings.value.topics_per_namespace_max and await self._store.get(path) is None:
             async with self._creating:
                 await self._require_room(topic.namespace, [str(topic)])
                 created = await self._store.create(path, b"")
@@ -150,17 +150,30 @@ class Topics:
         if topic.persistent:
             await self._store.delete(paths.subscription(topic, name))
 
+    async def names_of(self, topic: TopicName) -> list[TopicName]:
+        """The topics that clients attach to: the partitions of a partitioned topic, else the topic itself."""
+        path = paths.partitioned_topic(topic)
+        node = await self._store.get(path)
+        count = self._count(node, path)
+        return [topic.partition_name(index) for index in range(count)] or [topic]
+
+    async def require_unsubscribed(self, topics: list[TopicName]) -> None:
+        """Raise `ConflictError` if one of the topics has durable subscriptions."""
+        subscriptions = await asyncio.gather(*(self._store.children(paths.managed_ledger(topic)) for topic in topics))
+        for topic, names in zip(topics, subscriptions, strict=True):
+            if names:
+                raise ConflictError(f"Topic {topic} has subscriptions; delete them first, or use force=true")
+
     async def delete(self, topic: TopicName, *, force: bool) -> None:
         """Delete the records of a topic and of its partitions. Raises `NotFoundError`, or `ConflictError` with subscriptions unless forced."""
+        names = await self.names_of(topic)
+        ledgers = [paths.managed_ledger(name) for name in names]
         node = await self._store.get(paths.partitioned_topic(topic))
-        count = self._count(node, paths.partitioned_topic(topic))
-        ledgers = [paths.managed_ledger(name) for name in ([topic.partition_name(i) for i in range(count)] or [topic])]
         found = await self._store.get_many(ledgers)
         if node is None and not any(found):
             raise NotFoundError(f"Topic {topic} does not exist")
-        subscriptions = await asyncio.gather(*(self._store.children(path) for path in ledgers))
-        if any(subscriptions) and not force:
-            raise ConflictError(f"Topic {topic} has subscriptions; delete them first, or use force=true")
+        if not force:
+            await self.require_unsubscribed(names)
         for path, exists in zip(ledgers, found, strict=True):
             if exists is not None:
                 await self._store.delete_tree(path)

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
 
+NAMESPACE_BUNDLES_MAX = 50_000
+"""The boundaries of one namespace must fit into a node of 1 MB."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
@@ -35,7 +38,7 @@ class BrokerSettings:
     report_interval_min_ms: int = conf(
         "loadBalancerReportUpdateMinIntervalMillis",
         5000,
-        "How often it is looked whether the load report must be published",
+        "Interval of the check whether to publish the load report",
         minimum=50,
         dynamic=True,
     )
@@ -64,7 +67,7 @@ class BrokerSettings:
         4,
         "Bundles of a namespace that is created without a number",
         minimum=1,
-        maximum=1 << 20,
+        maximum=NAMESPACE_BUNDLES_MAX,
         dynamic=True,
     )
     bundle_unload_timeout_ms: int = conf(

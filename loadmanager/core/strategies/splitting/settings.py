@@ -25,12 +25,14 @@ class SplitSettings:
     hits_min: int = conf(
         "loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
         3,
-        "Extensible manager: split after more than so many checks in a row above a threshold",
+        "Extensible manager, so in `decide` only: split after more than so many checks in a row above a threshold",
         minimum=0,
-        dynamic=True,
     )
     splits_per_cycle_max: int = conf(
-        "loadBalancerMaxNumberOfBundlesToSplitPerCycle", 10, "Extensible manager: splits per check at most", minimum=1, dynamic=True
+        "loadBalancerMaxNumberOfBundlesToSplitPerCycle",
+        10,
+        "Extensible manager, so in `decide` only: splits per check at most",
+        minimum=1,
     )
     algorithm: str = conf("defaultNamespaceBundleSplitAlgorithm", RANGE, "How a bundle is cut", choices=ALGORITHMS, dynamic=True)
     bundles_max: int = conf(

@@ -1,0 +1,295 @@
+"""Complete brokers in this process, over a store in memory; others that only report, and do what they are asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from runtime.fleet import LoopClock
+
+from loadmanager import settings
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.history.records import Record
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import Frame, FrameReader, encode
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.tasks import Scope
+from loadmanager.settings import LiveSettings
+from loadmanager.wiring.parts import Outside, Parts
+
+NS = NamespaceName("public", "default")
+FAST = {
+    "loadBalancerReportUpdateMinIntervalMillis": "50",
+    "statsUpdateFrequencyInSecs": "3600",
+    "brokerServicePort": "0",
+    "webServicePort": "0",
+}
+"""Reports soon; traffic is measured when a test says so."""
+
+
+class FixedSampler:
+    """Reports the CPU usage that it is told."""
+
+    scope = "fixed"
+
+    def __init__(self, cpu_percent: float) -> None:
+        self.cpu_percent = cpu_percent
+        self.samples = 0
+
+    def sample(self) -> SystemUsage:
+        self.samples += 1
+        return SystemUsage(Reading(self.cpu_percent, 100), Reading(0, 100), Reading(0, 100), Reading(0, 100))
+
+
+class Written:
+    """A history in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def append(self, *records: Record) -> None:
+        self.records += records
+
+    def count(self, kind: str) -> int:
+        return sum(record.kind == kind for record in self.records)
+
+
+class Running:
+    """One broker."""
+
+    def __init__(self, cluster: Cluster, index: int, values: Mapping[str, str], cpu_percent: float) -> None:
+        self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
+        self.store: MemoryStore = cluster.tree.session(timeout_s=60)
+        self.sampler = FixedSampler(cpu_percent)
+        self.history = Written()
+        self.clock = LoopClock()
+        self.settings = LiveSettings(settings.load(None, {**FAST, **values}))
+        self.stopped_with: list[int] = []
+        self._sampler_made_with: OwnTraffic | None = None
+        outside = Outside(
+            me=self.address,
+            store=self.store,
+            clock=self.clock,
+            monotonic_ns=lambda: int(self.clock.monotonic_s() * 1e9),
+            peers=cluster,
+            sampler=self._make_sampler,
+            version="1.0.0",
+            stop=self.stopped_with.append,
+            history=self.history,
+        )
+        self.parts = Parts(self.settings, outside, cluster.scope)
+        self.service = self.parts.service
+
+    def _make_sampler(self, own: OwnTraffic) -> FixedSampler:
+        self._sampler_made_with = own
+        return self.sampler
+
+    async def set(self, name: str, value: str | None) -> None:
+        """Change a dynamic key as the admin API does, and wait until it is in force here."""
+        await self.parts.limits.set_dynamic(name, value)
+        if value is not None:
+            await until(lambda: self.service.settings()[name] == value)
+
+    async def listen(self) -> int:
+        """Take client connections; the port."""
+        sock = socket.create_server(("127.0.0.1", 0))
+        await self.parts.hosting.start(self.service, sock)
+        return int(sock.getsockname()[1])
+
+    def measure(self) -> None:
+        """End a period over which traffic is averaged."""
+        self.parts.hosting.measure()
+
+
+class Cluster:
+    """Complete brokers, and others that only report. Asks all of them directly (implements `Peers`)."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.tree = MemoryTree()
+        self.scope = scope
+        self.brokers: list[Running] = []
+        self.released: list[str] = []
+        """Bundles that brokers which only report were asked to unload."""
+        self.split: list[tuple[str, bool]] = []
+        """Bundles that they were asked to split, and whether to unload the children."""
+        self._reporting = self.tree.session(timeout_s=3600)
+
+    def at(self, address: BrokerAddress) -> Running | None:
+        """The complete broker of an address; None for one that only reports."""
+        return next((broker for broker in self.brokers if broker.address == address), None)
+
+    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
+        broker = self.at(owner)
+        if broker is None:
+            self.released.append(bundle)
+        else:
+            await broker.service.release_bundle(bundle, destination, "peer")
+        return True
+
+    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
+        self.split.append((bundle, unload))
+
+    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
+        running = self.at(broker)
+        if running is None:
+            raise OperationalError(f"{broker.broker_id} only reports")
+        await running.service.acquire_bundle(bundle)
+
+    async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
+        running = self.at(owner)
+        return running is not None and await running.service.close_topic(TopicName.parse(topic), force=force)
+
+    async def report(
+        self, name: str, bundles: Mapping[str, NamespaceBundleStats] | None = None, *, age_s: float = 0, **fields: Any
+    ) -> None:
+        """A broker that is not here reports."""
+        stats = dict(bundles or {})
+        data = LocalBrokerData(
+            web_service_url=f"http://{name}",
+            pulsar_service_url=f"pulsar://{name}",
+            broker_id=name,
+            last_stats=stats,
+            bundles=sorted(stats),
+            num_bundles=len(stats),
+            last_update=LoopClock().now_ms() - int(age_s * 1000),
+        )
+        for field in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out"):
+            setattr(data, field, sum(getattr(item, field) for item in stats.values()))
+        for field, value in fields.items():
+            setattr(data, field, value)
+        path, value = paths.broker(name), msgspec.json.encode(data)
+        if not await self._reporting.create(path, value, ephemeral=True):
+            await self._reporting.put(path, value)
+
+    async def __aenter__(self) -> Cluster:
+        await self._reporting.__aenter__()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.scope.cancel()
+        await self._reporting.__aexit__()
+        for broker in self.brokers:
+            await broker.parts.hosting.stop()
+            await broker.store.__aexit__()
+
+
+@asynccontextmanager
+async def a_cluster(
+    values: Mapping[str, str] | None = None, *, brokers: int = 1, bundles: int = 16, cpu_percent: float = 10
+) -> AsyncIterator[Cluster]:
+    """Running brokers with the namespace public/default; broker 0 leads."""
+    async with Scope("cluster") as scope, Cluster(scope) as cluster:
+        for index in range(brokers):
+            broker = Running(cluster, index, values or {}, cpu_percent)
+            cluster.brokers.append(broker)
+            await broker.store.__aenter__()
+            await broker.parts.start()
+            await until(lambda: cluster.brokers[0].service.leader() is not None)
+        first = cluster.brokers[0].service
+        await first.create_tenant(NS.tenant, {})
+        await first.create_namespace(NS, {"bundles": {"numBundles": bundles}})
+        for broker in cluster.brokers:
+            await eventually(broker.service.brokers, lambda seen: len(seen) == brokers)
+            await until(broker.service.ready)
+        yield cluster
+
+
+async def until(condition: Callable[[], bool], within_s: float = 5) -> None:
+    """Wait for what another task brings about."""
+    async with asyncio.timeout(within_s):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def eventually(read: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool], within_s: float = 5) -> Any:
+    """Read until the answer is as wanted; the answer."""
+    found: Any = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while not wanted(found := await read()):
+                await asyncio.sleep(0.01)
+            return found
+    raise AssertionError(f"it stays {found!r}")
+
+
+def usage(percent: float) -> ResourceUsage:
+    """A resource used to so many percent."""
+    return ResourceUsage(usage=percent, limit=100)
+
+
+class Client:
+    """A connection that speaks frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._frames = FrameReader(1 << 24)
+        self._requests = 0
+
+    async def send(self, *frames: bytes) -> None:
+        self._writer.write(b"".join(frames))
+        await self._writer.drain()
+
+    async def take(self) -> Frame:
+        """The next frame."""
+        async with asyncio.timeout(5):
+            while (frame := self._frames.take()) is None:
+                data = await self._reader.read(65536)
+                assert data, "the broker hung up"
+                self._frames.feed(data)
+        return frame
+
+    async def take_of(self, kind: int) -> Frame:
+        """The next frame of a type; others are passed over."""
+        while True:
+            frame = await self.take()
+            if frame.command.type == kind:
+                return frame
+
+    async def produce(self, topic: TopicName) -> None:
+        """Attach producer 1."""
+        await self.send(encode(5, producer=pb.CommandProducer(topic=str(topic), producer_id=1, request_id=1)))
+        frame = await self.take()
+        assert frame.command.type == 17, frame.command
+
+    async def subscribe(self, topic: TopicName, *, consumer_id: int = 1, permits: int = 0, kind: int = 1, durable: bool = True) -> Frame:
+        """Attach a consumer of subscription s, which wants that many messages; the answer."""
+        self._requests += 1
+        asked = pb.CommandSubscribe(
+            topic=str(topic),
+            subscription="s",
+            subType=kind,
+            consumer_id=consumer_id,
+            request_id=self._requests,
+            initialPosition=1,
+            durable=durable,
+        )
+        await self.send(encode(4, subscribe=asked))
+        frame = await self.take()
+        if permits:
+            await self.send(encode(11, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)))
+        return frame
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+@asynccontextmanager
+async def a_client(port: int) -> AsyncIterator[Client]:
+    """A client that has said CONNECT."""
+    client = Client(*await asyncio.open_connection("127.0.0.1", port))
+    await client.send(encode(2, connect=pb.CommandConnect(client_version="raw", protocol_version=20)))
+    assert (await client.take()).command.type == 3
+    try:
+        yield client
+    finally:
+        client.close()

@@ -1,0 +1,191 @@
+"""A complete broker without a port: what it is given is all that it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from functools import partial
+
+import pytest
+from system.raw import a_send
+from wiring.running import NS, Running, a_client, a_cluster, eventually, until
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.errors import ConflictError, NotFoundError, OperationalError
+from loadmanager.runtime.shared import paths
+from loadmanager.settings import REJECTED
+
+TOPIC = TopicName("persistent", NS, "orders")
+LOW = "loadBalancerAvgShedderLowThreshold"
+GAUGE = "loadmanager_rejected_dynamic_values"
+
+
+def gauge(broker: Running, name: str) -> float:
+    """A number of the metrics page."""
+    return next(sample.value for sample in broker.parts.telemetry.collect() if sample.name == name)
+
+
+async def place(broker: Running, topic: TopicName) -> None:
+    """Have the cluster's leader place a topic, and its broker acquire it."""
+    found = await broker.service.lookup(topic)
+    while found.redirect:
+        owner = next(other for other in broker.parts._outside.peers.brokers if other.address == found.broker)  # type: ignore[attr-defined]
+        found = await owner.service.lookup(topic, authoritative=found.authoritative)
+
+
+async def test_three_brokers_in_one_process() -> None:
+    """One leads, all see all, bundles are placed and served, and a broker that stops gives its bundles back."""
+    async with a_cluster(brokers=3) as cluster:
+        first, *others = cluster.brokers
+        assert {broker.service.leader() for broker in others} == {first.address}
+        for index in range(30):
+            await place(others[0], TopicName("persistent", NS, f"t{index}"))
+        owned = [bundle for broker in cluster.brokers for bundle in broker.service.owned()]
+        assert len(owned) == len(set(owned)) == len({*owned})
+        assert all(broker.service.owned() for broker in cluster.brokers)
+        await first.parts.stop(0)
+        assert not first.service.owned()
+        await until(lambda: others[0].service.leader() not in (None, first.address))
+        assert len(await others[0].service.brokers()) == 2
+        assert any(record.kind == "ownership" for record in first.history.records)
+
+
+async def test_a_bad_value_in_the_store() -> None:
+    """A document that is no JSON, or of wrong types, harms nobody: shown, counted, and mended by the next good one."""
+    async with a_cluster() as cluster:
+        (broker,) = cluster.brokers
+        await broker.set(LOW, "20")
+        for bad in (b"{", b"[1]", b'{"%b": {}}' % LOW.encode(), b'{"%b": "41"}' % LOW.encode()):
+            await broker.store.put(paths.DYNAMIC_CONFIGURATION, bad)
+            await until(lambda: REJECTED in broker.service.settings())
+            assert broker.service.settings()[LOW] == "20"
+            assert gauge(broker, GAUGE) == 1
+            await broker.store.put(paths.DYNAMIC_CONFIGURATION, b'{"%b": "20"}' % LOW.encode())
+            await until(lambda: REJECTED not in broker.service.settings())
+            assert gauge(broker, GAUGE) == 0
+
+
+async def test_a_stored_value_that_cannot_act_does_not_stop_a_start() -> None:
+    """A broker that starts over a mistyped strategy sheds by its file's, and the other stored values act."""
+    async with a_cluster(brokers=1) as cluster:
+        await cluster.brokers[0].store.put(
+            paths.DYNAMIC_CONFIGURATION, b'{"loadBalancerLoadSheddingStrategy": "Sheder", "%b": "20"}' % LOW.encode()
+        )
+        late = Running(cluster, 1, {}, 10)
+        cluster.brokers.append(late)
+        await late.store.__aenter__()
+        await late.parts.start()
+        shown = late.service.settings()
+        assert shown["loadBalancerLoadSheddingStrategy"].endswith("ThresholdShedder")
+        assert shown[LOW] == "20"
+        assert "Sheder" in shown[REJECTED]
+
+
+async def test_concurrent_limits_of_a_namespace_are_not_lost() -> None:
+    """What one broker sets while another does stays, of the same field and cluster map, too."""
+    async with a_cluster(brokers=2) as cluster:
+        limits = [broker.parts.limits for broker in cluster.brokers]
+        rates = [{"publishThrottlingRateInMsg": number} for number in range(2)]
+        fields = ("publishMaxMessageRate", "topicDispatchRate")
+        await asyncio.gather(*(one.set_namespace_limit(NS, field, rate) for one, field, rate in zip(limits, fields, rates, strict=True)))
+        assert [await limits[0].namespace_limit(NS, field) for field in fields] == rates
+        other = {"other": rates[1]}
+        await cluster.brokers[0].parts._namespaces.update_policies(
+            NS, lambda policies: {**policies, fields[0]: {**policies[fields[0]], **other}}
+        )
+        await limits[1].set_namespace_limit(NS, fields[0], None)
+        assert (await cluster.brokers[0].service.policies(NS))[fields[0]] == other
+
+
+async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
+    """Clients are told, messages are gone, and other topics of the bundle stay as they are; asked of any broker."""
+    async with a_cluster(brokers=2, bundles=1) as cluster:
+        await place(cluster.brokers[0], TOPIC)
+        owner = next(broker for broker in cluster.brokers if broker.service.owned())
+        asked = next(broker for broker in cluster.brokers if broker is not owner)
+        other = TopicName("persistent", NS, "other")
+        port = await owner.listen()
+        async with a_client(port) as client, a_client(port) as consumer, a_client(port) as bystander:
+            await client.produce(TOPIC)
+            await client.send(a_send(1), a_send(2))
+            await client.take_of(7)
+            await bystander.produce(other)
+            await consumer.subscribe(TOPIC, permits=10, durable=False)
+            with pytest.raises(ConflictError):
+                await asked.service.delete_topic(TOPIC, force=False)
+            await asked.service.delete_topic(TOPIC, force=True)
+            assert (await client.take_of(15)).command.close_producer.producer_id == 1
+            assert (await consumer.take_of(16)).command.close_consumer.consumer_id == 1
+            assert await asked.service.topics_of_namespace(NS, "PERSISTENT") == [str(other)]
+            await bystander.send(a_send(1))
+            await bystander.take_of(7)
+        async with a_client(port) as consumer:
+            await consumer.subscribe(TOPIC, permits=10)
+            assert (await owner.service.topic_traffic(TOPIC)) is not None
+            owner.measure()
+            traffic = await owner.service.topic_traffic(TOPIC)
+            assert traffic is not None
+            assert traffic.backlog_messages == 0
+        await asked.service.delete_topic(other, force=True)
+        with pytest.raises(NotFoundError):
+            await asked.service.delete_topic(other, force=True)
+
+
+async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
+    """Whoever looks up and acquires without end meanwhile: no bundle of the namespace is open afterwards, anywhere."""
+    gone = NamespaceName("public", "gone")
+    async with a_cluster(brokers=3) as cluster:
+        first = cluster.brokers[0].service
+        for _ in range(5):
+            await first.create_namespace(gone, {"bundles": {"numBundles": 8}})
+            names = (await first.bundles(gone)).names
+            deleted = asyncio.Event()
+
+            async def come_back(broker: Running, names: Sequence[str] = names, deleted: asyncio.Event = deleted) -> None:
+                while not deleted.is_set():
+                    for bundle in names:
+                        await asyncio.sleep(0)
+                        with contextlib.suppress(OperationalError, NotFoundError):
+                            await broker.service.acquire_bundle(bundle)
+
+            async def delete(deleted: asyncio.Event = deleted) -> None:
+                try:
+                    await asyncio.sleep(0.02)
+                    await first.delete_namespace(gone, force=True)
+                finally:
+                    deleted.set()
+
+            await asyncio.gather(delete(), *(come_back(broker) for broker in cluster.brokers))
+            for broker in cluster.brokers:
+                assert not [bundle for bundle in broker.service.owned() if bundle.startswith(f"{gone}/")]
+                assert not [bundle for bundle in broker.parts.hosting.bundle_stats() if bundle.startswith(f"{gone}/")]
+            assert await cluster.brokers[1].store.children(f"{paths.LOCKS}/{gone}") == []
+            with pytest.raises(NotFoundError):
+                await first.bundles(gone)
+
+
+async def test_an_owner_that_does_not_answer_keeps_a_namespace_marked() -> None:
+    """The namespace cannot be used any more, and deleting it again goes on where it stopped."""
+    async with a_cluster(brokers=2) as cluster:
+        first, second = cluster.brokers
+        bundle = (await first.service.bundles(NS)).names[0]
+        await second.service.acquire_bundle(bundle)
+        cluster.brokers.remove(second)  # nobody unloads it: brokers that are not here only take note
+        with pytest.raises(OperationalError, match="delete it again"):
+            await first.service.delete_namespace(NS, force=True)
+        for broker in (first, second):
+            await eventually(partial(_is_gone, broker), bool)
+        cluster.brokers.append(second)
+        await first.service.delete_namespace(NS, force=True)
+        assert not second.service.owned()
+        with pytest.raises(NotFoundError):
+            await first.service.delete_namespace(NS, force=True)
+
+
+async def _is_gone(broker: Running) -> bool:
+    try:
+        await broker.service.lookup(TOPIC)
+    except NotFoundError:
+        return True
+    return False
