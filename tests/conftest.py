@@ -7,12 +7,16 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 
+import hypothesis
 import pytest
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 
 _chroots = itertools.count()
+
+hypothesis.settings.register_profile("suite", deadline=None)  # a slow minute of the machine is no failure
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

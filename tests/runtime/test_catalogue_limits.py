@@ -9,6 +9,7 @@ import pytest
 from runtime.fleet import NS, Broker, a_fleet
 
 from loadmanager.core.bundles.names import TOPIC_NAME_BYTES_MAX, NamespaceName, TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.topics import Topics
@@ -17,7 +18,7 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 
 def limited(broker: Broker, **limits: int) -> tuple[Namespaces, Topics]:
     """A broker's catalogue under limits."""
-    settings = dataclasses.replace(BrokerSettings(), **limits)
+    settings = Live(dataclasses.replace(BrokerSettings(), **limits))
     namespaces = Namespaces(broker.store, settings)
     return namespaces, Topics(broker.store, namespaces, settings)
 

@@ -12,6 +12,7 @@ import pytest
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.adapters.protocol.lookups import code_of
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, CorruptDataError
 from loadmanager.core.policies.isolation import EXPRESSIONS_MAX, policy_of
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -41,8 +42,8 @@ class Cluster:
     def __init__(self, store: MemoryStore) -> None:
         self.store, self.corrupt = store, Corrupt()
         self.policies = PlacementPolicies(store, "c", self.corrupt)
-        self.namespaces = Namespaces(store, BrokerSettings(), self.corrupt)
-        self.topics = Topics(store, self.namespaces, BrokerSettings(), self.corrupt)
+        self.namespaces = Namespaces(store, Live(BrokerSettings()), self.corrupt)
+        self.topics = Topics(store, self.namespaces, Live(BrokerSettings()), self.corrupt)
 
     async def store_policies(self, policies: dict[str, Any]) -> None:
         """Write isolation policies behind everybody's back, and let the watch tell."""

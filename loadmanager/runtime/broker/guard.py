@@ -56,7 +56,8 @@ class SessionGuard:
                 self._fenced = False
                 await sleep(left_s)
                 continue
-            self.fence_unproven()
+            if not self._fenced:
+                self.fence_unproven()
             await sleep(CHECK_INTERVAL_S)
 
     def verify_registration(self) -> None:

@@ -43,7 +43,7 @@ def _service(broker: Broker, fleet: Fleet) -> Any:
         settings=Live(SplitSettings()),
         broker=Live(BrokerSettings()),
     )
-    unused: Any = {"limits": NoLimits(), "last_report": lambda: b"{}", "settings_in_force": dict, "stop": lambda _: None}
+    unused: Any = {"limits": NoLimits(), "guard": None, "last_report": lambda: b"{}", "settings_in_force": dict, "stop": lambda _: None}
     return BrokerService(
         store=broker.store,
         config=Live(BrokerSettings()),
