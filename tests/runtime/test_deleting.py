@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from runtime.fleet import NS, Broker, a_fleet
 
 from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.conf import Live
+from loadmanager.core.errors import NotFoundError, OperationalError
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared import paths
@@ -31,3 +33,18 @@ async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
         else:
             await namespaces.delete_namespace(NAMESPACE)
         assert await store.get(paths.topic_policies(TOPIC)) is None
+
+
+async def test_nobody_locks_a_bundle_of_a_deleted_namespace() -> None:
+    """A broker that has not heard of the deletion fails when it creates the lock, and then knows."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        unaware = Broker(fleet, 1)  # without watches
+        async with unaware.store:
+            bundle = (await unaware.namespaces.bundles(NS)).names[0]
+            await broker.namespaces.mark_deleted(NS)
+            with pytest.raises(OperationalError):
+                await unaware.ownership.acquire(bundle, "test")
+            with pytest.raises(NotFoundError):
+                await unaware.ownership.acquire(bundle, "test")
+            assert await broker.namespaces.locked_bundles(NS) == []

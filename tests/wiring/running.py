@@ -75,12 +75,15 @@ class Running:
         self.clock = LoopClock()
         self.settings = LiveSettings(settings.load(None, {**FAST, **values}))
         self.stopped_with: list[int] = []
+        self._port = 0
+        self.limits_ahead_s = 0.0
+        """How far the clock of rate limits is ahead of the others."""
         self._sampler_made_with: OwnTraffic | None = None
         outside = Outside(
             me=self.address,
             store=self.store,
             clock=self.clock,
-            monotonic_ns=lambda: int(self.clock.monotonic_s() * 1e9),
+            monotonic_ns=lambda: int((self.clock.monotonic_s() + self.limits_ahead_s) * 1e9),
             peers=cluster,
             sampler=self._make_sampler,
             version="1.0.0",
@@ -102,9 +105,17 @@ class Running:
 
     async def listen(self) -> int:
         """Take client connections; the port."""
-        sock = socket.create_server(("127.0.0.1", 0))
-        await self.parts.hosting.start(self.service, sock)
-        return int(sock.getsockname()[1])
+        if not self._port:
+            sock = socket.create_server(("127.0.0.1", 0))
+            self._port = int(sock.getsockname()[1])
+            await self.parts.hosting.start(self.service, sock)
+        return self._port
+
+    async def serve(self, topic: TopicName) -> None:
+        """Own the bundle of a topic, and open the topic."""
+        bundles = await self.service.bundles(topic.namespace)
+        await self.service.acquire_bundle(bundles.bundle_of_topic(str(topic)))
+        await self.parts.hosting.host(topic)
 
     def measure(self) -> None:
         """End a period over which traffic is averaged."""
@@ -122,6 +133,8 @@ class Cluster:
         """Bundles that brokers which only report were asked to unload."""
         self.split: list[tuple[str, bool]] = []
         """Bundles that they were asked to split, and whether to unload the children."""
+        self.clients: list[Client] = []
+        """Connections to close at the end."""
         self._reporting = self.tree.session(timeout_s=3600)
 
     def at(self, address: BrokerAddress) -> Running | None:
@@ -171,11 +184,19 @@ class Cluster:
         if not await self._reporting.create(path, value, ephemeral=True):
             await self._reporting.put(path, value)
 
+    async def connect(self, port: int) -> Client:
+        """A client that has said CONNECT."""
+        client = await connected(port)
+        self.clients.append(client)
+        return client
+
     async def __aenter__(self) -> Cluster:
         await self._reporting.__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for client in self.clients:
+            client.close()
         self.scope.cancel()
         await self._reporting.__aexit__()
         for broker in self.brokers:
@@ -239,19 +260,19 @@ class Client:
         self._writer.write(b"".join(frames))
         await self._writer.drain()
 
-    async def take(self) -> Frame:
+    async def take(self, within_s: float = 5) -> Frame:
         """The next frame."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(within_s):
             while (frame := self._frames.take()) is None:
                 data = await self._reader.read(65536)
                 assert data, "the broker hung up"
                 self._frames.feed(data)
         return frame
 
-    async def take_of(self, kind: int) -> Frame:
+    async def take_of(self, kind: int, within_s: float = 5) -> Frame:
         """The next frame of a type; others are passed over."""
         while True:
-            frame = await self.take()
+            frame = await self.take(within_s)
             if frame.command.type == kind:
                 return frame
 
@@ -283,12 +304,18 @@ class Client:
         self._writer.close()
 
 
-@asynccontextmanager
-async def a_client(port: int) -> AsyncIterator[Client]:
-    """A client that has said CONNECT."""
+async def connected(port: int) -> Client:
+    """A client that has said CONNECT; close it."""
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
     await client.send(encode(2, connect=pb.CommandConnect(client_version="raw", protocol_version=20)))
     assert (await client.take()).command.type == 3
+    return client
+
+
+@asynccontextmanager
+async def a_client(port: int) -> AsyncIterator[Client]:
+    """A client that has said CONNECT."""
+    client = await connected(port)
     try:
         yield client
     finally:
