@@ -8,7 +8,7 @@ import re
 import struct
 import tempfile
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,9 +181,11 @@ class Source:
             else:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
-                if length > self._plain_bytes_max:
-                    return self.too_large
-        return Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
+        segment = Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
+        # The trailer of a file that is cut off says anything: it is what the file holds that counts.
+        if name.endswith(".gz") and length > self._plain_bytes_max and self._fault(segment) == self.too_large:
+            return self.too_large
+        return segment
 
     def gone(self, segments: Iterable[Segment]) -> list[Segment]:
         """Those that are not there any more: sealed, compressed or dropped meanwhile."""
@@ -206,20 +208,16 @@ class Source:
 
     def _fault(self, segment: Segment) -> str | None:
         """Why a compressed segment is not to be trusted; None for one that is whole."""
-        unpacking, size = zlib.decompressobj(wbits=31), 0
+        size = 0
         try:
             with self._fs.open(segment.path, "rb") as file:
-                while block := file.read(BLOCK_BYTES):
-                    while block:
-                        if unpacking.eof:  # another member; anything else is an error
-                            unpacking = zlib.decompressobj(wbits=31)
-                        size += len(unpacking.decompress(block, BLOCK_BYTES))
-                        if size > self._plain_bytes_max:
-                            return self.too_large
-                        block = unpacking.unconsumed_tail or unpacking.unused_data
+                for part in _plain_sizes(file):
+                    size += part
+                    if size > self._plain_bytes_max:
+                        return self.too_large
         except (zlib.error, OSError):
             return DAMAGED
-        return None if unpacking.eof else DAMAGED
+        return None
 
     def spark_paths(self, segments: Iterable[Segment]) -> list[str]:
         """Where Spark reads them. Hadoop's paths cannot have a colon: local files with one are read through links, `.open` ones as plain text."""
@@ -244,6 +242,22 @@ class Source:
         """Remove the links."""
         if self._staging is not None:
             self._staging.cleanup()
+
+
+def _plain_sizes(file: Any) -> Iterator[int]:
+    """How much a gzip file holds, decompressed in blocks. Raises `zlib.error` for a damaged one."""
+    unpacking = zlib.decompressobj(wbits=31)
+    while block := file.read(BLOCK_BYTES):
+        while block:
+            if unpacking.eof:  # another member; anything else is an error
+                unpacking = zlib.decompressobj(wbits=31)
+            yield len(unpacking.decompress(block, BLOCK_BYTES))
+            block = unpacking.unconsumed_tail or unpacking.unused_data
+    while not unpacking.eof:
+        rest = unpacking.decompress(b"", BLOCK_BYTES)
+        if not rest:
+            raise zlib.error("the file ends before its contents do")
+        yield len(rest)
 
 
 def _seen(files: Mapping[str, int]) -> frozenset[Seen]:

@@ -16,6 +16,7 @@ from loadmanager.adapters.files.segments import Segments, day_of, safe_name
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.shipping import Shipper
 from loadmanager.adapters.files.spool import Spool
+from loadmanager.adapters.files.worker import Worker
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import Record
 from loadmanager.ports.clock import Clock
@@ -23,6 +24,8 @@ from loadmanager.ports.telemetry import Sample
 
 FLUSH_S = 0.05
 """How often what was recorded goes to the disk."""
+CLOSE_S = 10.0
+"""How long a stop waits for the disk."""
 SHIP_AT_CLOSE_S = 10.0
 LOOK_MS = 1000
 """How often segments are looked at though nothing was recorded: old ones must be sealed."""
@@ -33,7 +36,9 @@ log = structlog.get_logger("history")
 class Journal:
     """The history of one broker. Whatever the disk does, the broker goes on: what cannot be written is dropped, counted and logged once."""
 
-    def __init__(self, settings: HistorySettings, *, cluster: str, broker: str, clock: Clock) -> None:
+    def __init__(self, settings: HistorySettings, *, cluster: str, broker: str, clock: Clock, close_s: float = CLOSE_S) -> None:
+        self._close_s = close_s
+        self._disk, self._far = Worker("history"), Worker("ship-history")
         self._settings = settings
         self._clock = clock
         root = Path(settings.directory) / f"cluster={safe_name(cluster)}"
@@ -77,7 +82,7 @@ class Journal:
     async def start(self) -> None:
         """Put right what an earlier process left."""
         try:
-            found = await asyncio.to_thread(self._recover)
+            found = await self._disk.run(self._recover)
             if found:
                 log.info("segments of an earlier run sealed", segments=found)
         except OSError as error:
@@ -101,7 +106,7 @@ class Journal:
             self._spool.switch()
             count, before = sum(len(lines) for lines in buffer.values()), self._segments.lines
             try:
-                await asyncio.to_thread(self._write, buffer)
+                await self._disk.run(lambda: self._write(buffer))
             except OSError as error:
                 self._failed(error)
                 return
@@ -129,25 +134,46 @@ class Journal:
 
     async def ship(self) -> None:
         """Copy sealed segments to the URL. Raises `OperationalError` when that fails; it is tried again."""
-        if self._shipper is None:
+        shipper = self._shipper
+        if shipper is None:
             return
         async with self._shipping:
             try:
-                self.shipped += await asyncio.to_thread(self._shipper.ship, self._segments)
+                self.shipped += await self._far.run(lambda: shipper.ship(self._segments))
             except OperationalError:
                 self.ship_failures += 1
                 raise
 
     async def close(self) -> None:
-        """Write and seal everything, and ship it if that does not take long: the machine may be gone afterwards."""
+        """Write and seal everything, and ship it if that does not take long: the machine may be gone afterwards.
+
+        A disk that does not answer is not waited for: what it has not taken stays in the spool.
+        """
         self._closed = True  # first, so that nothing comes between the last write and the end uncounted
+        try:
+            async with asyncio.timeout(self._close_s):
+                await self._write_all()
+        except TimeoutError:
+            log.error(
+                "the disk of the history does not answer; the next start of this broker writes what is in memory",
+                directory=self._settings.directory,
+                waited_s=self._close_s,
+            )
+        else:
+            await self._ship_the_rest()
+        self._disk.close()
+        self._far.close()
+
+    async def _write_all(self) -> None:
         await self.flush()
         async with self._lock:
             try:
-                await asyncio.to_thread(self._segments.close)
+                await self._disk.run(self._segments.close)
             except OSError as error:
                 self._failed(error)
             self._spool.close()
+
+    async def _ship_the_rest(self) -> None:
         try:
             async with asyncio.timeout(SHIP_AT_CLOSE_S):
                 await self.ship()
@@ -166,4 +192,5 @@ class Journal:
         yield Sample("loadmanager_history_dropped_unshipped_segments", "Of those, never shipped", segments.dropped_unshipped, (), "counter")
         yield Sample("loadmanager_history_shipped_segments", "Segments copied to the URL", self.shipped, (), "counter")
         yield Sample("loadmanager_history_ship_failures", "Attempts to ship that failed", self.ship_failures, (), "counter")
+        yield Sample("loadmanager_history_spool_errors", "What the spool could not keep or read", self._spool.errors, (), "counter")
         yield Sample("loadmanager_history_bytes", "Bytes of compressed segments on this disk", segments.bytes_on_disk)

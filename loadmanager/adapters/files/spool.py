@@ -11,17 +11,27 @@ import fcntl
 import hashlib
 import mmap
 import os
+import re
 from pathlib import Path
+
+import structlog
 
 MEMORY = Path("/dev/shm")
 HEADER_BYTES = 4096
 """Begins with the place of the history: when that is gone, so may be the spool."""
 HALF_BYTES = 4 << 20
 SPOOL_BYTES = HEADER_BYTES + 2 * HALF_BYTES
+_ENTRY = re.compile(rb"[a-z_]+ \d{4}-\d\d-\d\d .")
+"""Kind, day, line."""
+
+log = structlog.get_logger("history")
 
 
 class Spool:
-    """One process's lines, by the place that its history has. Never raises: without the file it keeps nothing."""
+    """One process's lines, by the place that its history has.
+
+    Never raises: without the file it keeps nothing. What goes wrong is logged once, and counted.
+    """
 
     def __init__(self, place: Path, broker: str) -> None:
         self._place = str(place.resolve())
@@ -32,11 +42,19 @@ class Spool:
         self._half = 0
         self._used = [0, 0]
         self._found: list[bytes] = []
+        self.errors = 0
+        """What could not be kept, read or removed."""
+        self._sweep()
         try:
-            _sweep()
             self._open()
-        except OSError:
+        except OSError as error:
+            self._failed(error)
             self._release()
+
+    def _failed(self, error: Exception) -> None:
+        self.errors += 1
+        if self.errors == 1:
+            log.warning("records that wait for the disk are not safe from a kill", path=str(self._path), error=str(error))
 
     def _open(self) -> None:
         Path(self._place).mkdir(parents=True, exist_ok=True)  # what has no place may be swept away
@@ -53,8 +71,14 @@ class Spool:
 
     def left_behind(self) -> list[tuple[str, str, bytes]]:
         """Kind, day and line of what an earlier process had not written."""
-        parts = (line.split(b" ", 2) for line in self._found)
-        return [(kind.decode(), day.decode(), line) for kind, day, line in (part for part in parts if len(part) == 3)]
+        found = []
+        for entry in self._found:
+            if _ENTRY.match(entry):
+                kind, day, line = entry.split(b" ", 2)
+                found.append((kind.decode(), day.decode(), line))
+            else:
+                self._failed(ValueError(f"{entry[:80]!r} is no record"))
+        return found
 
     def forget(self) -> None:
         """What was left behind is on the disk."""
@@ -69,7 +93,9 @@ class Spool:
             return
         data = b"%s %s %s\n" % (kind.encode(), day.encode(), line)
         used = self._used[self._half]
-        if used + len(data) <= HALF_BYTES:
+        if used + len(data) > HALF_BYTES:
+            self._failed(ValueError(f"{HALF_BYTES} bytes wait for the disk already"))
+        else:
             start = HEADER_BYTES + self._half * HALF_BYTES + used
             self._map[start : start + len(data)] = data
             self._used[self._half] = used + len(data)
@@ -89,7 +115,10 @@ class Spool:
     def close(self) -> None:
         """Everything is on the disk: remove the file."""
         if self._map is not None:
-            self._path.unlink(missing_ok=True)
+            try:
+                self._path.unlink(missing_ok=True)
+            except OSError as error:
+                self._failed(error)
         self._release()
 
     def _release(self) -> None:
@@ -100,15 +129,16 @@ class Spool:
             os.close(self._file)
             self._file = -1
 
-
-def _sweep() -> None:
-    """Remove the spools of histories that are not there any more, unless their process is."""
-    for path in MEMORY.glob(f"loadmanager-{os.getuid()}-*.spool"):
-        try:
-            with path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                place = file.read(HEADER_BYTES).rstrip(b"\0")
-                if not Path(os.fsdecode(place)).exists():
-                    path.unlink()
-        except OSError:
-            continue
+    def _sweep(self) -> None:
+        """Remove the spools of histories that are not there any more, unless their process is."""
+        for path in MEMORY.glob(f"loadmanager-{os.getuid()}-*.spool"):
+            try:
+                with path.open("rb") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    place = file.read(HEADER_BYTES).rstrip(b"\0")
+                    if not Path(os.fsdecode(place)).exists():
+                        path.unlink()
+            except (BlockingIOError, FileNotFoundError):
+                continue  # its process lives, or another one was faster
+            except OSError as error:
+                self._failed(error)
