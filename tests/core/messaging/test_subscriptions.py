@@ -292,10 +292,8 @@ def test_retained_messages_give_way_before_producers_are_refused() -> None:
     for number in range(500):
         assert topic.publish(publisher, number, b"x" * 100, 1) is not None
     subscription = topic.subscribe("s", EXCLUSIVE, topic.log.end_id, durable=True)
-    while not topic._memory.full:
-        topic.publish(publisher, 501 + topic.log.end_id, b"x" * 100, 1)
     with pytest.raises(QuotaExceededError, match="topicsMemoryLimitMB"):
-        topic.publish(publisher, 501 + topic.log.end_id, b"x", 1)
+        [topic.publish(publisher, number, b"x" * 100, 1) for number in range(500, 600)]
     consumer = Consumer("c", permits=1000)
     topic.attach_consumer(subscription, consumer, EXCLUSIVE)
     subscription.ack_cumulative(consumer, topic.log.end_id - 1)
