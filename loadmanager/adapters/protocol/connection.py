@@ -275,8 +275,8 @@ class Connection(asyncio.Protocol):
         self.send(self._error(request_id, code, text))
 
     def flush(self) -> None:
-        """Write what is queued, in one piece."""
-        if self._out and self._transport is not None:
+        """Write what is queued, in one piece; once we hung up, drop it."""
+        if self._out and self._transport is not None and not self._transport.is_closing():
             data = b"".join(self._out)
             self.server.bytes_out += len(data)
             self._transport.write(data)

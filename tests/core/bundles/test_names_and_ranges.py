@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.bundles.names import NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX, NamespaceName, TopicName, check_name
 from loadmanager.core.bundles.ranges import (
     FULL_UPPER,
     BundleRange,
@@ -18,6 +18,7 @@ from loadmanager.core.bundles.ranges import (
     topic_hash,
 )
 from loadmanager.core.errors import BadInputError, ConflictError
+from loadmanager.runtime.shared import paths
 
 NS = NamespaceName("public", "default")
 
@@ -127,3 +128,34 @@ def test_range_texts() -> None:
     for text in ("0x1", "0x5_0x5", "0x6_0x5", "0x0_0x100000000", "a_b"):
         with pytest.raises(BadInputError):
             BundleRange.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x" * TOPIC_NAME_BYTES_MAX,
+        "persistent://public/default/" + "ü" * 500,
+        "persistent://public/default/\ud800",
+        "x-partition-" + "9" * 900,
+        "x-partition-" + "9" * 5000,
+        "x-partition-2147483648",
+        "y" * 100_000,
+    ],
+)
+def test_names_that_no_topic_may_have(text: str) -> None:
+    """Refused with a short text: longer than the limit in bytes, not UTF-8, a partition's index beyond int32."""
+    with pytest.raises(BadInputError) as caught:
+        TopicName.parse(text)
+    assert len(str(caught.value)) < 300
+
+
+def test_limits_of_names_are_allowed() -> None:
+    """The greatest names and index are taken; encoded they fit into a path by far."""
+    local = "ü" * ((TOPIC_NAME_BYTES_MAX - len("persistent://a/b/")) // 2)
+    topic = TopicName.parse(f"persistent://a/b/{local}")
+    assert len(paths.subscription(topic, "ü" * (NAME_BYTES_MAX // 2))) < 5_000
+    assert TopicName.parse("x-partition-2147483647").partition == 2147483647
+    assert TopicName.parse("x-partition-\u0663").partition == -1
+    assert check_name("ü" * (NAME_BYTES_MAX // 2), "name")
+    with pytest.raises(BadInputError):
+        check_name("ü" * (NAME_BYTES_MAX // 2) + "x", "name")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.messaging.log import EntryLog
-from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import Consumer, Delivery, Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError, Topic
@@ -236,3 +239,118 @@ def test_limits_that_cut_turns_short_are_fair() -> None:
             if count == 25:
                 break
     assert {consumer.delivered_messages for consumer in consumers} == {400}
+
+
+def test_sequence_ids_of_producers_that_left_are_bounded() -> None:
+    """The most recent few are remembered, for a time; whoever is attached is not forgotten."""
+    topic = a_topic(producers_remembered_max=10, producers_remembered_minutes=1)
+    stays = topic.attach_publisher("stays", 0, exclusive=False)
+    topic.publish(stays, 5, b"x", 1)
+    for number in range(100):
+        publisher = topic.attach_publisher(f"p{number}", 0, exclusive=False)
+        topic.publish(publisher, number, b"x", 1)
+        topic.detach_publisher(publisher, float(number), for_good=False)
+    assert len(topic._left) == 10
+    assert topic.attach_publisher("p99", 1, exclusive=False).resent_until == 99
+    assert topic.attach_publisher("p89", 1, exclusive=False).resent_until == -1
+    topic.forget_producers(97.0 + 60.5)
+    assert list(topic._left) == ["p98"]
+    assert topic.attach_publisher("stays", 1, exclusive=False).resent_until == 5
+
+
+def test_an_exclusive_producer_may_leave_and_come_back() -> None:
+    """Whether somebody is exclusive is known without looking at all producers."""
+    topic = a_topic()
+    exclusive = topic.attach_publisher("e", 0, exclusive=True)
+    with pytest.raises(ConflictError):
+        topic.attach_publisher("p", 0, exclusive=False)
+    assert topic.attach_publisher("e", 1, exclusive=True) is not exclusive
+    topic.detach_publisher(exclusive, 0.0, for_good=True)  # long replaced: changes nothing
+    with pytest.raises(ConflictError):
+        topic.attach_publisher("p", 0, exclusive=False)
+    topic.detach_publisher(topic.publishers["e"], 0.0, for_good=True)
+    topic.attach_publisher("p", 0, exclusive=False)
+
+
+def test_memory_counts_what_the_log_holds() -> None:
+    """Every byte and entry in, every one out again."""
+    memory = TopicMemory(1 << 60)
+    log = EntryLog(memory)
+    for _ in range(100):
+        log.append(b"x" * 10, 1)
+    assert memory.used_bytes == 100 * (10 + ENTRY_OVERHEAD_BYTES)
+    log.drop_until(60, 0)
+    assert memory.used_bytes == 40 * (10 + ENTRY_OVERHEAD_BYTES)
+    log.drop_until(log.end_id, -1)
+    assert memory.used_bytes == 0
+
+
+def test_retained_messages_give_way_before_producers_are_refused() -> None:
+    """What every subscription acknowledged is dropped when topics hold all that they may."""
+    topic = a_topic(memory_bytes=10_000, retention_mb=1)
+    publisher = topic.attach_publisher("p", 0, exclusive=False)
+    for number in range(500):
+        assert topic.publish(publisher, number, b"x" * 100, 1) is not None
+    subscription = topic.subscribe("s", EXCLUSIVE, topic.log.end_id, durable=True)
+    with pytest.raises(QuotaExceededError, match="topicsMemoryLimitMB"):
+        [topic.publish(publisher, number, b"x" * 100, 1) for number in range(500, 600)]
+    consumer = Consumer("c", permits=1000)
+    topic.attach_consumer(subscription, consumer, EXCLUSIVE)
+    subscription.ack_cumulative(consumer, topic.log.end_id - 1)
+    assert topic.publish(publisher, 1 << 20, b"x", 1) is not None
+
+
+def fastest(measured: Callable[[], object]) -> float:
+    """Seconds of the fastest of some runs."""
+    times = []
+    for _ in range(20):
+        began_s = time.perf_counter()
+        measured()
+        times.append(time.perf_counter() - began_s)
+    return min(times)
+
+
+def test_nothing_that_is_asked_per_request_grows_with_the_backlog() -> None:
+    """Backlog, an acknowledgement and a publish cost no more behind 200,000 entries than behind 200."""
+    costs = []
+    for entries in (200, 200_000):
+        topic = a_topic(retention_mb=0, backlog_bytes_max=-1)
+        subscription = topic.subscribe("s", EXCLUSIVE, 0, durable=True)
+        consumer = Consumer("c", permits=1 << 30)
+        topic.attach_consumer(subscription, consumer, EXCLUSIVE)
+        publisher = topic.attach_publisher("p", 0, exclusive=False)
+        for number in range(entries):
+            topic.publish(publisher, number, b"x", 2)
+        deliver(subscription, entries_max=1 << 30)
+        for number in range(1, entries, 2):
+            subscription.ack(consumer, number)
+        assert subscription.backlog_messages == entries
+        marks = iter(range(0, 1000, 4))
+        costs.append(
+            (
+                fastest(lambda found=subscription: found.backlog_messages),
+                fastest(lambda found=subscription, who=consumer, at=marks: found.ack_cumulative(who, next(at))),
+                fastest(lambda found=topic, who=publisher: found.publish(who, 1 << 40, b"x", 1)),
+            )
+        )
+    few, many = costs
+    assert all(after < 50 * before + 1e-4 for before, after in zip(few, many, strict=True)), costs
+
+
+def test_cumulative_acknowledgements_of_shared_subscriptions_are_ignored() -> None:
+    """As in Pulsar: entries of other consumers would be lost."""
+    subscription, (a, b) = a_subscription(a_log(8), SHARED, "a", "b")
+    deliver(subscription)
+    subscription.ack_cumulative(a, 7)
+    assert (subscription.mark, b.unacked_messages) == (0, 4)
+
+
+def test_a_turn_ends_when_its_consumer_can_take_no_more() -> None:
+    """A consumer of a shared subscription whose buffer fills up within its turn gets nothing more in it."""
+    subscription, (a, b) = a_subscription(a_log(100), SHARED, "a", "b")
+    names = []
+    for delivery in subscription.dispatch(entries_max=100, round_robin_max=50, unacked_max=0):
+        names.append(delivery.consumer.name)
+        a.writable = False
+    assert names == ["a"] + ["b"] * 99
+    assert b.unacked_messages == 99

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import time
 
 import pytest
 from crc32c import crc32c
@@ -112,3 +113,39 @@ def test_metadata() -> None:
     for nonsense in (b"", b"\x0e\x01", b"\x00\x00\x00\x04\xff\xff\xff\xff"):
         with pytest.raises(FrameError):
             metadata_of(nonsense)
+
+
+def test_texts_that_are_not_utf8_raise() -> None:
+    """Protobuf hands them out as bytes; no handler should meet them."""
+    frame = encode(23, lookup=pb.CommandLookupTopic(topic="MARK", request_id=1)).replace(b"MARK", b"\xed\xa0\x80x")
+    with pytest.raises(FrameError, match="topic of lookup is not valid UTF-8"):
+        list(frames_of(frame, LIMIT))
+
+
+def test_a_command_that_is_not_there_raises() -> None:
+    """The type alone is no command: the fields that it must have are missing."""
+    with pytest.raises(FrameError, match="without its send"):
+        list(frames_of(encode(6), LIMIT))
+
+
+def test_commands_are_smaller_than_messages() -> None:
+    """A frame may be large for its payload, not for its command."""
+    topics = pb.CommandGetTopicsOfNamespaceResponse(request_id=1, topics=["x" * 1000] * 1100)
+    with pytest.raises(FrameError, match="larger than the 1048576 allowed"):
+        list(frames_of(encode(33, get_topics_response=topics), 1 << 24))
+
+
+def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
+    """Its cost does not grow with the number of pieces times its size: 4 MB in 300-byte pieces take a fraction of a second."""
+    tail = a_tail(b"x" * 4_000_000)
+    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=1, sequence_id=1)).SerializeToString()
+    data = struct.pack(">II", 4 + len(command) + len(tail), len(command)) + command + tail
+    reader, taken = FrameReader(1 << 24), []
+    began_s = time.process_time()
+    for at in range(0, len(data), 300):
+        reader.feed(data[at : at + 300])
+        if (frame := reader.take()) is not None:
+            taken.append(frame)
+    assert [frame.tail == tail for frame in taken] == [True]
+    assert reader.pending_bytes == 0
+    assert time.process_time() - began_s < 0.5  # 2 s or more when every piece copies what came before

@@ -1,0 +1,217 @@
+"""How much of it a broker takes: connections, producers, consumers, subscriptions, memory, file descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from adapters.protocol.test_hostile_clients import a_producer, a_publish, a_subscribe
+from adapters.protocol.test_throttled_server import BUNDLE, ERROR, RECEIPT, Broker, OwnsAll, Wire
+from adapters.system.descriptors import no_descriptors
+from core.throttling.driven import TOPIC
+from structlog.testing import capture_logs
+from system.raw import CONNECT
+
+from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import encode
+
+PRODUCER_SUCCESS, SUCCESS, CLOSE_PRODUCER = 17, 13, 15
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    """A broker that owns every topic."""
+    found = Broker()
+    await found.server.open_bundle(BUNDLE, 1)
+    yield found
+    await found.server.stop()
+
+
+async def connect_from(broker: Broker, address: str) -> tuple[Connection, Wire]:
+    """A client of that address that has said CONNECT."""
+    connection, wire = Connection(broker.server, HANDLERS), Wire()
+    wire._extra = {"peername": (address, 4000)}
+    connection.connection_made(wire)
+    await broker.say(connection, CONNECT)
+    return connection, wire
+
+
+def refusal(wire: Wire) -> tuple[int, str]:
+    """Code and text of the last ERROR."""
+    error = [frame for frame in wire.frames if frame.command.type == ERROR][-1].command.error
+    return error.error, error.message
+
+
+@pytest.mark.parametrize("limit", [{"connections_max": 3}, {"connections_per_address_max": 3}])
+async def test_one_connection_too_many(broker: Broker, limit: dict[str, int]) -> None:
+    """It is told so and closed, in one log line for all that follow; when another goes there is room again."""
+    broker.messaging.set(MessagingSettings(**limit))
+    clients = [await broker.connect() for _ in range(3)]
+    with capture_logs() as logs:
+        for _ in range(5):
+            connection, wire = await broker.connect()
+            assert wire.closed
+            assert refusal(wire)[0] == pb.NotAllowedError
+            assert refusal(wire)[1].startswith("Reached the maximum number of connections")
+            connection.connection_lost(None)
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["connections are refused"]
+    assert broker.server.admission.refused == 5
+    clients[0][0].connection_lost(None)
+    _, wire = await broker.connect()
+    assert not wire.closed
+    if "connections_per_address_max" in limit:
+        _, elsewhere = await connect_from(broker, "10.0.0.2")
+        assert not elsewhere.closed
+
+
+async def test_open_files_cap_connections_without_a_setting() -> None:
+    """brokerMaxConnections=0 means as many as the limit of open files allows."""
+    broker = Broker()
+    broker.server = BrokerServer(broker.messaging, clock=broker.clock, spawn=broker.spawn, throttling=broker.throttling, connections_cap=2)
+    broker.server.control = OwnsAll()
+    wires = [(await broker.connect())[1] for _ in range(3)]
+    assert [wire.closed for wire in wires] == [False, False, True]
+
+
+LIMITS: dict[str, tuple[dict[str, int], list[bytes], int, str]] = {
+    "producers of a topic": (
+        {"producers_per_topic_max": 2},
+        [a_producer(producer_id=number, request_id=number) for number in range(3)],
+        pb.ProducerBusy,
+        "Topic reached max producers limit",
+    ),
+    "producers of an address": (
+        {"producers_per_address_max": 2},
+        [a_producer(producer_id=number, request_id=number) for number in range(3)],
+        pb.ProducerBusy,
+        "Topic reached max same address producers limit",
+    ),
+    "consumers of a topic": (
+        {"consumers_per_topic_max": 2},
+        [a_subscribe(consumer_id=number, subscription=f"s{number}") for number in range(3)],
+        pb.ConsumerBusy,
+        "Topic reached max consumers limit",
+    ),
+    "consumers of an address": (
+        {"consumers_per_address_max": 2},
+        [a_subscribe(consumer_id=number, subscription=f"s{number}") for number in range(3)],
+        pb.ConsumerBusy,
+        "Topic reached max same address consumers limit",
+    ),
+    "consumers of a subscription": (
+        {"consumers_per_subscription_max": 2},
+        [a_subscribe(consumer_id=number) for number in range(3)],
+        pb.ConsumerBusy,
+        "Subscription reached max consumers limit",
+    ),
+    "subscriptions of a topic": (
+        {"subscriptions_per_topic_max": 2},
+        [a_subscribe(consumer_id=number, subscription=f"s{number}") for number in range(3)],
+        pb.NotAllowedError,
+        f"Exceed the maximum number of subscriptions of the topic: {TOPIC}",
+    ),
+    "subscriptions that are not durable": (
+        {"subscriptions_per_topic_max": 2},
+        [a_subscribe(consumer_id=number, subscription=f"s{number}", durable=False) for number in range(3)],
+        pb.NotAllowedError,
+        f"Exceed the maximum number of subscriptions of the topic: {TOPIC}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("limit", "frames", "code", "text"), LIMITS.values(), ids=LIMITS.keys())
+async def test_limits_of_a_topic(broker: Broker, limit: dict[str, int], frames: list[bytes], code: int, text: str) -> None:
+    """Two are taken, the third is refused with Pulsar's code and text, also when all come at once; one that goes makes room."""
+    broker.messaging.set(MessagingSettings(**limit))
+    connection, wire = await broker.connect()
+    await broker.say(connection, *frames)
+    assert wire.count(PRODUCER_SUCCESS) + wire.count(SUCCESS) == 2
+    assert refusal(wire) == (code, text)
+    assert wire.count(ERROR) == 1
+    if "subscription" not in text:
+        close = encode(15, close_producer=pb.CommandCloseProducer(producer_id=0, request_id=9))
+        leave = encode(16, close_consumer=pb.CommandCloseConsumer(consumer_id=0, request_id=9))
+        await broker.say(connection, close, leave)
+        await broker.say(connection, frames[2])
+        assert wire.count(ERROR) == 1
+
+
+async def test_a_producer_that_takes_over_needs_no_room(broker: Broker) -> None:
+    """A client that reconnects replaces itself, though the topic is full; the address is counted once."""
+    broker.messaging.set(MessagingSettings(producers_per_topic_max=1, producers_per_address_max=1))
+    connection, _ = await broker.connect()
+    await broker.say(connection, a_producer(producer_name="p"))
+    for epoch in (1, 2):
+        again, wire = await broker.connect()
+        await broker.say(again, a_producer(producer_name="p", epoch=epoch))
+        assert wire.count(PRODUCER_SUCCESS) == 1
+    again.connection_lost(None)
+    other, wire = await broker.connect()
+    await broker.say(other, a_producer(producer_name="q"))
+    assert wire.count(PRODUCER_SUCCESS) == 1
+
+
+async def test_memory_of_all_topics_is_looked_at_on_publish(broker: Broker) -> None:
+    """A producer that is attached already is closed when topics hold all that they may, and refused with the reason when it comes back."""
+    broker.messaging.set(MessagingSettings(topics_memory_mb=1))
+    consumer, consumer_wire = await broker.connect()
+    await broker.say(consumer, a_subscribe())
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_publish(number, payload=b"x" * 100_000) for number in range(20)))
+    assert wire.count(RECEIPT) == 11
+    assert wire.count(CLOSE_PRODUCER) == 1
+    assert broker.server.memory.used_bytes < 1.2e6
+    await broker.say(connection, a_producer())
+    assert refusal(wire)[0] == pb.ProducerBlockedQuotaExceededException
+    ack = pb.CommandAck(consumer_id=1, ack_type=0, message_id=[pb.MessageIdData(ledgerId=1, entryId=number) for number in range(11)])
+    await broker.say(consumer, encode(10, ack=ack))
+    await broker.say(connection, a_producer())
+    assert wire.count(ERROR) == 2  # retained messages were dropped a moment ago: not again at once
+    broker.clock.forward_ms(1000)
+    await broker.say(connection, a_producer(request_id=7))
+    assert wire.frames[-1].command.producer_success.request_id == 7
+    assert broker.server.memory.used_bytes < 1e6
+    assert not consumer_wire.closed
+
+
+async def test_memory_of_closed_topics_is_given_back(broker: Broker) -> None:
+    """Messages and schemas count from publish to close, fence or deletion."""
+    connection, _ = await broker.connect()
+    schema = pb.Schema(name="s", schema_data=b"x" * 10_000, type=1)
+    for local in ("a", "b", "c"):
+        await broker.say(connection, a_producer(topic=local, schema=schema))
+        await broker.say(connection, a_publish(payload=b"x" * 10_000))
+    before = broker.server.memory.used_bytes
+    assert before > 60_000
+    assert broker.server.close_topic("persistent://public/default/a", force=True)
+    assert broker.server.memory.used_bytes == before * 2 // 3
+    assert broker.server.usage().memory_used_bytes == broker.server.memory.used_bytes
+    broker.server.fence_all()
+    assert broker.server.memory.used_bytes == 0
+
+
+async def test_accepting_pauses_without_file_descriptors_and_goes_on() -> None:
+    """No descriptor left: nothing ends, one line is logged; with one free again, the client that waited is served."""
+    broker = Broker()
+    await broker.server.open_bundle(BUNDLE, 1)
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client, capture_logs() as logs:
+        broker.server.begin(OwnsAll())
+        await broker.server.listen(listening)
+        await asyncio.sleep(0.01)
+        with no_descriptors():
+            client.connect(listening.getsockname())
+            client.sendall(CONNECT)
+            await asyncio.sleep(0.2)
+            assert not broker.server.connections
+        client.setblocking(False)
+        answer = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(client, 1000), 5)
+        assert answer[9] == 3
+        await broker.server.stop()
+    events: list[Any] = [entry["event"] for entry in logs if entry["log_level"] != "debug"]
+    assert events == ["no connection can be accepted: raise the limit of open files", "connections are accepted again"]

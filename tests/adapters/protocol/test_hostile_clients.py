@@ -1,0 +1,366 @@
+"""Clients that send what no client should: their connection pays, nobody else, and the log has no traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from adapters.protocol.test_throttled_server import BUNDLE, ERROR, MESSAGE, RECEIPT, Broker, OwnsAll, Wire
+from core.throttling.driven import TOPIC
+from structlog.testing import capture_logs
+from system.raw import CONNECT, a_send
+
+from loadmanager.adapters.protocol.connection import UNREAD_BYTES_MAX, Connection
+from loadmanager.adapters.protocol.dispatcher import DELIVERY_BYTES_MAX
+from loadmanager.adapters.protocol.lookups import on_connect
+from loadmanager.adapters.protocol.server import HANDLERS
+from loadmanager.core.bundles.names import NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.throttling.policies import PublishRate
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import encode
+
+MARK, INVALID = "MARK", b"\xff\xfe\xed\xa0"
+NAME = str(TOPIC)
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    """A broker that owns every topic."""
+    found = Broker()
+    await found.server.open_bundle(BUNDLE, 1)
+    yield found
+    await found.server.stop()
+
+
+def a_subscribe(**fields: Any) -> bytes:
+    """SUBSCRIBE of consumer 1."""
+    asked: dict[str, Any] = {"topic": NAME, "subscription": "s", "subType": 1, "consumer_id": 1, "request_id": 1, **fields}
+    return encode(4, subscribe=pb.CommandSubscribe(**asked))
+
+
+def a_producer(**fields: Any) -> bytes:
+    """PRODUCER 1."""
+    return encode(5, producer=pb.CommandProducer(**{"topic": NAME, "producer_id": 1, "request_id": 1, **fields}))
+
+
+def a_publish(sequence_id: int = 0, messages: int = 1, payload: bytes = b"x", **metadata: int) -> bytes:
+    """SEND with any numbers."""
+    plain = a_send(0, payload)
+    size = int.from_bytes(plain[4:8], "big")
+    tail = plain[8 + size :]
+    if metadata:
+        raw = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **metadata).SerializeToString()  # type: ignore[arg-type]
+        tail = len(raw).to_bytes(4, "big") + raw + payload
+    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=messages)).SerializeToString()
+    return (4 + len(command) + len(tail)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + tail
+
+
+def invalid(frame: bytes) -> bytes:
+    """The frame with bytes that are no UTF-8 in the place of its mark."""
+    assert frame.count(MARK.encode()) == 1
+    return frame.replace(MARK.encode(), INVALID)
+
+
+HOSTILE: dict[str, list[bytes]] = {
+    "topic of PRODUCER": [invalid(a_producer(topic=f"persistent://public/default/{MARK}"))],
+    "topic of SUBSCRIBE": [invalid(a_subscribe(topic=f"persistent://public/default/{MARK}"))],
+    "topic of LOOKUP": [invalid(encode(23, lookup=pb.CommandLookupTopic(topic=MARK, request_id=1)))],
+    "topic of PARTITIONED_METADATA": [invalid(encode(21, partition_metadata=pb.CommandPartitionedTopicMetadata(topic=MARK, request_id=1)))],
+    "namespace": [invalid(encode(32, get_topics=pb.CommandGetTopicsOfNamespace(namespace=MARK, request_id=1)))],
+    "producer name": [invalid(a_producer(producer_name=MARK))],
+    "subscription": [invalid(a_subscribe(subscription=MARK, durable=False))],
+    "consumer name": [
+        invalid(a_subscribe(consumer_name=MARK)),
+        encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)),
+    ],
+    "client version": [invalid(encode(2, connect=pb.CommandConnect(client_version=MARK)))],
+    "a command that is missing": [encode(6)],
+    "a subscription without a name": [a_subscribe(subscription="")],
+    "a long subscription": [a_subscribe(subscription="x" * (NAME_BYTES_MAX + 1))],
+    "a long consumer name": [a_subscribe(consumer_name="ü" * (NAME_BYTES_MAX // 2 + 1))],
+    "a long producer name": [a_producer(producer_name="x" * (NAME_BYTES_MAX + 1))],
+    "a long topic": [a_producer(topic="x" * (TOPIC_NAME_BYTES_MAX + 1))],
+    "a huge partition": [a_producer(topic="x-partition-" + "9" * 900)],
+    "a partition beyond int32": [a_producer(topic="x-partition-2147483648")],
+    "a huge sequence id": [a_producer(), a_publish((1 << 64) - 1)],
+    "a negative number of messages": [a_producer(), a_publish(messages=-(1 << 31))],
+    "a huge command": [a_subscribe(metadata=[pb.KeyValue(key="k" * 1000, value="v")] * 2000)],
+}
+
+
+async def neighbour_is_served(broker: Broker, neighbour: tuple[Connection, Wire], number: int = 0) -> bool:
+    """Whether somebody else can publish."""
+    connection, wire = neighbour
+    before = wire.count(RECEIPT)
+    await broker.say(connection, a_send(number))
+    return wire.count(RECEIPT) == before + 1
+
+
+@pytest.mark.parametrize("frames", HOSTILE.values(), ids=HOSTILE.keys())
+async def test_nonsense_is_refused_without_a_traceback(broker: Broker, frames: list[bytes]) -> None:
+    """An ERROR or the end of the connection; a neighbour goes on, and nothing counts as a failure of ours."""
+    neighbour = await broker.producer()
+    connection, wire = await broker.connect()
+    with capture_logs() as logs:
+        for frame in frames:
+            await broker.say(connection, frame)
+    assert wire.closed or wire.count(ERROR) == 1
+    assert broker.server.failures == 0
+    assert [entry for entry in logs if "exc_info" in entry or entry["log_level"] in ("error", "warning")] == []
+    assert await neighbour_is_served(broker, neighbour)
+
+
+async def test_a_name_of_the_greatest_length_is_served(broker: Broker) -> None:
+    """The limits themselves are allowed."""
+    connection, wire = await broker.connect()
+    topic = "persistent://public/default/" + "x" * (TOPIC_NAME_BYTES_MAX - 28)
+    await broker.say(connection, a_producer(topic=topic, producer_name="p" * NAME_BYTES_MAX))
+    await broker.say(connection, a_subscribe(topic=topic, subscription="s" * NAME_BYTES_MAX, consumer_name="c" * NAME_BYTES_MAX))
+    assert (wire.count(17), wire.count(13), wire.count(ERROR)) == (1, 1, 0)
+
+
+async def test_a_producer_with_a_huge_sequence_id_can_come_back(broker: Broker) -> None:
+    """What was refused is not remembered."""
+    connection, _ = await broker.connect()
+    await broker.say(connection, a_producer(producer_name="p"), a_publish((1 << 64) - 1))
+    connection.connection_lost(None)
+    again, wire = await broker.connect()
+    await broker.say(again, a_producer(producer_name="p", epoch=1))
+    assert (wire.count(17), broker.server.failures) == (1, 0)
+
+
+async def test_figures_of_a_consumer_are_within_range_whatever_was_sent(broker: Broker) -> None:
+    """CONSUMER_STATS and GET_LAST_MESSAGE_ID answer after nonsense about batches and after 2^33 permits."""
+    producer, _ = await broker.producer()
+    connection, wire = await broker.consumer(10)
+    await broker.say(producer, a_publish(0, 1, num_messages_in_batch=-(1 << 31)), a_publish(1, (1 << 31) - 1))
+    flow = encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=(1 << 32) - 1))
+    await broker.say(connection, flow, flow, flow)
+    await broker.say(connection, encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)))
+    last = pb.CommandGetLastMessageId(consumer_id=1, request_id=3)
+    await broker.say(connection, encode(29, get_last_message_id=last))
+    await broker.say(connection, encode(28, seek=pb.CommandSeek(consumer_id=1, request_id=4, message_publish_time=1)))
+    assert (wire.count(26), wire.count(30), wire.count(13), broker.server.failures) == (1, 1, 2, 0)
+    assert not wire.closed
+
+
+def failing(_connection: Connection, _frame: object) -> None:
+    """A handler with a bug."""
+    raise ZeroDivisionError("a bug")
+
+
+async def failing_later(_connection: Connection, _frame: object) -> None:
+    """A handler with a bug in what it leaves to do."""
+    raise ZeroDivisionError("a bug")
+
+
+@pytest.mark.parametrize("handler", [failing, failing_later])
+async def test_a_bug_in_a_handler_costs_its_connection_only(broker: Broker, handler: Callable[..., Any]) -> None:
+    """Counted; logged with its traceback the first time, in a line from then on; the neighbour is served."""
+    neighbour = await broker.producer()
+    with capture_logs() as logs:
+        for _ in range(3):
+            connection, wire = Connection(broker.server, {2: on_connect, 18: handler}), Wire()
+            connection.connection_made(wire)
+            await broker.say(connection, CONNECT)
+            await broker.say(connection, encode(18, ping=pb.CommandPing()))
+            await asyncio.sleep(0)
+            assert wire.closed
+    assert broker.server.failures == 3
+    failed = [entry for entry in logs if entry["log_level"] == "error"]
+    assert ["exc_info" in entry for entry in failed] == [True, False, False]
+    assert await neighbour_is_served(broker, neighbour)
+
+
+async def test_a_bug_behind_a_limit_leaves_no_connection_unread(broker: Broker) -> None:
+    """Raised while a limit lets go of its connection, a bug closes the connection like any other."""
+    broker.limit("publishRate", PublishRate(messages_per_s=10))
+    connection, wire = await broker.producer()
+    connection._handlers = {**connection._handlers, 18: failing}
+    await broker.say(connection, *(a_send(number) for number in range(20)), encode(18, ping=pb.CommandPing()))
+    assert not wire.reading
+    broker.forward(10_000)
+    assert (wire.closed, broker.server.failures) == (True, 1)
+    assert broker.throttling.wakeups.next_ns() is None
+
+
+async def test_a_topic_that_cannot_be_delivered_does_not_stop_others(broker: Broker) -> None:
+    """A bug in the delivery of one topic closes its consumers; the other topic's consumer gets its message."""
+    bad, bad_wire = await broker.connect()
+    await broker.say(bad, a_subscribe(topic="bad", initialPosition=1), encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=9)))
+    await broker.say(bad, encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=9)))
+    _, wire = await broker.consumer(9)
+    hosted = broker.server.served("persistent://public/default/bad")
+    assert hosted is not None
+    bad.consumers[1].messages = None  # type: ignore[assignment]
+    producer, _ = await broker.connect()
+    await broker.say(producer, a_producer(topic="bad"), a_producer(producer_id=2))
+    await broker.say(producer, a_send(0), a_send(0, producer_id=2))
+    assert (bad_wire.closed, broker.server.failures) == (True, 1)
+    assert wire.count(MESSAGE) == 1
+
+
+class SlowWire(Wire):
+    """A transport whose client does not read: what is written stays in its buffer."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self.connection, self.buffered, self.high, self.paused = connection, 0, 1 << 62, False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
+
+    def write(self, data: Any) -> None:
+        super().write(data)
+        self.buffered += len(data)
+        if self.buffered > self.high and not self.paused:
+            self.paused = True
+            self.connection.pause_writing()
+
+    def read_all(self) -> None:
+        """The client reads."""
+        self.buffered = 0
+        if self.paused:
+            self.paused = False
+            self.connection.resume_writing()
+
+
+async def slow_consumer(broker: Broker, consumers: int, kind: int) -> tuple[Connection, SlowWire]:
+    """A connection of many consumers that does not read."""
+    connection = Connection(broker.server, HANDLERS)
+    wire = SlowWire(connection)
+    connection.connection_made(wire)
+    await broker.say(connection, CONNECT)
+    for number in range(consumers):
+        await broker.say(connection, a_subscribe(consumer_id=number, subscription=f"s{number}", subType=kind, initialPosition=1))
+    flows = [encode(11, flow=pb.CommandFlow(consumer_id=number, messagePermits=100_000)) for number in range(consumers)]
+    await broker.say(connection, *flows)
+    return connection, wire
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+async def test_delivery_is_bounded_by_bytes(broker: Broker, kind: int) -> None:
+    """A client of 20 subscriptions that does not read gets its buffer full and a message more, not 20 times the backlog; reading, it gets all."""
+    producer, _ = await broker.producer()
+    size, count = 100_000, 60
+    await broker.say(producer, *(a_publish(number, payload=b"x" * size) for number in range(count)))
+    connection, wire = await slow_consumer(broker, 20, kind)
+    high = broker.messaging.value.outbound_buffer_kb * 1024
+    assert wire.paused
+    assert wire.buffered <= high + 256 * 1024 + 2 * size
+    for _ in range(100):
+        wire.read_all()
+        await asyncio.sleep(0)
+    assert wire.count(MESSAGE) == 20 * count
+    assert not connection.closing
+
+
+async def test_one_subscription_does_not_take_a_whole_turn_of_the_loop(broker: Broker) -> None:
+    """After a mebibyte of one subscription others have their turn; the rest follows by itself."""
+    producer, _ = await broker.producer()
+    size, count = 100_000, 30
+    await broker.say(producer, *(a_publish(number, payload=b"x" * size) for number in range(count)))
+    connection, wire = await broker.connect()
+    await broker.say(connection, a_subscribe(initialPosition=1))
+    connection.data_received(encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
+    assert wire.count(MESSAGE) == DELIVERY_BYTES_MAX // size + 1
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert wire.count(MESSAGE) == count
+
+
+async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> None:
+    """Requests in progress answer on, though the client does not read; beyond a bound it is hung up on."""
+
+    class ManyTopics(OwnsAll):
+        async def topics_of_namespace(self, namespace: Any, mode: str) -> list[str]:
+            return ["x" * 1000] * 1_000
+
+    broker.server.control = ManyTopics()
+    connection = Connection(broker.server, HANDLERS)
+    wire = SlowWire(connection)
+    connection.connection_made(wire)
+    ask = [
+        encode(32, get_topics=pb.CommandGetTopicsOfNamespace(namespace="public/default", request_id=number, mode=2))
+        for number in range(100)
+    ]
+    await broker.say(connection, CONNECT, *ask)
+    assert wire.closed
+    assert UNREAD_BYTES_MAX < wire.buffered < UNREAD_BYTES_MAX + 10_000_000
+    assert broker.server.failures == 0
+
+
+async def test_a_client_that_never_reads_its_last_words_is_aborted(broker: Broker) -> None:
+    """Closed politely, a connection may linger for ever; the keep-alive ends it."""
+    connection, wire = await broker.connect()
+    broker.messaging.set(MessagingSettings(keep_alive_s=0.5))
+    connection.close("a test")
+    aborted = asyncio.Event()
+    wire.abort = aborted.set  # type: ignore[method-assign]
+    broker.server.begin(OwnsAll())
+    await asyncio.wait_for(aborted.wait(), 5)
+
+
+async def test_closing_more_topics_than_time_allows_leaves_no_client_waiting(broker: Broker) -> None:
+    """Clients of topics that were not reached in time are hung up on: attached to nothing, they would wait for ever."""
+    wires = []
+    for number in range(3):
+        connection, wire = await broker.connect()
+        for local in range(50):
+            await broker.say(connection, a_producer(topic=f"t{number}-{local}", producer_id=local, request_id=local))
+        wires.append(wire)
+    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=-1)
+    assert [(wire.closed, wire.count(15)) for wire in wires] == [(False, 50), (False, 50), (True, 0)]
+    assert broker.server.memory.used_bytes == 0
+
+
+async def test_mutated_frames(broker: Broker) -> None:
+    """Thirty thousand frames with bits, sizes and fields changed: no exception of ours, no task left, the neighbour is served."""
+    rng = random.Random(20261121)  # noqa: S311 - repeatable, not secret
+    neighbour = await broker.producer()
+    pool = [frame for frames in HOSTILE.values() for frame in frames if len(frame) < 5000]
+    pool += [a_producer(), a_subscribe(), a_subscribe(subType=0, durable=False), a_subscribe(subType=2), a_send(1), a_publish(2, 7)]
+    pool += [
+        encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=5)),
+        encode(10, ack=pb.CommandAck(consumer_id=1, ack_type=1, message_id=[pb.MessageIdData(ledgerId=1, entryId=3)])),
+        encode(10, ack=pb.CommandAck(consumer_id=1, ack_type=0, message_id=[pb.MessageIdData(ledgerId=1, entryId=2, ack_set=[5])])),
+        encode(20, redeliver=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1)),
+        encode(28, seek=pb.CommandSeek(consumer_id=1, request_id=4, message_id=pb.MessageIdData(ledgerId=1, entryId=1))),
+        encode(29, get_last_message_id=pb.CommandGetLastMessageId(consumer_id=1, request_id=3)),
+        encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)),
+        encode(12, unsubscribe=pb.CommandUnsubscribe(consumer_id=1, request_id=3)),
+        encode(15, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=3)),
+        encode(16, close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=3)),
+        encode(34, get_schema=pb.CommandGetSchema(topic=NAME, request_id=3)),
+    ]
+    sent = 0
+    with capture_logs() as logs:
+        while sent < 30_000:
+            connection, wire = await broker.connect()
+            await broker.say(connection, a_producer(), a_subscribe())
+            for _ in range(rng.randrange(1, 200)):
+                sent += 1
+                connection.data_received(mutated(rng, rng.choice(pool)))
+                if rng.random() < 0.1:
+                    await broker.settle()
+                if wire.closed:
+                    break
+            await broker.settle()
+            connection.connection_lost(None)
+        broker.server.measure()
+    assert broker.server.failures == 0, [entry for entry in logs if entry["log_level"] == "error"]
+    assert len(broker.server.connections) == 1
+    assert await neighbour_is_served(broker, neighbour, 1)
+
+
+def mutated(rng: random.Random, frame: bytes) -> bytes:
+    """A frame with some bytes of its command changed; half the time its sizes stay right."""
+    data = bytearray(frame)
+    first = 8 if rng.random() < 0.95 else 0
+    for _ in range(rng.choice((0, 1, 1, 2, 4))):
+        data[rng.randrange(first, len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    return bytes(data)
