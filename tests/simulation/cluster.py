@@ -21,7 +21,7 @@ from loadmanager.ports.sampler import Reading, SystemUsage
 from loadmanager.ports.store import Node
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.tasks import Scope
-from loadmanager.settings import Settings, parse
+from loadmanager.settings import LiveSettings, Settings, parse
 from loadmanager.wiring.parts import Outside, Parts
 
 PEER_TIMEOUT_S = 10.0
@@ -95,7 +95,7 @@ class Process:
                     stop=lambda _rate: self.stopping.set(),
                     seed=self.world.seed,
                 )
-                self.parts = Parts(cluster.settings, outside, scope)
+                self.parts = Parts(LiveSettings(cluster.settings), outside, scope)
                 await self.parts.start()
                 self.ready = True
                 await self.stopping.wait()
