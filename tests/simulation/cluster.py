@@ -12,7 +12,7 @@ from simulation.zookeeper import Client, Server
 
 from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.adapters.protocol.server import HANDLERS
-from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.ports.election import Leader
@@ -201,6 +201,12 @@ class Peers:
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
         """See the port."""
         await self._ask(broker, "acquire", epoch, bundle, lambda parts: parts.service.acquire_bundle(bundle, epoch=epoch))
+
+    async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
+        """See the port."""
+        name = TopicName.parse(topic)
+        closed: bool = await self._ask(owner, "close", None, topic, lambda parts: parts.service.close_topic(name, force=force))
+        return closed
 
     async def _ask(self, to: BrokerAddress, order: str, epoch: int | None, bundle: str, what: Callable[[Parts], Awaitable[Any]]) -> Any:
         process = self._process
