@@ -69,6 +69,8 @@ class Brokers:
             self.registered.add(broker_id)
             log.info("broker joined", peer=broker_id)
         with self._corrupt.left_out("report", path):
+            if node.ephemeral_owner == 0:
+                raise BadInputError("no session holds it, so no broker is behind it")
             self._take(broker_id, self._decoded(broker_id, node.value))
             return
         self._take(broker_id, None)
@@ -133,7 +135,11 @@ def check_figures(report: LocalBrokerData) -> None:
 
 
 def check_addresses(report: LocalBrokerData) -> None:
-    """Raise `BadInputError` for an address that is given and is no URL of its kind."""
+    """Raise `BadInputError` for an address that is missing, or is no URL of its kind."""
+    if not (report.web_service_url or report.web_service_url_tls):
+        raise BadInputError("webServiceUrl is missing")
+    if not (report.pulsar_service_url or report.pulsar_service_url_tls):
+        raise BadInputError("pulsarServiceUrl is missing")
     for url, schemes in (
         (report.web_service_url, ("http", "https")),
         (report.web_service_url_tls, ("http", "https")),
