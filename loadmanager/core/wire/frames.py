@@ -89,7 +89,7 @@ class FrameReader:
             self._later += data
         else:
             self._buffer = self._buffer[self._at :] + data if rest else data
-            self._at = 0
+            self._at = self._needed = 0
 
     @property
     def pending_bytes(self) -> int:
@@ -102,28 +102,29 @@ class FrameReader:
         self._later = bytearray()
 
     def _has(self, needed: int) -> bool:
-        """Whether so many bytes are there; then they are in `_buffer` from `_at` on."""
-        if len(self._buffer) - self._at >= needed:
-            return True
+        """Whether so many bytes, more than `_buffer` holds from `_at` on, were fed; then `_buffer` holds them afterwards."""
         if self.pending_bytes < needed:
             self._needed = needed
             return False
-        self._buffer, self._at = self._buffer[self._at :] + self._later, 0
+        self._buffer = self._buffer[self._at :] + self._later
+        self._at = self._needed = 0
         self._later = bytearray()
         return True
 
     def take(self) -> Frame | None:
         """The next frame, None when it is not complete. Raises `FrameError` for an oversize, truncated or unreadable one."""
-        if not self._has(4):
+        if len(self._buffer) - self._at < 4 and not self._has(4):
             return None
-        (total,) = _SIZE.unpack_from(self._buffer, self._at)
+        buffer, at = self._buffer, self._at
+        (total,) = _SIZE.unpack_from(buffer, at)
         if total > self._frame_bytes_max:
             raise FrameError(f"a frame of {total} bytes is larger than the {self._frame_bytes_max} allowed")
         if total < 4:
             raise FrameError(f"a frame of {total} bytes is too short for a command")
-        if not self._has(4 + total):
-            return None
-        buffer, at = self._buffer, self._at
+        if len(buffer) - at < 4 + total:
+            if not self._has(4 + total):
+                return None
+            buffer, at = self._buffer, self._at
         (size,) = _SIZE.unpack_from(buffer, at + 4)
         start, end = at + 8, at + 4 + total
         if start + size > end:

@@ -10,6 +10,7 @@ from adapters.protocol.test_throttled_server import BUNDLE, Broker, OwnsAll
 from core.throttling.driven import TOPIC
 from structlog.testing import capture_logs
 
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.settings import MessagingSettings
 
 MIB = 1024 * 1024
@@ -34,14 +35,16 @@ async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) 
     hosted.core = None  # type: ignore[assignment]
     with capture_logs() as logs:
         broker.server.begin(OwnsAll())
-        while not broker.server.failures:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(5):
+            while not broker.server.failures:
+                await asyncio.sleep(0.01)
     assert [entry["event"] for entry in logs] == ["a periodic step failed and is tried again"]
     hosted.core = rates
     rates.messages_in += 1
-    while not hosted.traffic.msg_rate_in:
-        broker.clock.forward_ms(100)
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        while not hosted.traffic.msg_rate_in:
+            broker.clock.forward_ms(100)
+            await asyncio.sleep(0.01)
     assert connection.open
 
 
@@ -81,14 +84,16 @@ async def test_time_is_the_clocks(broker: Broker) -> None:
     broker.messaging.set(MessagingSettings(keep_alive_s=0.5))
     _, wire = await broker.connect()
     broker.server.begin(OwnsAll())
-    while not wire.closed:
-        broker.clock.forward_ms(1000)
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(5):
+        while not wire.closed:
+            broker.clock.forward_ms(1000)
+            await asyncio.sleep(0.01)
     assert wire.count(18) == 1
 
 
-async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker) -> None:
-    """Subscriptions read before the bundle was closed and opened again are not those of its new life."""
+@pytest.mark.parametrize("split", [False, True])
+async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker, split: bool) -> None:
+    """Subscriptions read before the bundle was opened anew, or was split, are not those of the present life."""
 
     class Slow(OwnsAll):
         def __init__(self) -> None:
@@ -103,9 +108,13 @@ async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker) -> 
     broker.server.control = control = Slow()
     opening = asyncio.ensure_future(broker.server.host(TOPIC))
     await control.asked.wait()
-    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
-    await broker.server.open_bundle(BUNDLE, 2)
+    if split:
+        halves = ["public/default/0x00000000_0x80000000", "public/default/0x80000000_0xffffffff"]
+        broker.server.split_bundle(BUNDLE, 1, halves, 2)
+    else:
+        await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
+        await broker.server.open_bundle(BUNDLE, 2)
     control.go_on.set()
-    with pytest.raises(Exception, match="Please redo the lookup"):
+    with pytest.raises(OperationalError, match="Please redo the lookup"):
         await opening
     assert broker.server.served(str(TOPIC)) is None
