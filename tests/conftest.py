@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
-import socket
 from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
+from ports import free_port
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
@@ -22,12 +22,6 @@ hypothesis.settings.load_profile("suite")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite` writes the golden files anew instead of comparing with them."""
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
-
-
-def free_port() -> int:
-    """A port of loopback that is free now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

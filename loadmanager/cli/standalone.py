@@ -13,6 +13,7 @@ EXAMPLES = """examples:
   loadmanager standalone --brokers 1 --set loadBalancerSheddingIntervalMinutes=0.2
   loadmanager standalone --config broker.conf --data-dir /var/lib/loadmanager
 
+A broker or ZooKeeper that dies is started again; a broker that was told to stop is not.
 Ctrl-C stops everything cleanly; a second Ctrl-C stops at once.
 """
 BROKERS_MAX = 64
@@ -36,6 +37,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf that all brokers start from")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key in all brokers; may be repeated")
     parser.add_argument("--log-format", choices=("console", "json"), help="default: console on a terminal, JSON otherwise")
+    parser.add_argument("--no-restart", action="store_true", help="leave dead what dies; end when no broker is left")
     parser.set_defaults(run=run)
 
 
@@ -56,5 +58,6 @@ def run(args: argparse.Namespace) -> int:
         config=args.config,
         overrides=overrides,
         log_format=args.log_format,
+        restart=not args.no_restart,
     )
     return run_standalone(options)

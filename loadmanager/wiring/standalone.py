@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -14,14 +15,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+from loadmanager.adapters.zookeeper.embedded import HEAP_MB, STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
 from loadmanager.core.errors import ConfigError, OperationalError
-from loadmanager.runtime.tasks import Scope
+from loadmanager.runtime.tasks import Scope, sleep
 from loadmanager.settings import read_properties
 from loadmanager.wiring.initialize import initialize_cluster
 
 READY_TIMEOUT_S = 60.0
 STOP_MARGIN_S = 5.0
+RESTART_FIRST_S, RESTART_MAX_S = 0.5, 60.0
+"""What dies is started again after this, doubled with each death in a row."""
+STEADY_S = 60.0
+"""What lived for so long begins anew with the shortest wait."""
+LOOK_S = 0.2
+"""How often is looked whether ZooKeeper lives."""
+LOCK = "standalone.lock"
 HOST = "127.0.0.1"
 NAMESPACE = "public/default"
 NAMESPACE_BUNDLES = 16
@@ -54,11 +62,33 @@ class StandaloneOptions:
     config: Path | None
     overrides: Mapping[str, str]
     log_format: str | None
+    restart: bool = True
+    """Whether what dies is started again."""
 
 
 def run_standalone(options: StandaloneOptions) -> int:
     """Run until SIGINT or SIGTERM; returns the exit status. Raises `ConfigError` or `OperationalError` when it cannot start."""
     return asyncio.run(_Standalone(options).run())
+
+
+class _Deaths:
+    """How often one process died in a row, and when it is started again."""
+
+    def __init__(self) -> None:
+        self.in_a_row = 0
+        self._since_s = time.monotonic()
+
+    def started(self) -> None:
+        """The process lives from now on."""
+        self._since_s = time.monotonic()
+
+    def wait_s(self) -> float:
+        """The process died now: how long to wait before it is started again."""
+        self.in_a_row = 1 if time.monotonic() - self._since_s >= STEADY_S else self.in_a_row + 1
+        return min(RESTART_FIRST_S * 2.0 ** min(self.in_a_row - 1, 30), RESTART_MAX_S)
+
+    def __str__(self) -> str:
+        return "" if self.in_a_row < 2 else f", for the {self.in_a_row}. time in a row"
 
 
 class _Standalone:
@@ -76,22 +106,24 @@ class _Standalone:
         started_s = time.monotonic()
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
-        self._check_ports()
-        self._options.data_dir.mkdir(parents=True, exist_ok=True)
-        async with EmbeddedZooKeeper(port=self._options.zookeeper_port, data_dir=self._options.data_dir / "zookeeper"):
-            try:
-                return await self._serve(started_s)
-            finally:
-                await self._stop_brokers()
+        with _locked(self._options.data_dir):
+            self._check_ports()
+            zookeeper = EmbeddedZooKeeper(port=self._options.zookeeper_port, data_dir=self._options.data_dir / "zookeeper")
+            async with zookeeper:
+                try:
+                    return await self._serve(zookeeper, started_s)
+                finally:
+                    await self._stop_brokers()
 
-    async def _serve(self, started_s: float) -> int:
+    async def _serve(self, zookeeper: EmbeddedZooKeeper, started_s: float) -> int:
         await initialize_cluster(self._settings(0), {NAMESPACE: NAMESPACE_BUNDLES})
         with tempfile.TemporaryDirectory(prefix="loadmanager-") as folder, _notify_socket(Path(folder, "notify")) as ready:
             for index in range(self._options.brokers):
                 self._brokers.append(await self._start_broker(index, Path(folder, "notify")))
             async with Scope("standalone") as scope:
-                for index, broker in enumerate(self._brokers):
-                    scope.spawn(self._watch_broker(index, broker), f"broker-{index}")
+                for index in range(len(self._brokers)):
+                    scope.spawn(self._watch_broker(index, Path(folder, "notify")), f"broker-{index}")
+                scope.spawn(self._watch_zookeeper(zookeeper), "zookeeper")
                 scope.spawn(self._count_ready(ready), "ready")
                 await self._wait_until_ready()
                 if not self._ended.is_set():
@@ -100,16 +132,48 @@ class _Standalone:
                 scope.cancel()
         return self._status
 
-    async def _watch_broker(self, index: int, broker: asyncio.subprocess.Process) -> None:
-        """A broker that ends by itself is told of; the cluster goes on while one lives, as a cluster should."""
-        status = await broker.wait()
-        if self._signals:
-            return
-        print(f"broker {index} ended with status {status}; Ctrl-C stops the others.", file=sys.stderr, flush=True)
-        started = self._ready_count >= len(self._brokers)
-        if not started or all(other.returncode is not None for other in self._brokers):
-            self._status = 1
-            self._end()
+    async def _watch_broker(self, index: int, notify: Path) -> None:
+        """Start a broker that died again; one that was told to stop (status 0) stays so."""
+        deaths = _Deaths()
+        while True:
+            status = await self._brokers[index].wait()
+            if self._signals:
+                return
+            started = self._ready_count >= len(self._brokers)
+            if status == 0 or not started or not self._options.restart:
+                _say(f"broker {index} ended with status {status}; Ctrl-C stops the others.")
+                if not started or all(other.returncode is not None for other in self._brokers):
+                    self._status = 1
+                    self._end()
+                return
+            wait_s = deaths.wait_s()
+            _say(
+                f"broker {index} ended with status {status}{deaths}. It starts again in {wait_s:g} s; "
+                "its log lines above say why it ended. Ctrl-C stops everything."
+            )
+            await sleep(wait_s)
+            self._brokers[index] = await self._start_broker(index, notify)
+            deaths.started()
+
+    async def _watch_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
+        """Start the server again, over the same data, when it died. Brokers wait for it by themselves."""
+        deaths = _Deaths()
+        while True:
+            while zookeeper.running:
+                await sleep(LOOK_S)
+            wait_s = deaths.wait_s()
+            _say(f"ZooKeeper ended with status {zookeeper.status}{deaths}. {_advice(zookeeper)}")
+            if not self._options.restart:
+                return
+            _say(f"ZooKeeper starts again over the same data in {wait_s:g} s. Ctrl-C stops everything.")
+            await sleep(wait_s)
+            try:
+                await asyncio.to_thread(zookeeper.restart)
+            except OperationalError as error:
+                _say(f"ZooKeeper did not start: {error}")
+                continue
+            deaths.started()
+            _say("ZooKeeper answers again.")
 
     async def _count_ready(self, ready: socket.socket) -> None:
         """Each broker says READY=1 as it would to systemd."""
@@ -218,6 +282,37 @@ Ctrl-C stops everything.
                 with contextlib.suppress(ProcessLookupError):
                     broker.kill()
             await asyncio.gather(*(broker.wait() for broker in alive))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _advice(zookeeper: EmbeddedZooKeeper) -> str:
+    """What the operator may do about a ZooKeeper that died."""
+    if zookeeper.status == STATUS_OUT_OF_MEMORY:
+        return (
+            f"Its {HEAP_MB} MB of memory are full: delete namespaces, topics or subscriptions that nobody needs, "
+            "or run a ZooKeeper of your own, and brokers with metadataStoreUrl=zk:host:port."
+        )
+    return f"Its last words: {zookeeper.last_words()}"
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the data directory; it is released with the process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK).open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise OperationalError(f"{folder} is in use by {holder}: stop that cluster first, or choose another --data-dir") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} (loadmanager standalone)\n")
+        file.flush()
+        yield
 
 
 @contextlib.contextmanager

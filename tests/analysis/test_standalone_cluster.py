@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
-from conftest import free_port
+from ports import free_port
 
 from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java

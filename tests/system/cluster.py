@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,25 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from ports import free_ports
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0
-
-
-def free_ports(count: int) -> int:
-    """The first of `count` consecutive ports of loopback that are free now."""
-    for first in range(20_000 + os.getpid() % 20_000, 60_000, count):
-        if all(_free(port) for port in range(first, first + count)):
-            return first
-    raise RuntimeError("no free ports")
-
-
-def _free(port: int) -> bool:
-    try:
-        socket.create_server(("127.0.0.1", port)).close()
-    except OSError:
-        return False
-    return True
+STARTS_MAX = 3
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
@@ -59,38 +44,47 @@ class Span:
 
 
 class Cluster:
-    """Started by `with`; `brokers` are processes by index."""
+    """Started by `with`; `brokers` are processes by index. What is killed stays dead, unless `restart`."""
 
-    def __init__(self, folder: Path, *, brokers: int = 3, settings: dict[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *, brokers: int = 3, settings: dict[str, str] | None = None, restart: bool = False) -> None:
         self.count = brokers
-        self.pulsar_port = free_ports(2 * brokers + 1)
-        self.http_port = self.pulsar_port + brokers
-        self.zookeeper_port = self.http_port + brokers
+        self._restart = restart
         self.log = folder / "cluster.log"
         self._folder = folder
         self._settings = {"metadataStoreSessionTimeoutMillis": "2000", **(settings or {})}
         self.killed_s: dict[str, float] = {}
 
     def __enter__(self) -> Cluster:
+        for _ in range(STARTS_MAX):
+            self._start()
+            try:
+                wait_for(
+                    lambda: self.process.poll() is not None or b"is ready after" in self.log.read_bytes(),
+                    "the cluster is ready",
+                    READY_TIMEOUT_S,
+                )
+                if self.process.poll() is not None and "Address already in use" in self.log.read_text():
+                    continue  # somebody who does not use `ports` was faster
+                assert self.process.poll() is None, self.log.read_text()
+                wait_for(lambda: len(self.get(0, "/admin/v2/brokers")) == self.count, "all brokers see each other")
+            except BaseException:
+                self.__exit__()
+                raise
+            return self
+        raise AssertionError(self.log.read_text())
+
+    def _start(self) -> None:
+        self.pulsar_port = free_ports(2 * self.count + 1)
+        self.http_port = self.pulsar_port + self.count
+        self.zookeeper_port = self.http_port + self.count
         command = [sys.executable, "-m", "loadmanager", "standalone", "--brokers", str(self.count), "--log-format", "json"]
         command += ["--pulsar-port", str(self.pulsar_port), "--http-port", str(self.http_port)]
         command += ["--zookeeper-port", str(self.zookeeper_port), "--data-dir", str(self._folder / "data")]
+        command += [] if self._restart else ["--no-restart"]
         for key, text in self._settings.items():
             command += ["--set", f"{key}={text}"]
         with self.log.open("wb") as output:
             self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
-        try:
-            wait_for(
-                lambda: self.process.poll() is not None or b"is ready after" in self.log.read_bytes(),
-                "the cluster is ready",
-                READY_TIMEOUT_S,
-            )
-            assert self.process.poll() is None, self.log.read_text()
-            wait_for(lambda: len(self.get(0, "/admin/v2/brokers")) == self.count, "all brokers see each other")
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:

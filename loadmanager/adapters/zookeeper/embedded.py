@@ -34,7 +34,11 @@ JARS = (
 )
 """What the server needs of pyspark's jars."""
 
-_JVM = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+HEAP_MB = 256
+STATUS_OUT_OF_MEMORY = 3
+"""With which Java ends when its heap is full (`-XX:+ExitOnOutOfMemoryError`)."""
+
+_JVM = ("-Xms32m", f"-Xmx{HEAP_MB}m", "-XX:+ExitOnOutOfMemoryError", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _LOG4J = """status = error
 appender.file.type = File
 appender.file.name = file
@@ -94,11 +98,18 @@ class EmbeddedZooKeeper:
         """Stop the server."""
         await asyncio.to_thread(self.stop)
 
+    def restart(self) -> None:
+        """Start a server that ended again, over the same data, and block until it answers. Raises as a start does."""
+        if self._process is not None:
+            self._end(self._process)
+        self.start()
+        self.wait_until_ready()
+
     def start(self) -> None:
         """Start the process; it ends with ours, because it watches its standard input."""
         _check_port(self.host, self.port)
         java, jars = find_java(), find_jars()
-        if self._data_dir is None:
+        if self._data_dir is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="zookeeper-")
             self._folder = Path(self._temporary.name)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -129,16 +140,24 @@ class EmbeddedZooKeeper:
         """Stop the process: asked first, killed if it does not go."""
         process, self._process = self._process, None
         if process is not None:
-            if process.stdin is not None:
-                process.stdin.close()  # the shell around it terminates the server when its input ends
-            try:
-                process.wait(STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.wait()
+            self._end(process)
         if self._temporary is not None:
             self._temporary.cleanup()
             self._temporary = None
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        if process.stdin is not None:
+            process.stdin.close()  # the shell around it terminates the server when its input ends
+        try:
+            process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()
+
+    @property
+    def status(self) -> int | None:
+        """With which status the server ended; None while it runs, or before it was started."""
+        return None if self._process is None else self._process.poll()
 
     @property
     def running(self) -> bool:
@@ -150,13 +169,14 @@ class EmbeddedZooKeeper:
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline_s:
             if not self.running:
-                raise OperationalError(f"ZooKeeper ended while it started: {self._last_words()}")
+                raise OperationalError(f"ZooKeeper ended while it started: {self.last_words()}")
             if _answers(self.host, self.port):
                 return
             time.sleep(POLL_S)
-        raise OperationalError(f"ZooKeeper does not answer on {self.host}:{self.port} after {READY_TIMEOUT_S:g} s: {self._last_words()}")
+        raise OperationalError(f"ZooKeeper does not answer on {self.host}:{self.port} after {READY_TIMEOUT_S:g} s: {self.last_words()}")
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of what the server wrote."""
         logs = (self._folder / "zookeeper.out", self._folder / "zookeeper.log")
         text = "\n".join(log.read_text(errors="replace") for log in logs if log.exists()).strip()
         return text[-600:] or "it said nothing"

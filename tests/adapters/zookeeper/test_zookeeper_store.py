@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 from adapters.contracts.store_contract import StoreContract, next_of, skip_to, until
-from conftest import free_port
 from kazoo.client import KazooClient
+from ports import free_port
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings

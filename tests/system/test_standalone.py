@@ -1,0 +1,115 @@
+"""`loadmanager standalone` as a keeper: what dies comes back, what was told to stop does not, and a stop stops all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from ports import free_port, free_ports
+from system.cluster import Cluster, wait_for
+
+from loadmanager.adapters.zookeeper.embedded import STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
+
+pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
+
+
+def java_of(cluster: Cluster) -> psutil.Process:
+    """ZooKeeper's process."""
+    children = psutil.Process(cluster.process.pid).children(recursive=True)
+    return next(child for child in children if "java" in child.name() and "ZooKeeperServerMain" in " ".join(child.cmdline()))
+
+
+def lives(cluster: Cluster, count: int) -> bool:
+    """Whether so many brokers are registered, as the first one says."""
+    try:
+        status, brokers = cluster.request(0, "GET", "/admin/v2/brokers")
+    except OSError:
+        return False
+    return status == 200 and len(brokers) == count
+
+
+def started(cluster: Cluster, times: int) -> bool:
+    """Whether brokers became ready so many times."""
+    return sum(event["event"] == "ready" for event in cluster.events()) == times
+
+
+def test_what_dies_comes_back(tmp_path: Path) -> None:
+    """A broker, again and again with a growing delay; ZooKeeper over its data, while brokers wait; and Ctrl-C stops all."""
+    with Cluster(tmp_path, brokers=2, restart=True) as cluster:
+        assert cluster.request(0, "PUT", "/admin/v2/namespaces/public/kept", {"bundles": {"numBundles": 2}})[0] == 204
+        for kills in (1, 2):
+            os.kill(cluster.pid(1), signal.SIGKILL)
+            wait_for(partial(started, cluster, 2 + kills), "it is back", 30)
+            assert lives(cluster, 2)
+        said = cluster.log.read_text()
+        assert "broker 1 ended with status -9. It starts again in 0.5 s" in said
+        assert "broker 1 ended with status -9, for the 2. time in a row. It starts again in 1 s" in said
+
+        java_of(cluster).kill()
+        wait_for(lambda: "ZooKeeper answers again." in cluster.log.read_text(), "ZooKeeper is back", 40)
+        assert "ZooKeeper starts again over the same data in 0.5 s" in cluster.log.read_text()
+        wait_for(lambda: lives(cluster, 2), "the brokers are back", 60)
+        assert cluster.get(0, "/admin/v2/namespaces/public/kept/bundles")["numBundles"] == 2
+
+        assert cluster.request(1, "POST", "/admin/v2/brokers/shutdown")[0] == 204
+        wait_for(lambda: "broker 1 ended with status 0; " in cluster.log.read_text(), "it stopped as it was told", 30)
+
+        java_of(cluster).kill()
+        wait_for(lambda: "ZooKeeper ended with status 137" in cluster.log.read_text(), "ZooKeeper is dead", 10)
+        began_s = time.monotonic()
+        cluster.process.send_signal(signal.SIGINT)
+        assert cluster.process.wait(30) == 0
+        assert time.monotonic() - began_s < 20
+        assert "Traceback" not in cluster.log.read_text()
+
+
+def test_one_cluster_a_data_directory(tmp_path: Path) -> None:
+    """A second start says who holds the directory, and disturbs nothing."""
+    with Cluster(tmp_path, brokers=1) as cluster:
+        port = free_ports(3)
+        command = [sys.executable, "-m", "loadmanager", "standalone", "--brokers", "1", "--data-dir", str(tmp_path / "data")]
+        command += ["--pulsar-port", str(port), "--http-port", str(port + 1), "--zookeeper-port", str(port + 2)]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert second.returncode == 1
+        assert f"{tmp_path / 'data'} is in use by process {cluster.process.pid} (loadmanager standalone)" in second.stderr
+        assert "choose another --data-dir" in second.stderr
+        assert lives(cluster, 1)
+
+
+def fill(client: KazooClient) -> None:
+    """Write more than the server's heap holds."""
+    for number in range(1000):
+        client.create(f"/{number:04}", bytes(900_000))
+
+
+def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
+    """A server whose heap is full must not linger with its port closed: it ends, says why, and can be started again."""
+    server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
+    server.start()
+    try:
+        server.wait_until_ready()
+        client = KazooClient(f"{server.host}:{server.port}", timeout=10)
+        client.start()
+        try:
+            with pytest.raises(KazooException):
+                fill(client)
+        finally:
+            client.stop()
+            client.close()
+        wait_for(lambda: not server.running, "it ended", 30)
+        assert server.status == STATUS_OUT_OF_MEMORY
+        for log in tmp_path.glob("data/version-2/*"):
+            log.unlink()  # what an operator deletes, or cannot: it would be full again
+        server.restart()
+        assert server.running
+    finally:
+        server.stop()
