@@ -55,6 +55,7 @@ CORRUPT = {
     "huge": stats(msgThroughputIn=1e17),
     "negative count": a_report(numBundles=-1),
     "a text for a number": stats(msgRateIn="many"),
+    "no URLs": b"{}",
     "no URL": a_report(webServiceUrl="nonsense"),
     "another scheme": a_report(webServiceUrl="file:///etc/passwd"),
     "no port": a_report(webServiceUrl="http://h:99999"),
@@ -68,8 +69,22 @@ CORRUPT = {
 async def store() -> AsyncIterator[MemoryStore]:
     """A store with a good broker."""
     async with MemoryTree().session() as found:
-        await found.put(paths.broker(GOOD), a_report(bundles=[BUNDLE]))
+        await register(found, GOOD, a_report(bundles=[BUNDLE]))
         yield found
+
+
+async def register(store: MemoryStore, broker_id: str, report: bytes) -> None:
+    """Write a broker's registration, which its session holds."""
+    if not await store.create(paths.broker(broker_id), report, ephemeral=True):
+        await store.put(paths.broker(broker_id), report)
+
+
+async def test_a_registration_that_no_session_holds_is_no_broker(store: MemoryStore) -> None:
+    """Whoever wrote it, nobody is behind it: nothing may be placed there."""
+    await store.create(paths.broker(BAD), a_report())
+    brokers, corrupt = Brokers(store, LoopClock()), Corrupt()
+    await brokers.apply(RESYNC)
+    assert (set(brokers.reports), corrupt.paths) == ({GOOD}, [])
 
 
 @pytest.mark.parametrize("value", CORRUPT.values(), ids=CORRUPT)
@@ -78,9 +93,9 @@ async def test_a_corrupt_report_takes_out_itself_only(store: MemoryStore, value:
     corrupt, told = Corrupt(), list[tuple[str, bool]]()
     brokers = Brokers(store, LoopClock(), corrupt)
     brokers.listeners.append(lambda broker, report: told.append((broker, report is not None)))
-    await store.put(paths.broker(BAD), a_report())
+    await register(store, BAD, a_report())
     await brokers.apply(RESYNC)
-    await store.put(paths.broker(BAD), value)
+    await register(store, BAD, value)
     with capture_logs() as lines:
         for _ in range(3):
             await brokers.apply(Change(ChangeKind.CHANGED, paths.broker(BAD)))
@@ -89,7 +104,7 @@ async def test_a_corrupt_report_takes_out_itself_only(store: MemoryStore, value:
     assert (set(brokers.reports), brokers.registered) == ({GOOD}, {GOOD, BAD})
     assert brokers.address(BAD) is None
     assert told == [(BAD, True), (GOOD, True), (BAD, False)]
-    await store.put(paths.broker(BAD), a_report())
+    await register(store, BAD, a_report())
     await brokers.apply(Change(ChangeKind.CHANGED, paths.broker(BAD)))
     assert (set(brokers.reports), corrupt.paths, told[-1]) == ({GOOD, BAD}, [], (BAD, True))
 
@@ -98,7 +113,7 @@ async def test_pulsars_own_bundles_are_no_fault(store: MemoryStore) -> None:
     """Heartbeats and SLA monitors of Pulsar's brokers have namespaces of three parts."""
     names = ["pulsar/c1/127.0.0.1:38081", "sla-monitor/c1/h:8080", "pulsar/h:8080", "pulsar/system"]
     bundles = [f"{name}/0x00000000_0xffffffff" for name in names]
-    await store.put(paths.broker(BAD), a_report(bundles=bundles, cpu={"usage": -1, "limit": -1}))
+    await register(store, BAD, a_report(bundles=bundles, cpu={"usage": -1, "limit": -1}))
     brokers = Brokers(store, LoopClock())
     await brokers.apply(RESYNC)
     assert brokers.reports[BAD].bundles == bundles
@@ -109,7 +124,7 @@ async def test_a_broker_that_goes_is_no_longer_corrupt(store: MemoryStore) -> No
     corrupt = Corrupt()
     brokers = Brokers(store, LoopClock(), corrupt)
     for change in (Change(ChangeKind.DELETED, paths.broker(BAD)), RESYNC):
-        await store.put(paths.broker(BAD), b"garbage")
+        await register(store, BAD, b"garbage")
         await brokers.apply(RESYNC)
         assert corrupt.paths == [paths.broker(BAD)]
         await store.delete(paths.broker(BAD))
@@ -128,7 +143,7 @@ async def test_a_name_is_checked_whichever_report_brings_it(store: MemoryStore) 
         ([BUNDLE, "a/b/c/d"], False),
         (["a/b/c/d"], False),
     ):
-        await store.put(paths.broker(BAD), a_report(bundles=bundles))
+        await register(store, BAD, a_report(bundles=bundles))
         await brokers.apply(RESYNC)
         assert (BAD in brokers.reports) == readable
 
@@ -142,7 +157,7 @@ async def test_a_report_of_the_future_counts_from_when_it_came(store: MemoryStor
 
     brokers = Brokers(store, Noon())
     for written, read in ((86_400_000, 1_000), (1_000, 1_000), (999, 999), (0, 0)):
-        await store.put(paths.broker(GOOD), a_report(lastUpdate=written))
+        await register(store, GOOD, a_report(lastUpdate=written))
         await brokers.apply(RESYNC)
         assert brokers.reports[GOOD].last_update == read
 

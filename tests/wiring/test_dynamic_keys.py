@@ -67,16 +67,16 @@ async def reported(cluster: Cluster, name: str, *args: Any, **fields: Any) -> No
     await eventually(cluster.brokers[0].service.brokers, lambda names: name in names)
 
 
-def moves(cluster: Cluster) -> list[dict[str, Any]]:
-    """What the leader would move now."""
-    unloads: list[dict[str, Any]] = msgspec.json.decode(msgspec.json.encode(_dry_run(cluster)["unloads"]))
+async def dry_run(cluster: Cluster) -> dict[str, Any]:
+    """What the leader would do now, as it is told over HTTP."""
+    plan: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(await cluster.brokers[0].service.dry_run()))
+    return plan
+
+
+async def moves(cluster: Cluster) -> list[dict[str, Any]]:
+    """The moves among it."""
+    unloads: list[dict[str, Any]] = (await dry_run(cluster))["unloads"]
     return unloads
-
-
-def _dry_run(cluster: Cluster) -> dict[str, Any]:
-    desk = cluster.brokers[0].parts._leading.desk
-    assert desk is not None
-    return desk.dry_run()
 
 
 # What is shed. Broker hot:1 is at 90 % of something, and this one at 10 % of its CPU.
@@ -90,7 +90,7 @@ def shed(**resource: float) -> Watch:
         await reported(cluster, "hot:1", BUNDLES, **used)
 
         async def observe() -> object:
-            return [move["bundle"] for move in moves(cluster)]
+            return [move["bundle"] for move in await moves(cluster)]
 
         return observe
 
@@ -102,7 +102,7 @@ async def shed_an_old_report(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90), age_s=90)
 
     async def observe() -> object:
-        return bool(moves(cluster))
+        return bool(await moves(cluster))
 
     return observe
 
@@ -125,7 +125,7 @@ async def strategy(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return _dry_run(cluster)["strategy"]
+        return (await dry_run(cluster))["strategy"]
 
     return observe
 
@@ -135,7 +135,7 @@ async def reasons(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return sorted({move["reason"] for move in moves(cluster)})
+        return sorted({move["reason"] for move in await moves(cluster)})
 
     return observe
 
@@ -147,7 +147,7 @@ async def destination(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return {move["destination"] for move in moves(cluster)}
+        return {move["destination"] for move in await moves(cluster)}
 
     return observe
 
@@ -159,7 +159,7 @@ async def transfer_destination(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return {move["destination"] for move in moves(cluster)}
+        return {move["destination"] for move in await moves(cluster)}
 
     return observe
 
@@ -192,7 +192,7 @@ async def shed_after_a_move(cluster: Cluster) -> Observe:
     assert cluster.released[0] == A
 
     async def observe() -> object:
-        return [move["bundle"] for move in moves(cluster)] != []
+        return [move["bundle"] for move in await moves(cluster)] != []
 
     return observe
 
@@ -206,7 +206,7 @@ async def cool_down(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return any(skip["reason"].startswith("CoolDown") for skip in _dry_run(cluster)["skipped"])
+        return any(skip["reason"].startswith("CoolDown") for skip in (await dry_run(cluster))["skipped"])
 
     return observe
 
