@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -218,17 +219,17 @@ class Fleet(Brokers):
         return told
 
     def tracebacks(self) -> Counter[str]:
-        """Tracebacks in all logs so far: the event and the last line of each, with its number."""
+        """Tracebacks in all logs so far: what was logged, what was raised and where, with the number."""
         found: Counter[str] = Counter()
         for name in self._processes:
             for line in self.log(name).read_text(errors="replace").splitlines():
-                if not line.startswith("{"):
-                    found[f"{name}: {line}"] += line.startswith("Traceback")
-                    continue
-                event = json.loads(line)
-                if "Traceback" in (story := str(event.get("exception", ""))):
-                    found[f"{name}: {event['event']}: {story.strip().splitlines()[-1]}"] += 1
-        return +found
+                if line.startswith("Traceback"):
+                    found[f"{name}: {line}"] += 1
+                elif line.startswith("{"):
+                    event = json.loads(line)
+                    if "Traceback" in (story := str(event.get("exception", ""))):
+                        found[_summary(event["event"], story)] += 1
+        return found
 
     # The cluster, through broker `asked`
 
@@ -302,6 +303,16 @@ class Fleet(Brokers):
         finally:
             shell.stop()
             shell.close()
+
+
+def _summary(event: str, story: str) -> str:
+    """One line for all tracebacks of one kind."""
+    lines = [line.strip() for line in story.strip().splitlines()]
+    places = [line for line in lines if line.startswith("File ")]
+    ours = [line for line in places if "/loadmanager/" in line] or places
+    where = re.sub(r'File ".*/(loadmanager/[^"]+)", line', r"\1", ours[-1]) if ours else "?"
+    raised = re.sub(r"-?[0-9]+|0x[0-9a-f]+", "N", lines[-1])
+    return f"{event.splitlines()[0].partition(' Transport')[0][:60]}: {raised[:120]}: {where}"
 
 
 def _run(command: list[str], environment: dict[str, str], out: BinaryIO) -> subprocess.Popen[bytes]:
