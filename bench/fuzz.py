@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--frames", type=int, default=20_000)
     parser.add_argument("--requests", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-redos", action="store_true", help="no patterns that backtrack")
+    parser.add_argument("--without", action="append", default=[], metavar="TEXT", help="no routes that contain TEXT")
     parser.add_argument("--keep", type=Path, help="folder for logs; default: a temporary one")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as temporary:
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
             frame_count=args.frames,
             request_count=args.requests,
             seed=args.seed,
-            redos=not args.no_redos,
+            without=args.without,
         )
     _print(result)
     return int(bool(result.problems))

@@ -9,10 +9,8 @@ each followed by a PING: its PONG tells that the broker has gone through the chu
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import random
-import socket
 import struct
 import urllib.request
 from collections import Counter
@@ -181,11 +179,7 @@ class FrameMaker:
             return lambda: rng.choice([0.0, -1.0, 1e308, float("nan"), float("inf")])
         bits, signed = _INTEGER_RANGES[kind]
         small = {"ledgerId": 200, "entryId": 30}.get(name, 4)
-        return lambda: (
-            rng.randrange(small)
-            if rng.random() < 0.8
-            else _wrapped(rng.choice(INTEGERS), bits, signed)
-        )
+        return lambda: rng.randrange(small) if rng.random() < 0.8 else _wrapped(rng.choice(INTEGERS), bits, signed)
 
     def _tail(self) -> bytes:
         """What follows the command of a SEND: mostly whole, with true or nonsensical metadata."""
@@ -330,9 +324,7 @@ class _Sender:
 class _Exchange:
     """One connection: chunks out, answers in and counted."""
 
-    def __init__(
-        self, sent: Sent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int
-    ) -> None:
+    def __init__(self, sent: Sent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
         self._sent = sent
         self._reader = reader
         self._writer = writer

@@ -20,9 +20,12 @@ from typing import Any
 
 ANSWER_TIMEOUT_S = 20.0
 SLOW_S = 5.0
+PROBLEMS_MAX = 100
+"""Then the run ends: one broken broker would fill pages."""
 TENANT = "web"
-NAMESPACES = ["one", "two", "a" * 32 + "-"]
-"""The last one makes `(a+)+` backtrack."""
+RESTORED = ["one", "two", "a" * 32 + "-"]
+"""They exist, mostly. The last one makes `(a+)+` backtrack."""
+NAMESPACES = [*RESTORED, "new"]
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 RESTORED_EVERY = 150
 SKIPPED = "/admin/v2/brokers/shutdown"
@@ -116,14 +119,13 @@ class Asked:
     """Different routes (method and path) that were asked with their own method."""
 
 
-def send_requests(
-    ports: list[int], routes: list[tuple[str, str]], count: int, seed: int, *, redos: bool = True
-) -> Asked:
+def send_requests(ports: list[int], routes: list[tuple[str, str]], count: int, seed: int, without: list[str]) -> Asked:
     """Send `count` requests; meant to run in a process of its own.
 
-    `redos`: also isolation policies whose pattern backtracks.
+    Routes that contain one of `without` are left out: to go on behind a defect that is known.
     """
-    return _Sender(ports, routes, seed, redos=redos).run(count)
+    left = [(method, path) for method, path in routes if not any(text in path for text in without)]
+    return _Sender(ports, left, seed).run(count)
 
 
 @dataclass(slots=True)
@@ -136,18 +138,17 @@ class _Request:
 
 
 class _Sender:
-    def __init__(self, ports: list[int], routes: list[tuple[str, str]], seed: int, *, redos: bool) -> None:
+    def __init__(self, ports: list[int], routes: list[tuple[str, str]], seed: int) -> None:
         self._ports = ports
         self._routes = [(method, path) for method, path in routes if not path.startswith(SKIPPED)]
         self._rng = random.Random(seed)
-        self._valid = VALID if redos else [make for make in VALID if "(a+)+" not in str(make(self._rng))]
         self._asked = Asked()
         self._seen: set[tuple[str, str]] = set()
         self._dynamic: list[str] = []
 
     def run(self, count: int) -> Asked:
         """Send them one after the other, each on a connection of its own."""
-        while self._asked.requests < count and len(self._asked.problems) < 40:
+        while self._asked.requests < count and self._asked.problems.total() < PROBLEMS_MAX:
             if self._asked.requests % RESTORED_EVERY == 0:
                 self._restore()
             port = self._rng.choice(self._ports)
@@ -162,7 +163,7 @@ class _Sender:
     def _restore(self) -> None:
         """Make again what requests deleted, so that there is something to ask for."""
         self._plain("PUT", f"/admin/v2/tenants/{TENANT}", {"allowedClusters": ["standalone"]})
-        for name in NAMESPACES:
+        for name in RESTORED:
             self._plain("PUT", f"/admin/v2/namespaces/{TENANT}/{name}", {"bundles": {"numBundles": 4}})
         answer = self._plain("GET", "/admin/v2/brokers/configuration", None)
         names = json.loads(answer.partition(b"\r\n\r\n")[2] or b"[]")
@@ -236,7 +237,7 @@ class _Sender:
     def _body(self) -> bytes:
         kind = self._rng.random()
         if kind < 0.45:
-            return json.dumps(self._rng.choice(self._valid)(self._rng)).encode()
+            return json.dumps(self._rng.choice(VALID)(self._rng)).encode()
         if kind < 0.85:
             return json.dumps(self._value(0)).encode()
         return self._rng.choice(RAW_BODIES)
@@ -287,7 +288,9 @@ class _Sender:
             answer = _exchange(port, request)
         except OSError as error:
             answer = b""
-            if request.proper or isinstance(error, TimeoutError | ConnectionRefusedError):
+            if isinstance(error, ConnectionRefusedError):
+                self._asked.problems[f"port {port} refuses connections"] += 1
+            elif request.proper or isinstance(error, TimeoutError):
                 self._problem(request, f"{type(error).__name__} ({error})")
         took_s = time.monotonic() - began_s
         self._asked.slowest_s = max(self._asked.slowest_s, took_s)

@@ -97,10 +97,7 @@ def topics() -> dict[str, str]:
 @contextlib.contextmanager
 def observed(fleet: Fleet) -> Iterator[Observer]:
     """An observer of all brokers of a fleet."""
-    addresses = {
-        fleet.broker_id(index): ("127.0.0.1", fleet.pulsar_port + index)
-        for index in range(fleet.count)
-    }
+    addresses = {fleet.broker_id(index): ("127.0.0.1", fleet.pulsar_port + index) for index in range(fleet.count)}
     with Observer(topics(), addresses) as observer:
         yield observer
 
@@ -304,7 +301,13 @@ def link_cut(scene: Scene) -> Iterator[None]:
 
 def link_held(scene: Scene) -> Iterator[None]:
     """One broker's way to ZooKeeper is a black hole; its clients stay."""
-    yield from _harm_link(scene, scene.fleet.proxy.hold)
+    connections = scene.fleet.proxy.connections
+    harming = _harm_link(scene, scene.fleet.proxy.hold)
+    next(harming)
+    made = scene.fleet.proxy.connections - connections
+    scene.require(made > 0, "the broker stayed on a dead connection, and tried no other")
+    yield
+    yield from harming
 
 
 def link_flaps(scene: Scene) -> Iterator[None]:
@@ -317,8 +320,8 @@ def _harm_link(scene: Scene, harm: Callable[[], None]) -> Iterator[None]:
     connections = fleet.proxy.connections
     harm()
     time.sleep(max(8.0, scene.twice_session_s))
-    fleet.proxy.restore()
     made = fleet.proxy.connections - connections
+    fleet.proxy.restore()
     scene.notes.append(f"the broker connected {made} times meanwhile")
     yield
     _require_alive(scene, fleet.proxied)

@@ -171,14 +171,15 @@ class Fleet(Brokers):
 
         def ready() -> bool:
             status = self.process(index).poll()
-            assert status is None, f"broker {index} ended with {status}: {self._last_words(index)}"
+            assert status is None, f"broker {index} ended with {status}: {self.last_words(index)}"
             with contextlib.suppress(OSError):
                 return self.request(index, "GET", "/admin/v2/brokers/ready")[0] == 200
             return False
 
         wait_for(ready, f"broker {index} is ready", READY_TIMEOUT_S)
 
-    def _last_words(self, index: int) -> str:
+    def last_words(self, index: int) -> str:
+        """The end of broker `index`'s log."""
         return self.log(f"broker-{index}").read_text(errors="replace")[-1000:]
 
     def process(self, index: int) -> subprocess.Popen[bytes]:
@@ -202,7 +203,7 @@ class Fleet(Brokers):
         """SIGTERM, and wait for the graceful end."""
         self.process(index).terminate()
         status = self.process(index).wait(STOP_TIMEOUT_S)
-        assert status == 0, f"broker {index} ended with {status}: {self._last_words(index)}"
+        assert status == 0, f"broker {index} ended with {status}: {self.last_words(index)}"
 
     def end(self, name: str) -> None:
         """kill -9 a process by name."""
@@ -223,13 +224,13 @@ class Fleet(Brokers):
         found: Counter[str] = Counter()
         for name in self._processes:
             for line in self.log(name).read_text(errors="replace").splitlines():
-                if line.startswith("Traceback"):
-                    found[f"{name}: {line}"] += 1
-                elif line.startswith("{"):
+                if not line.startswith("{"):
+                    found[f"{name} ended by an exception"] += "Traceback (most recent" in line
+                else:
                     event = json.loads(line)
                     if "Traceback" in (story := str(event.get("exception", ""))):
                         found[_summary(event["event"], story)] += 1
-        return found
+        return +found
 
     # The cluster, through broker `asked`
 
@@ -258,9 +259,7 @@ class Fleet(Brokers):
     def create_namespace(self, namespace: str, bundles: int) -> None:
         """Create a namespace, with its tenant if need be."""
         tenant = namespace.partition("/")[0]
-        made, _ = self.request(
-            0, "PUT", f"/admin/v2/tenants/{tenant}", {"allowedClusters": ["standalone"]}
-        )
+        made, _ = self.request(0, "PUT", f"/admin/v2/tenants/{tenant}", {"allowedClusters": ["standalone"]})
         assert made in (204, 409), made
         path = f"/admin/v2/namespaces/{namespace}"
         status, body = self.request(0, "PUT", path, {"bundles": {"numBundles": bundles}})
@@ -316,6 +315,4 @@ def _summary(event: str, story: str) -> str:
 
 
 def _run(command: list[str], environment: dict[str, str], out: BinaryIO) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT
-    )
+    return subprocess.Popen(command, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT)

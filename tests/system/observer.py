@@ -56,10 +56,7 @@ class Life:
 
     def overlaps(self, other: Life) -> bool:
         """Whether both were certainly alive at some moment."""
-        return (
-            self.first_received_s <= other.last_sent_s
-            and other.first_received_s <= self.last_sent_s
-        )
+        return self.first_received_s <= other.last_sent_s and other.first_received_s <= self.last_sent_s
 
 
 @dataclass(slots=True)
@@ -143,25 +140,15 @@ class Observer:
 
     def unserved(self, since_s: float) -> list[str]:
         """Topics of which no message sent at or after `since_s` was taken."""
-        return [
-            topic
-            for topic, receipts in self.receipts.items()
-            if not receipts or receipts[-1].sent_s < since_s
-        ]
+        return [topic for topic, receipts in self.receipts.items() if not receipts or receipts[-1].sent_s < since_s]
 
     def served_again_s(self, since_s: float) -> float:
         """How long after `since_s` every topic had had a receipt of a message sent since then."""
-        return max(
-            next(r.received_s for r in receipts if r.sent_s >= since_s) - since_s
-            for receipts in self.receipts.values()
-        )
+        return max(next(r.received_s for r in receipts if r.sent_s >= since_s) - since_s for receipts in self.receipts.values())
 
     def longest_pause_s(self, since_s: float, until_s: float) -> float:
         """Longest time without a receipt of one topic that touches this span; the worst topic."""
-        return max(
-            max((b - a for a, b in itertools.pairwise(marks) if b > since_s), default=0.0)
-            for marks in self._marks(until_s)
-        )
+        return max(max((b - a for a, b in itertools.pairwise(marks) if b > since_s), default=0.0) for marks in self._marks(until_s))
 
     def _marks(self, until_s: float) -> Iterator[list[float]]:
         for receipts in self.receipts.values():
@@ -244,9 +231,7 @@ class _Link(asyncio.Protocol):
 
     _numbers = itertools.count()
 
-    def __init__(
-        self, observer: Observer, broker: str, host: str, port: int, topics: list[str]
-    ) -> None:
+    def __init__(self, observer: Observer, broker: str, host: str, port: int, topics: list[str]) -> None:
         self.port = port
         self._observer = observer
         self._broker = broker
@@ -427,9 +412,7 @@ class _Link(asyncio.Protocol):
         taken = self._taken.pop(int(tail[10 + size :]), None)
         if taken is not None:
             taken.delivered_s = now_s
-        ack = pb.CommandAck(
-            consumer_id=message.consumer_id, ack_type=0, message_id=[message.message_id]
-        )
+        ack = pb.CommandAck(consumer_id=message.consumer_id, ack_type=0, message_id=[message.message_id])
         self._out.append(encode(10, ack=ack))
         attachment = self._attachments[message.consumer_id]
         attachment.delivered += 1
