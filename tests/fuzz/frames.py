@@ -49,14 +49,47 @@ INTEGERS = [
     *(0, 1, 2, 3, 5, 7, 10, 127, 128, 255, 1000),
     *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1),
 ]
+HUGE_SHARE = 0.0002
+"""Of all frames: they are large, and go to ZooKeeper."""
 SPOILED = "ZZ"
 """Replaced by bytes that are no UTF-8 after encoding."""
 TEXTS = [
-    *("", "a", "b", "c", "sub", "..", ".", "a/b", "\0", "\n", "\r\nX: y", "☃", "\u202e", "%00", "%2F"),
+    *(
+        "",
+        "a",
+        "b",
+        "c",
+        "sub",
+        "..",
+        ".",
+        "a/b",
+        "\0",
+        "\n",
+        "\r\nX: y",
+        "☃",
+        "\u202e",
+        "%00",
+        "%2F",
+    ),
     *("x" * 300, "x" * 5000, "persistent://", f"persistent://{NAMESPACE}/", "://", "///", SPOILED),
-    *("persistent://nope/nope/x", f"persistent://{NAMESPACE}/{SPOILED}", f"non-persistent://{NAMESPACE}/n"),
-    *(f"persistent://{NAMESPACE}/p-partition-1", f"persistent://{NAMESPACE}/p-partition-{'9' * 900}"),
-    *(f"persistent://{NAMESPACE}/..", f"persistent://{NAMESPACE}/{{}}", NAMESPACE, "<b>", '"', "\\", "'"),
+    *(
+        "persistent://nope/nope/x",
+        f"persistent://{NAMESPACE}/{SPOILED}",
+        f"non-persistent://{NAMESPACE}/n",
+    ),
+    *(
+        f"persistent://{NAMESPACE}/p-partition-1",
+        f"persistent://{NAMESPACE}/p-partition-{'9' * 900}",
+    ),
+    *(
+        f"persistent://{NAMESPACE}/..",
+        f"persistent://{NAMESPACE}/{{}}",
+        NAMESPACE,
+        "<b>",
+        '"',
+        "\\",
+        "'",
+    ),
 ]
 _INTEGER_RANGES = {
     FieldDescriptor.CPPTYPE_INT32: (32, True),
@@ -84,6 +117,8 @@ class FrameMaker:
 
     def frame(self) -> bytes:
         """A frame of a command that clients send, well-formed on the outside."""
+        if self._rng.random() < HUGE_SHARE:
+            return self._huge_name()
         (kind,) = self._rng.choices(self._kinds, self._weights)
         command = self._command(kind)
         if kind == SEND and self._rng.random() < 0.995:
@@ -91,6 +126,18 @@ class FrameMaker:
         if kind == CLOSE_PRODUCER and self._rng.random() < 0.9:
             command.close_producer.producer_id = 7  # SENDs of a producer that left end the connection
         return self._framed(command, self._tail() if kind == SEND or self._rng.random() < 0.01 else b"")
+
+    def _huge_name(self) -> bytes:
+        """A durable subscription whose name does not fit into a packet of ZooKeeper, or hardly."""
+        subscribe = pb.CommandSubscribe(
+            topic=self._rng.choice(TOPICS),
+            subscription="y" * self._rng.choice([70_000, 1_500_000]),
+            subType=1,
+            consumer_id=self._rng.randrange(3),
+            request_id=1,
+            durable=True,
+        )
+        return encode(4, subscribe=subscribe)
 
     def broken(self) -> bytes:
         """Bytes that end a connection, or should: wrong sizes, cut off, flipped, not a client's command."""
@@ -170,7 +217,11 @@ class FrameMaker:
         if item.type == FieldDescriptor.TYPE_BYTES:
             return lambda: rng.randbytes(rng.choice([0, 1, 8, 30]))
         if kind == FieldDescriptor.CPPTYPE_STRING:
-            usual = {"topic": TOPICS, "namespace": [NAMESPACE], "subscription": ["a", "b", "c"]}.get(name)
+            usual = {
+                "topic": TOPICS,
+                "namespace": [NAMESPACE],
+                "subscription": ["a", "b", "c"],
+            }.get(name)
             return lambda: rng.choice(usual if usual and rng.random() < 0.85 else TEXTS)
         if item.enum_type is not None:
             numbers = [value.number for value in item.enum_type.values]
@@ -246,7 +297,7 @@ class _Sender:
         self._ports = ports
         self._http_port = http_port
         self._count = count
-        self._rng = random.Random(seed)
+        self._rng = random.Random(seed)  # noqa: S311 — repeatable by its seed
         self._maker = FrameMaker(self._rng)
         self._pool: list[bytes] = []
         self._owned: dict[int, list[str]] = {}
@@ -317,7 +368,11 @@ class _Sender:
                 durable=rng.random() < 0.5,
             )
             flow = pb.CommandFlow(consumer_id=number, messagePermits=1000)
-            frames += [encode(5, producer=producer), encode(4, subscribe=subscribe), encode(11, flow=flow)]
+            frames += [
+                encode(5, producer=producer),
+                encode(4, subscribe=subscribe),
+                encode(11, flow=flow),
+            ]
         return frames
 
 

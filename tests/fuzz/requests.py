@@ -22,6 +22,8 @@ ANSWER_TIMEOUT_S = 20.0
 SLOW_S = 5.0
 PROBLEMS_MAX = 100
 """Then the run ends: one broken broker would fill pages."""
+HUNG_MAX = 2
+"""So many requests may have no answer at all, before the run ends."""
 TENANT = "web"
 RESTORED = ["one", "two", "a" * 32 + "-"]
 """They exist, mostly. The last one makes `(a+)+` backtrack."""
@@ -39,7 +41,15 @@ TEXTS = [
     *("\\..\\..", "a;b", "a?b", "~", "(a+)+$", "\u202e", "true", "null"),
 ]
 QUERIES = [
-    *("authoritative", "force", "unload", "destinationBroker", "splitAlgorithmName", "limit", "mode"),
+    *(
+        "authoritative",
+        "force",
+        "unload",
+        "destinationBroker",
+        "splitAlgorithmName",
+        "limit",
+        "mode",
+    ),
     *("brokerId", "applied", "topics", "tenant", "destination", "reason", "epoch", "checkBundle"),
     *("maxConcurrentUnloadPerSec", "☃", ""),
 ]
@@ -50,12 +60,41 @@ QUERY_VALUES = [
     *(f"persistent://{TENANT}/one/a,", "{self}", "{self}"),
 ]
 DYNAMIC_VALUES = [
-    *("x", "x" * 300, "NaN", "inf", "-inf", "1e999", "-99999", "9" * 400, "☃", "%00", "%ff", "null"),
-    *("[]", "{}", "no.such.Strategy", "org.apache.pulsar.ThresholdSheder", "%0a", "0x10", "1_0", "١"),
+    *(
+        "x",
+        "x" * 300,
+        "NaN",
+        "inf",
+        "-inf",
+        "1e999",
+        "-99999",
+        "9" * 400,
+        "☃",
+        "%00",
+        "%ff",
+        "null",
+    ),
+    *(
+        "[]",
+        "{}",
+        "no.such.Strategy",
+        "org.apache.pulsar.ThresholdSheder",
+        "%0a",
+        "0x10",
+        "1_0",
+        "١",
+    ),
 ]
 """Nothing here is meant to be valid for a key that could slow down others."""
 KEYS = [
-    *("bundles", "boundaries", "numBundles", "publishThrottlingRateInMsg", "ratePeriodInSecond", "x"),
+    *(
+        "bundles",
+        "boundaries",
+        "numBundles",
+        "publishThrottlingRateInMsg",
+        "ratePeriodInSecond",
+        "x",
+    ),
     *("publishThrottlingRateInByte", "dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte"),
     *("relativeToPublishRate", "subscribeThrottlingRatePerConsumer", "adminRoles", "namespaces"),
     *("allowedClusters", "replication_clusters", "primary", "secondary", "auto_failover_policy"),
@@ -74,7 +113,10 @@ RAW_BODIES = [
 
 
 def _policy(pattern: str, primary: str) -> dict[str, Any]:
-    failover = {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "100"}}
+    failover = {
+        "policy_type": "min_available",
+        "parameters": {"min_limit": "1", "usage_threshold": "100"},
+    }
     return {
         "namespaces": [pattern],
         "primary": [primary],
@@ -93,7 +135,10 @@ VALID: list[Callable[[random.Random], Any]] = [
         "dispatchThrottlingRateInByte": rng.choice([-1, 5]),
         "ratePeriodInSecond": rng.choice([0, 1, -1, 2**31, 10**12]),
     },
-    lambda rng: {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": rng.choice([0, 30])},
+    lambda rng: {
+        "subscribeThrottlingRatePerConsumer": 1,
+        "ratePeriodInSecond": rng.choice([0, 30]),
+    },
     lambda _: {"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}},
     lambda rng: {"bundles": {"numBundles": rng.choice([0, -1, 1, 4, 3.5, 100_000, 2**40])}},
     lambda _: _policy(f"{TENANT}/(a+)+", "127.*"),
@@ -141,22 +186,27 @@ class _Sender:
     def __init__(self, ports: list[int], routes: list[tuple[str, str]], seed: int) -> None:
         self._ports = ports
         self._routes = [(method, path) for method, path in routes if not path.startswith(SKIPPED)]
-        self._rng = random.Random(seed)
+        self._rng = random.Random(seed)  # noqa: S311 — repeatable by its seed
         self._asked = Asked()
+        self._hung = 0
         self._seen: set[tuple[str, str]] = set()
         self._dynamic: list[str] = []
 
     def run(self, count: int) -> Asked:
         """Send them one after the other, each on a connection of its own."""
-        while self._asked.requests < count and self._asked.problems.total() < PROBLEMS_MAX:
+        while self._asked.requests < count and not self._hopeless():
             if self._asked.requests % RESTORED_EVERY == 0:
                 self._restore()
             port = self._rng.choice(self._ports)
             self._send(port, self._wild() if self._rng.random() < 0.05 else self._request())
             self._asked.requests += 1
-        self._clean_up()
+        if not self._hopeless():
+            self._clean_up()
         self._asked.routes = len(self._seen)
         return self._asked
+
+    def _hopeless(self) -> bool:
+        return self._asked.problems.total() >= PROBLEMS_MAX or self._hung >= HUNG_MAX
 
     # Requests
 
@@ -226,7 +276,13 @@ class _Sender:
         if rng.random() < 0.1:
             headers["Content-Encoding"] = rng.choice(["gzip", "deflate", "br", "identity", "x"])
         if rng.random() < 0.2:
-            kinds = ["text/plain", "multipart/form-data; boundary=x", "application/json; charset=utf-7", "☃", ""]
+            kinds = [
+                "text/plain",
+                "multipart/form-data; boundary=x",
+                "application/json; charset=utf-7",
+                "☃",
+                "",
+            ]
             headers["Content-Type"] = rng.choice(kinds)
         if rng.random() < 0.05:
             headers[rng.choice(["X", "Host", "Origin", "Expect", "Range", "Upgrade"])] = rng.choice(
@@ -292,6 +348,7 @@ class _Sender:
                 self._asked.problems[f"port {port} refuses connections"] += 1
             elif request.proper or isinstance(error, TimeoutError):
                 self._problem(request, f"{type(error).__name__} ({error})")
+                self._hung += isinstance(error, TimeoutError)
         took_s = time.monotonic() - began_s
         self._asked.slowest_s = max(self._asked.slowest_s, took_s)
         if request.proper and took_s > SLOW_S:
@@ -329,7 +386,10 @@ def _http(method: str, path: str, headers: dict[str, str], body: bytes) -> bytes
     all_headers = {"Host": "127.0.0.1", "Connection": "close", **headers}
     if body or method in ("POST", "PUT"):
         all_headers["Content-Length"] = str(len(body))
-    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {text}" for name, text in all_headers.items())]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        *(f"{name}: {text}" for name, text in all_headers.items()),
+    ]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 

@@ -127,7 +127,7 @@ def run(name: str, fleet: Fleet, observer: Observer) -> Outcome:
         served_again_s=observer.served_again_s(ended_s),
         aim_s=fleet.session_s + 1.0,
         from_end=from_end,
-        twice_owned=observer.twice_owned(),
+        twice_owned=observer.twice_owned(began_s),
         undelivered=_undelivered(observer, until_s - WATCHED_AFTER_S / 2, until_s),
         problems=scene.problems + observer.faults,
         notes=scene.notes,
@@ -311,8 +311,25 @@ def link_held(scene: Scene) -> Iterator[None]:
 
 
 def link_flaps(scene: Scene) -> Iterator[None]:
-    """One broker's connections to ZooKeeper live 5 to 50 ms; its clients stay."""
-    yield from _harm_link(scene, lambda: scene.fleet.proxy.flap(0.005, 0.05))
+    """One broker's connections to ZooKeeper live 2 to 8 ms, then 5 to 50 ms; its clients stay."""
+
+    def flap() -> None:
+        scene.fleet.proxy.flap(0.002, 0.008)
+        time.sleep(scene.twice_session_s)
+        scene.fleet.proxy.flap(0.005, 0.05)
+
+    yield from _harm_link(scene, flap)
+
+
+def link_flaps_expired(scene: Scene) -> Iterator[None]:
+    """As `link_flaps`, after the session has expired: the broker registers again between hang-ups."""
+
+    def harm() -> None:
+        scene.fleet.proxy.cut()
+        time.sleep(scene.twice_session_s)
+        scene.fleet.proxy.flap(0.005, 0.05)
+
+    yield from _harm_link(scene, harm)
 
 
 def _harm_link(scene: Scene, harm: Callable[[], None]) -> Iterator[None]:
@@ -461,6 +478,7 @@ FAULTS: dict[str, tuple[Fault, bool]] = {
     "link-cut": (link_cut, False),
     "link-held": (link_held, False),
     "link-flaps": (link_flaps, False),
+    "link-flaps-expired": (link_flaps_expired, False),
     "leader-node-deleted": (leader_node_deleted, False),
     "lock-deleted": (lock_deleted, False),
     "history-disk-full": (history_disk_full, False),

@@ -23,7 +23,7 @@ import itertools
 import struct
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from system.raw import CONNECT, a_send
@@ -126,13 +126,14 @@ class Observer:
 
     # What was seen
 
-    def twice_owned(self) -> list[str]:
-        """Bundles that had two owners at once, with the proof; see the head of this module."""
+    def twice_owned(self, since_s: float = 0.0) -> list[str]:
+        """Bundles that had two owners at once, seen since then; see the head of this module."""
         by_bundle: dict[str, list[Life]] = {}
         for life in list(self.lives.values()):
-            by_bundle.setdefault(self.topics[life.topic], []).append(life)
+            if life.last_sent_s >= since_s:
+                by_bundle.setdefault(self.topics[life.topic], []).append(life)
         return [
-            f"{bundle}: {one} and {other}"
+            _proof(bundle, one, other)
             for bundle, lives in by_bundle.items()
             for one, other in itertools.combinations(lives, 2)
             if one.broker != other.broker and one.overlaps(other)
@@ -462,6 +463,10 @@ class _Link(asyncio.Protocol):
             self._observer.found(index, answer.brokerServiceUrl)
 
 
-def endpoints(ports: Iterable[int], name: str = "broker") -> dict[str, tuple[str, int]]:
-    """Brokers of loopback by name, as `Observer` takes them."""
-    return {f"{name}-{index}": ("127.0.0.1", port) for index, port in enumerate(ports)}
+def _proof(bundle: str, one: Life, other: Life) -> str:
+    first, second = sorted((one, other), key=lambda life: life.first_received_s)
+    late_s = first.last_sent_s - second.first_received_s
+    return (
+        f"{bundle}: {first.broker} took a message of {first.topic} that was sent {late_s:.3f} s after"
+        f" the first receipt of {second.broker} for {second.topic}"
+    )
