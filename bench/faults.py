@@ -1,8 +1,8 @@
-"""Faults done for real to three brokers under load: how long topics are unserved, whether a bundle has two owners.
+"""Faults done for real to three brokers: how long topics are unserved, who owns bundles twice.
 
-`python -m bench faults [--session 4] [FAULT …]`; without names all of them. The observer is outside:
-see tests/system/observer.py. Exit status 1 when a bundle had two owners or a fault left a problem;
-figures beyond the aim are marked with `!`, for this machine may be busy.
+`python -m bench faults [--session 4] [FAULT …]`; without names all of them. The observer is
+outside: see tests/system/observer.py. Exit status 1 when a bundle had two owners or a fault left a
+problem; figures beyond the aim are marked with `!`, for this machine may be busy.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench faults", description=__doc__)
     parser.add_argument("--session", type=float, default=4.0, help="session timeout in seconds")
     parser.add_argument("--keep", type=Path, help="folder for logs; default: a temporary one")
-    parser.add_argument("faults", nargs="*", choices=[*FAULTS, []], metavar="FAULT", help=" ".join(FAULTS))
+    names, every = [*FAULTS, []], " ".join(FAULTS)
+    parser.add_argument("faults", nargs="*", choices=names, metavar="FAULT", help=every)
     args = parser.parse_args(argv)
     print("pause: longest time that one topic took nothing; after: from the fault's end until")
     print("every topic took something; the aim is for the one with *; twice: bundles with two")
@@ -39,7 +40,7 @@ def _run_all(names: list[str], folder: Path, session_s: float) -> int:
     failed = False
     left = list(names)
     while left:
-        # A cluster that a fault left broken is replaced by a new one, so that the others are measured.
+        # A cluster that a fault left broken is replaced, so that the other faults are measured.
         place = folder / f"from-{left[0]}"
         place.mkdir(parents=True)
         failed |= _run_until_broken(left, place, session_s)
@@ -69,10 +70,10 @@ def _run_until_broken(left: list[str], folder: Path, session_s: float) -> bool:
 
 def _print(row: Outcome) -> None:
     pause, after = f"{row.pause_s:.1f}", f"{row.served_again_s:.1f}"
-    star = "*" if not row.from_end else " "
+    by_pause, by_end = (" ", "*") if row.from_end else ("*", " ")
     late = "!" if row.measured_s > row.aim_s else " "
     print(
-        f"{row.fault:20} {row.lasted_s:8.1f} {pause:>7}{star} {after:>7}{' ' if star == '*' else '*'}"
+        f"{row.fault:20} {row.lasted_s:8.1f} {pause:>7}{by_pause} {after:>7}{by_end}"
         f" {row.aim_s:8.1f} {late} {len(row.twice_owned):6} {row.undelivered:5}",
         flush=True,
     )

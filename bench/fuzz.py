@@ -1,8 +1,8 @@
-"""Malformed and mutated frames and HTTP requests against three live brokers with a well-behaved neighbour.
+"""Mutated frames and HTTP requests against three live brokers with a well-behaved neighbour.
 
-`python -m bench fuzz --frames 2000000 --requests 20000 --seed 1`; exit status 1 when anything is wrong:
-a 5xx other than 501 and 503 with a reason, a traceback in a log, a broker that ended, growth of memory,
-file descriptors or tasks, a neighbour that was not served.
+`python -m bench fuzz --frames 2000000 --requests 20000 --seed 1`; exit status 1 when anything is
+wrong: a 5xx other than 501 and 503 with a reason, a traceback in a log, a broker that ended, growth
+of memory, file descriptors or tasks, a neighbour that was not served.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--frames", type=int, default=20_000)
     parser.add_argument("--requests", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--without", action="append", default=[], metavar="TEXT", help="no routes that contain TEXT")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="no routes that contain TEXT",
+    )
     parser.add_argument("--keep", type=Path, help="folder for logs; default: a temporary one")
     args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as temporary:
@@ -45,9 +51,11 @@ def _print(result: Result) -> None:
     rate = sent.frames / max(result.took_s, 1e-9)
     print(f"seconds          {result.took_s:.1f}")
     print(f"frames           {sent.frames} ({rate:.0f}/s), {sent.made} of them different")
-    print(f"connections      {sent.connections}, {sent.ended_early} ended early, {sent.refused} refused")
+    ends = f"{sent.ended_early} ended early, {sent.refused} refused"
+    print(f"connections      {sent.connections}, {ends}")
     print(f"answers by type  {dict(sent.answers.most_common())}")
-    print(f"requests         {asked.requests} over {asked.routes} routes, slowest {asked.slowest_s:.2f} s")
+    slowest = f"slowest {asked.slowest_s:.2f} s"
+    print(f"requests         {asked.requests} over {asked.routes} routes, {slowest}")
     print(f"statuses         {dict(asked.statuses.most_common())}")
     print(
         f"neighbour        longest pause {result.pause_s:.2f} s; receipts p50"

@@ -1,9 +1,9 @@
 """Mutated frames of the binary protocol, and the connections that send them.
 
-`FrameMaker` makes frames of every command from the protocol's own description: optional fields come and
-go, numbers are small or extreme, texts are hostile, some of them no UTF-8. Most leave the connection
-open if the broker is careful; those of `broken` end it. Frames are made into a pool and sent in chunks,
-each followed by a PING: its PONG tells that the broker has gone through the chunk.
+`FrameMaker` makes frames of every command from the protocol's own description: optional fields
+come and go, numbers are small or extreme, texts are hostile, some of them no UTF-8. Most leave the
+connection open if the broker is careful; those of `broken` end it. Frames are made into a pool and
+sent in chunks, each followed by a PING: its PONG tells that the broker has gone through the chunk.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ HUGE_SHARE = 0.0002
 """Of all frames: they are large, and go to ZooKeeper."""
 SPOILED = "ZZ"
 """Replaced by bytes that are no UTF-8 after encoding."""
+NO_UTF8 = [b"\xff\xfe", b"\xc3\x28", b"\xed\xa0"]
 TEXTS = [
     *(
         "",
@@ -124,8 +125,10 @@ class FrameMaker:
         if kind == SEND and self._rng.random() < 0.995:
             command.send.producer_id = self._rng.randrange(3)
         if kind == CLOSE_PRODUCER and self._rng.random() < 0.9:
-            command.close_producer.producer_id = 7  # SENDs of a producer that left end the connection
-        return self._framed(command, self._tail() if kind == SEND or self._rng.random() < 0.01 else b"")
+            # SENDs of a producer that left end the connection, and little would come after them.
+            command.close_producer.producer_id = 7
+        with_tail = kind == SEND or self._rng.random() < 0.01
+        return self._framed(command, self._tail() if with_tail else b"")
 
     def _huge_name(self) -> bytes:
         """A durable subscription whose name does not fit into a packet of ZooKeeper, or hardly."""
@@ -140,7 +143,7 @@ class FrameMaker:
         return encode(4, subscribe=subscribe)
 
     def broken(self) -> bytes:
-        """Bytes that end a connection, or should: wrong sizes, cut off, flipped, not a client's command."""
+        """Bytes that end a connection, or should: wrong sizes, cut, flipped, foreign."""
         rng, frame = self._rng, self.frame()
         cut = rng.randrange(len(frame))
         flipped = bytearray(frame)
@@ -171,7 +174,7 @@ class FrameMaker:
     def _framed(self, command: pb.BaseCommand, tail: bytes) -> bytes:
         body = command.SerializePartialToString()
         if SPOILED.encode() in body:
-            body = body.replace(SPOILED.encode(), self._rng.choice([b"\xff\xfe", b"\xc3\x28", b"\xed\xa0"]))
+            body = body.replace(SPOILED.encode(), self._rng.choice(NO_UTF8))
         return struct.pack(">II", 4 + len(body) + len(tail), len(body)) + body + tail
 
     def _fill(self, message: Message, depth: int) -> None:
@@ -187,15 +190,14 @@ class FrameMaker:
                 self._set(message, item, depth)
 
     def _set(self, message: Message, item: _Field, depth: int) -> None:
-        current = getattr(message, item.name) if item.repeated or item.value is None else None
-        if item.value is not None:
-            value = item.value()
-            if item.repeated:
-                current.append(value)
-            else:
-                setattr(message, item.name, value)
-        elif depth < 3:
-            self._fill(current.add() if item.repeated else current, depth + 1)
+        if item.value is None:
+            if depth < 3:
+                inner = getattr(message, item.name)
+                self._fill(inner.add() if item.repeated else inner, depth + 1)
+        elif item.repeated:
+            getattr(message, item.name).append(item.value())
+        else:
+            setattr(message, item.name, item.value())
 
     def _plan(self, descriptor: Descriptor) -> list[_Field]:
         plan = self._plans.get(descriptor.full_name)
@@ -230,7 +232,13 @@ class FrameMaker:
             return lambda: rng.choice([0.0, -1.0, 1e308, float("nan"), float("inf")])
         bits, signed = _INTEGER_RANGES[kind]
         small = {"ledgerId": 200, "entryId": 30}.get(name, 4)
-        return lambda: rng.randrange(small) if rng.random() < 0.8 else _wrapped(rng.choice(INTEGERS), bits, signed)
+
+        def integer() -> int:
+            if rng.random() < 0.8:
+                return rng.randrange(small)
+            return _wrapped(rng.choice(INTEGERS), bits, signed)
+
+        return integer
 
     def _tail(self) -> bytes:
         """What follows the command of a SEND: mostly whole, with true or nonsensical metadata."""
@@ -239,7 +247,9 @@ class FrameMaker:
             return rng.randbytes(rng.choice([0, 1, 3, 4, 6, 9, 10, 40]))
         metadata = pb.MessageMetadata()
         self._fill(metadata, 2)
-        head = metadata.SerializePartialToString() if kind < 0.97 else rng.randbytes(rng.randrange(60))
+        head = metadata.SerializePartialToString()
+        if kind > 0.97:
+            head = rng.randbytes(rng.randrange(60))
         size = len(head) if kind < 0.95 else rng.choice(INTEGERS) % 2**32
         rest = struct.pack(">I", size) + head + rng.randbytes(rng.choice([0, 1, 20, 200, 2000]))
         checksum = crc32c(rest) if rng.random() < 0.97 else rng.randrange(2**32)
@@ -288,7 +298,7 @@ class Sent:
 
 
 def send_frames(ports: list[int], http_port: int, count: int, seed: int) -> Sent:
-    """Send at least `count` frames to the brokers at `ports`; meant to run in a process of its own."""
+    """Send at least `count` frames to the brokers at `ports`, in a process of its own."""
     return asyncio.run(_Sender(ports, http_port, count, seed).run())
 
 
@@ -343,7 +353,7 @@ class _Sender:
                 writer.transport.abort()
 
     def _script(self, port: int) -> list[list[bytes]]:
-        """Chunks for one connection: the first attaches, the last ends it, more or less politely."""
+        """Chunks for one connection: the first attaches, the last ends it, politely or not."""
         rng = self._rng
         chunks = [rng.choices(self._pool, k=CHUNK) for _ in range(rng.choice([1, 3, 10, 20]))]
         end = [self._maker.broken()] if rng.random() < 0.6 else []
@@ -379,57 +389,53 @@ class _Sender:
 class _Exchange:
     """One connection: chunks out, answers in and counted."""
 
-    def __init__(self, sent: Sent, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+    def __init__(
+        self,
+        sent: Sent,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        port: int,
+    ) -> None:
         self._sent = sent
         self._reader = reader
         self._writer = writer
         self._port = port
-        self._ahead = asyncio.Semaphore(CHUNKS_AHEAD)
         self._pongs = 0
-        self._ended = asyncio.Event()
+        self._ended = False
+        self._progress = asyncio.Event()
 
     async def run(self, script: list[list[bytes]]) -> None:
         """Send all chunks, unless the broker hangs up before."""
         ping = encode(PING, ping=pb.CommandPing())
         reading = asyncio.create_task(self._read())
         *chunks, end = script
-        out = 0
         try:
-            for chunk in chunks:
-                await self._wait_for_turn()
-                if self._ended.is_set():
-                    break
-                self._writer.write(b"".join([*chunk, ping]))
-                out += 1
-                if out == 1:
-                    await self._until_pongs(1)  # attached, or refused
-            await self._until_pongs(out)
-            self._sent.ended_early += self._ended.is_set()
-            if not self._ended.is_set() and end:
+            for out, chunk in enumerate(chunks):
+                # The first chunk attaches: what follows needs its answers.
+                await self._until_pongs(out if out == 1 else out - CHUNKS_AHEAD)
+                if not self._ended:
+                    self._writer.write(b"".join([*chunk, ping]))
+            await self._until_pongs(len(chunks))
+            self._sent.ended_early += self._ended
+            if end and not self._ended:
                 self._writer.write(b"".join([*end, ping]))
                 await asyncio.sleep(0)
         finally:
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         self._sent.frames += sum(len(chunk) for chunk in chunks[: self._pongs])
-        self._sent.frames += bool(end) or self._ended.is_set()
-
-    async def _wait_for_turn(self) -> None:
-        await self._wait(self._ahead.acquire())
+        self._sent.frames += bool(end) or self._ended
 
     async def _until_pongs(self, count: int) -> None:
-        while self._pongs < count and not self._ended.is_set():
-            await self._wait(self._ahead.acquire())
-        for _ in range(self._pongs):
-            self._ahead.release()
-
-    async def _wait(self, turn: Any) -> None:
+        """Until that many PONGs came, or the connection ended."""
         try:
             async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await turn
+                while self._pongs < count and not self._ended:
+                    self._progress.clear()
+                    await self._progress.wait()
         except TimeoutError:
             self._sent.problems.append(f"port {self._port}: no PONG for {ANSWER_TIMEOUT_S:g} s")
-            self._ended.set()
+            self._ended = True
 
     async def _read(self) -> None:
         """Count answers by type. Only the head of each is looked at."""
@@ -440,9 +446,8 @@ class _Exchange:
         except OSError:
             pass
         finally:
-            self._ended.set()
-            for _ in range(CHUNKS_AHEAD + 100):
-                self._ahead.release()
+            self._ended = True
+            self._progress.set()
 
     def _count_answers(self, data: bytes) -> bytes:
         at, size = 0, len(data)
@@ -455,7 +460,7 @@ class _Exchange:
             answers[kind] += 1
             if kind == PONG:
                 self._pongs += 1
-                self._ahead.release()
+                self._progress.set()
             at += 4 + total
         return data[at:]
 

@@ -28,12 +28,14 @@ TENANT = "web"
 RESTORED = ["one", "two", "a" * 32 + "-"]
 """They exist, mostly. The last one makes `(a+)+` backtrack."""
 NAMESPACES = [*RESTORED, "new"]
+CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 RESTORED_EVERY = 150
 SKIPPED = "/admin/v2/brokers/shutdown"
 """Does what it says."""
 ALLOWED_5XX = (501, 503)
 
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "FOO"]
 TEXTS = [
     *("public", "default", "..", ".", "%2e%2e", "a%2Fb", "%00", "x" * 300, "x" * 3000, "é", "☃"),
     *("%0d%0aSet-Cookie:%20a=b", "<script>", "'\"", "{}", "*", "-1", "0", "9" * 20, "%ff%fe", "%"),
@@ -112,6 +114,9 @@ RAW_BODIES = [
 ]
 
 
+HALVES = ["0x00000000", "0x80000000", "0xffffffff"]
+
+
 def _policy(pattern: str, primary: str) -> dict[str, Any]:
     failover = {
         "policy_type": "min_available",
@@ -139,7 +144,7 @@ VALID: list[Callable[[random.Random], Any]] = [
         "subscribeThrottlingRatePerConsumer": 1,
         "ratePeriodInSecond": rng.choice([0, 30]),
     },
-    lambda _: {"bundles": {"boundaries": ["0x00000000", "0x80000000", "0xffffffff"], "numBundles": 2}},
+    lambda _: {"bundles": {"boundaries": HALVES, "numBundles": 2}},
     lambda rng: {"bundles": {"numBundles": rng.choice([0, -1, 1, 4, 3.5, 100_000, 2**40])}},
     lambda _: _policy(f"{TENANT}/(a+)+", "127.*"),
     lambda _: _policy(f"{TENANT}/one", "(1|1)*"),
@@ -164,7 +169,13 @@ class Asked:
     """Different routes (method and path) that were asked with their own method."""
 
 
-def send_requests(ports: list[int], routes: list[tuple[str, str]], count: int, seed: int, without: list[str]) -> Asked:
+def send_requests(
+    ports: list[int],
+    routes: list[tuple[str, str]],
+    count: int,
+    seed: int,
+    without: list[str],
+) -> Asked:
     """Send `count` requests; meant to run in a process of its own.
 
     Routes that contain one of `without` are left out: to go on behind a defect that is known.
@@ -214,7 +225,8 @@ class _Sender:
         """Make again what requests deleted, so that there is something to ask for."""
         self._plain("PUT", f"/admin/v2/tenants/{TENANT}", {"allowedClusters": ["standalone"]})
         for name in RESTORED:
-            self._plain("PUT", f"/admin/v2/namespaces/{TENANT}/{name}", {"bundles": {"numBundles": 4}})
+            path = f"/admin/v2/namespaces/{TENANT}/{name}"
+            self._plain("PUT", path, {"bundles": {"numBundles": 4}})
         answer = self._plain("GET", "/admin/v2/brokers/configuration", None)
         names = json.loads(answer.partition(b"\r\n\r\n")[2] or b"[]")
         self._dynamic = names if isinstance(names, list) else []
@@ -234,11 +246,11 @@ class _Sender:
         method, route = rng.choice(self._routes)
         self._seen.add((method, route))
         if rng.random() < 0.05:
-            method = rng.choice(["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "FOO"])
+            method = rng.choice(METHODS)
         path = self._filled(route)
         if rng.random() < 0.3:
-            pairs = (f"{_quoted(rng.choice(QUERIES))}={self._query_value()}" for _ in range(rng.choice([1, 2, 3])))
-            path += "?" + "&".join(pairs)
+            names = rng.choices(QUERIES, k=rng.choice([1, 2, 3]))
+            path += "?" + "&".join(f"{_quoted(name)}={self._query_value()}" for name in names)
         headers, body = self._headers(), b""
         if method in ("POST", "PUT", "DELETE", "PATCH") and rng.random() < 0.8:
             body = self._body()
@@ -325,9 +337,9 @@ class _Sender:
                 put + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\n" + body,
                 put + b"Content-Length: 99999999999999999999\r\n\r\n" + body,
                 put + b"Content-Length: 500\r\n\r\n" + body,
-                put + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n",
-                put + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n" + body,
-                put + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n" + body,
+                put + b"Content-Length: 5\r\n" + CHUNKED + b"5\r\nabcde\r\n0\r\n\r\n",
+                put + CHUNKED + b"zz\r\n" + body,
+                put + CHUNKED + b"ffffffffffffffff\r\n" + body,
                 put + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\nabcd",
                 put + b"X: " + b"y" * 100_000 + b"\r\n\r\n",
                 put + b"\xff\xfe: \xff\r\n\r\n",
@@ -362,7 +374,8 @@ class _Sender:
         self._asked.statuses[str(status or "closed")] += 1
         if not status and request.proper and answer:
             self._problem(request, f"no HTTP: {answer[:80]!r}")
-        if status >= 500 and not (status in ALLOWED_5XX and (request.method == "HEAD" or _reason(body))):
+        reasoned = request.method == "HEAD" or bool(_reason(body))
+        if status >= 500 and not (status in ALLOWED_5XX and reasoned):
             self._problem(request, f"{status} {body[:150]!r}")
         if b"\r\nset-cookie" in head.lower():
             self._problem(request, "header injection")

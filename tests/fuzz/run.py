@@ -1,7 +1,7 @@
 """Fuzzes a live cluster of three brokers, and judges what is left of it.
 
-Two processes send frames, one sends HTTP requests. A neighbour in a namespace of its own, an `Observer`
-that behaves well, must be served all the time.
+Two processes send frames, one sends HTTP requests. A neighbour in a namespace of its own, an
+`Observer` that behaves well, must be served all the time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ SETTINGS = {
     "loadBalancerAutoBundleSplitEnabled": "true",
     "loadBalancerSheddingIntervalMinutes": "0.02",
 }
-"""Topics are small, so that memory that grows is not what they may hold. The leader decides every second,
-so that it meets whatever was stored."""
+"""Topics are small, so that memory that grows is not what they may hold. The leader decides every
+second, so that it meets whatever was stored."""
 
 PAUSE_S_MAX = 10.0
 """The neighbour may wait so long on a busy machine; the figures say how long it did."""
@@ -92,7 +92,7 @@ def fuzz(
         fleet.create_namespace(frames.NAMESPACE, 6)
         fleet.create_namespace(NEIGHBOUR, fleet.count)
         topics = _neighbour_topics(fleet.count)
-        with _neighbour(fleet, topics) as observer:
+        with Observer(topics, fleet.addresses()) as observer:
             wait_for(lambda: not observer.unserved(0.0), "the neighbour is served", 60)
             _warm_up(fleet)
             return _Run(fleet, observer, say).run(frame_count, request_count, seed, without)
@@ -104,11 +104,6 @@ def _neighbour_topics(bundles: int) -> dict[str, str]:
     names = [f"persistent://{NEIGHBOUR}/t{index}" for index in range(100)]
     by_bundle = {cut.bundle_of_topic(name): name for name in names}
     return {name: bundle for bundle, name in by_bundle.items()}
-
-
-def _neighbour(fleet: Fleet, topics: dict[str, str]) -> Observer:
-    addresses = {fleet.broker_id(index): ("127.0.0.1", fleet.pulsar_port + index) for index in range(fleet.count)}
-    return Observer(topics, addresses)
 
 
 def _warm_up(fleet: Fleet) -> None:
@@ -225,8 +220,9 @@ class _Run:
         time.sleep(SAMPLE_S)
         after = self._footprint(index)
         self._result.after.append(after)
-        if after.rss_mb > quiet_mb + RSS_MB_AFTER_MAX:
-            problems.append(f"broker {index} grows while idle: {quiet_mb:.0f} → {after.rss_mb:.0f} MB")
+        grown_mb = after.rss_mb - quiet_mb
+        if grown_mb > RSS_MB_AFTER_MAX:
+            problems.append(f"broker {index} grows while idle, by {grown_mb:.0f} MB")
         samples = self._result.rss_mb[index]
         middle_mb = samples[len(samples) // 2] if samples else before.rss_mb
         if after.rss_mb > middle_mb * (1 + RSS_SHARE_MAX) + RSS_MB_MAX:

@@ -1,9 +1,9 @@
 """Faults, done for real to a `Fleet` while an `Observer` watches.
 
-Each fault is a generator: it harms the cluster, yields when the harm is over, and repairs what the next
-fault needs. `run` measures around it. A fault that leaves other brokers and ZooKeeper working is
-measured by the longest pause of any topic; one that leaves nobody able to serve, by the time from its
-end until every topic is served again.
+Each fault is a generator: it harms the cluster, yields when the harm is over, and repairs what the
+next fault needs. `run` measures around it. A fault that leaves other brokers and ZooKeeper working
+is measured by the longest pause of any topic; one that leaves nobody able to serve, by the time
+from its end until every topic is served again.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ SERVED_TIMEOUT_S = 60.0
 WATCHED_AFTER_S = 1.0
 """So long the observer looks on when every topic is served again."""
 FILES_MAX = 200
+TOLD_TIMEOUT_S = 20.0
+"""Less than a stock client waits by itself (its send timeout is 30 s)."""
 TWIN_ADDRESS = "127.0.0.2"
 
 
@@ -97,8 +99,7 @@ def topics() -> dict[str, str]:
 @contextlib.contextmanager
 def observed(fleet: Fleet) -> Iterator[Observer]:
     """An observer of all brokers of a fleet."""
-    addresses = {fleet.broker_id(index): ("127.0.0.1", fleet.pulsar_port + index) for index in range(fleet.count)}
-    with Observer(topics(), addresses) as observer:
+    with Observer(topics(), fleet.addresses()) as observer:
         yield observer
 
 
@@ -322,7 +323,7 @@ def link_flaps(scene: Scene) -> Iterator[None]:
 
 
 def link_flaps_expired(scene: Scene) -> Iterator[None]:
-    """As `link_flaps`, after the session has expired: the broker registers again between hang-ups."""
+    """As `link_flaps`, after the session expired: the broker registers between hang-ups."""
 
     def harm() -> None:
         scene.fleet.proxy.cut()
@@ -355,22 +356,26 @@ def leader_node_deleted(scene: Scene) -> Iterator[None]:
     scene.fleet.leader()
 
 
-def lock_deleted(scene: Scene) -> Iterator[None]:
-    """A lock is deleted by hand: clients are told, and served again."""
-    observer = scene.observer
-    owner = scene.fleet.broker_id(scene.fleet.follower())
-    bundle = next(observer.topics[life.topic] for life in _newest(observer) if life.broker == owner)
-    there = {topic for topic, name in observer.topics.items() if name == bundle}
+def locks_deleted(scene: Scene) -> Iterator[None]:
+    """All locks of one broker are deleted by hand: its clients are told, and served again."""
+    fleet, observer = scene.fleet, scene.observer
+    victim = fleet.follower()
+    bundles = {bundle for bundle in fleet.owned(victim) if bundle.startswith(f"{NAMESPACE}/")}
+    topics_there = {topic for topic, bundle in observer.topics.items() if bundle in bundles}
     began_s = time.monotonic()
-    scene.fleet.delete_node(paths.lock(bundle))
+    for bundle in bundles:
+        fleet.delete_node(paths.lock(bundle))
     yield
-    notices = [notice for notice in list(observer.notices) if notice.at_s >= began_s]
-    told = {notice.topic for notice in notices if notice.broker == owner}
-    scene.require(there <= told, f"producers were not told: {sorted(there - told)}")
 
+    def untold() -> set[str]:
+        notices = [notice for notice in list(observer.notices) if notice.at_s >= began_s]
+        owner = fleet.broker_id(victim)
+        return topics_there - {notice.topic for notice in notices if notice.broker == owner}
 
-def _newest(observer: Observer) -> list[object]:
-    return sorted(observer.lives.values(), key=lambda life: -life.first_received_s)
+    with contextlib.suppress(AssertionError):
+        wait_for(lambda: not untold(), "every producer is told", TOLD_TIMEOUT_S)
+    scene.require(not untold(), f"producers were not told to leave: {sorted(untold())}")
+    _require_all_alive(scene)
 
 
 # Resources
@@ -480,7 +485,7 @@ FAULTS: dict[str, tuple[Fault, bool]] = {
     "link-flaps": (link_flaps, False),
     "link-flaps-expired": (link_flaps_expired, False),
     "leader-node-deleted": (leader_node_deleted, False),
-    "lock-deleted": (lock_deleted, False),
+    "locks-deleted": (locks_deleted, False),
     "history-disk-full": (history_disk_full, False),
     "files-exhausted": (files_exhausted, False),
 }

@@ -1,7 +1,7 @@
 """A cluster of processes that a test starts, stops and harms one by one.
 
-Unlike `cluster.Cluster` there is no `standalone` above the brokers that could restart them. The last
-broker reaches ZooKeeper through a `proxy.Proxy`.
+Unlike `cluster.Cluster` there is no `standalone` above the brokers that could restart them. The
+last broker reaches ZooKeeper through a `proxy.Proxy`.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Fleet(Brokers):
                 self.start(index, wait=False)
             for index in range(self.count):
                 self.wait_until_ready(index)
-            wait_for(lambda: len(self.get(0, "/admin/v2/brokers")) == self.count, "all see each other")
+            seen = "/admin/v2/brokers"
+            wait_for(lambda: len(self.get(0, seen)) == self.count, "all see each other")
             self.create_namespace(NAMESPACE, self.bundles)
         except BaseException:
             self._stop_all()
@@ -97,7 +98,8 @@ class Fleet(Brokers):
     ) -> None:
         if error is not None:
             for name in self._processes:
-                error.add_note(f"--- last of {self.log(name)}\n{self.log(name).read_text()[-2000:]}")
+                words = self.log(name).read_text(errors="replace")[-2000:]
+                error.add_note(f"--- the end of {self.log(name)}\n{words}")
         self._stop_all()
 
     def _stop_all(self) -> None:
@@ -138,8 +140,13 @@ class Fleet(Brokers):
         """What a process wrote, over all its lives."""
         return self.folder / f"{name}.log"
 
+    def addresses(self) -> dict[str, tuple[str, int]]:
+        """Name of each broker → host and port of its protocol server."""
+        ports = range(self.pulsar_port, self.pulsar_port + self.count)
+        return {self.broker_id(index): ("127.0.0.1", port) for index, port in enumerate(ports)}
+
     def start(self, index: int, *, files_max: int = 0, wait: bool = True) -> None:
-        """Start broker `index`, with `files_max` as its limit of file descriptors if it is given."""
+        """Start broker `index`; `files_max` limits its file descriptors if it is given."""
         self._spawn(f"broker-{index}", self.settings(index), files_max)
         if wait:
             self.wait_until_ready(index)
@@ -220,7 +227,7 @@ class Fleet(Brokers):
         return told
 
     def tracebacks(self) -> Counter[str]:
-        """Tracebacks in all logs so far: what was logged, what was raised and where, with the number."""
+        """Tracebacks in all logs so far: what was logged, raised and where, with the number."""
         found: Counter[str] = Counter()
         for name in self._processes:
             for line in self.log(name).read_text(errors="replace").splitlines():
@@ -259,8 +266,9 @@ class Fleet(Brokers):
     def create_namespace(self, namespace: str, bundles: int) -> None:
         """Create a namespace, with its tenant if need be."""
         tenant = namespace.partition("/")[0]
-        made, _ = self.request(0, "PUT", f"/admin/v2/tenants/{tenant}", {"allowedClusters": ["standalone"]})
-        assert made in (204, 409), made
+        clusters = {"allowedClusters": ["standalone"]}
+        status, body = self.request(0, "PUT", f"/admin/v2/tenants/{tenant}", clusters)
+        assert status in (204, 409), body
         path = f"/admin/v2/namespaces/{namespace}"
         status, body = self.request(0, "PUT", path, {"bundles": {"numBundles": bundles}})
         assert status == 204, body
@@ -315,4 +323,12 @@ def _summary(event: str, story: str) -> str:
 
 
 def _run(command: list[str], environment: dict[str, str], out: BinaryIO) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, env=environment, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=ROOT)
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        command,
+        env=environment,
+        cwd=ROOT,
+        stdin=nothing,
+        stdout=out,
+        stderr=out,
+    )

@@ -1,19 +1,20 @@
 """Clients from outside that see who serves what, and when.
 
-The observer keeps one connection to each broker, and on each tries to have a producer and a consumer
-for every topic. Only the owner of a topic's bundle lets them attach. Every attached producer sends a
-numbered message every `PACE_S` without waiting for receipts, so that a broker that was paused finds
-messages sent meanwhile when it wakes up. A topic without receipts is looked up through every broker.
+The observer keeps one connection to each broker, and on each tries to have a producer and a
+consumer for every topic. Only the owner of a topic's bundle lets them attach. Every attached
+producer sends a numbered message every `PACE_S` without waiting for receipts, so that a broker that
+was paused finds messages sent meanwhile when it wakes up. A topic without receipts is looked up
+through every broker.
 
-What proves two owners. A receipt names the ledger of the message, and a topic gets a new ledger, from
-a counter of the whole cluster, each time a broker opens it. So all receipts with one ledger come from
-one life of the topic's bundle on one broker. A life has no holes: a broker that lost a bundle closes
-its topics. The broker stored a message after it was sent and before its receipt arrived. Therefore
-the life of a ledger certainly covers the time from the arrival of its first receipt to the sending
-of the last message that got a receipt; both are read from one monotonic clock. When such spans of two
-brokers for one bundle overlap, the bundle had two owners. A broker that serves on after another has
-begun is found by the first message sent after the other's first receipt. The converse does not hold:
-an overlap shorter than a round trip may stay unseen.
+What proves two owners. A receipt names the ledger of the message, and a topic gets a new ledger,
+from a counter of the whole cluster, each time a broker opens it. So all receipts with one ledger
+come from one life of the topic's bundle on one broker. A life has no holes: a broker that lost a
+bundle closes its topics. The broker stored a message after it was sent and before its receipt
+arrived. Therefore the life of a ledger certainly covers the time from the arrival of its first
+receipt to the sending of the last message that got a receipt; both are read from one monotonic
+clock. When such spans of two brokers for one bundle overlap, the bundle had two owners. A broker
+that serves on after another has begun is found by the first message sent after the other's first
+receipt. The converse does not hold: an overlap shorter than a round trip may stay unseen.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import itertools
 import struct
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from system.raw import CONNECT, a_send
@@ -56,7 +56,8 @@ class Life:
 
     def overlaps(self, other: Life) -> bool:
         """Whether both were certainly alive at some moment."""
-        return self.first_received_s <= other.last_sent_s and other.first_received_s <= self.last_sent_s
+        begun_s = max(self.first_received_s, other.first_received_s)
+        return begun_s <= min(self.last_sent_s, other.last_sent_s)
 
 
 @dataclass(slots=True)
@@ -96,7 +97,7 @@ class _Attachment:
 
 
 class Observer:
-    """Observes between `with` and its end, in a thread of its own; `topics` maps topic to bundle."""
+    """Observes between `with` and its end, in a thread; `topics` maps topic to bundle."""
 
     def __init__(self, topics: dict[str, str], brokers: dict[str, tuple[str, int]]) -> None:
         self.topics = topics
@@ -141,19 +142,23 @@ class Observer:
 
     def unserved(self, since_s: float) -> list[str]:
         """Topics of which no message sent at or after `since_s` was taken."""
-        return [topic for topic, receipts in self.receipts.items() if not receipts or receipts[-1].sent_s < since_s]
+        last = {name: taken[-1] if taken else None for name, taken in self.receipts.items()}
+        return [name for name, one in last.items() if one is None or one.sent_s < since_s]
 
     def served_again_s(self, since_s: float) -> float:
         """How long after `since_s` every topic had had a receipt of a message sent since then."""
-        return max(next(r.received_s for r in receipts if r.sent_s >= since_s) - since_s for receipts in self.receipts.values())
+        every = self.receipts.values()
+        first_s = (next(r.received_s for r in taken if r.sent_s >= since_s) for taken in every)
+        return max(first_s) - since_s
 
     def longest_pause_s(self, since_s: float, until_s: float) -> float:
         """Longest time without a receipt of one topic that touches this span; the worst topic."""
-        return max(max((b - a for a, b in itertools.pairwise(marks) if b > since_s), default=0.0) for marks in self._marks(until_s))
-
-    def _marks(self, until_s: float) -> Iterator[list[float]]:
+        longest_s = 0.0
         for receipts in self.receipts.values():
-            yield [r.received_s for r in list(receipts) if r.received_s < until_s] + [until_s]
+            marks = [r.received_s for r in list(receipts) if r.received_s < until_s] + [until_s]
+            gaps_s = (b - a for a, b in itertools.pairwise(marks) if b > since_s)
+            longest_s = max(longest_s, max(gaps_s, default=0.0))
+        return longest_s
 
     def latencies_s(self, since_s: float, until_s: float) -> list[float]:
         """From send to receipt of the messages sent in a span, ascending."""
@@ -232,7 +237,14 @@ class _Link(asyncio.Protocol):
 
     _numbers = itertools.count()
 
-    def __init__(self, observer: Observer, broker: str, host: str, port: int, topics: list[str]) -> None:
+    def __init__(
+        self,
+        observer: Observer,
+        broker: str,
+        host: str,
+        port: int,
+        topics: list[str],
+    ) -> None:
         self.port = port
         self._observer = observer
         self._broker = broker
@@ -334,8 +346,11 @@ class _Link(asyncio.Protocol):
         if now_s - attachment.asked_s < wait_s:
             return
         attachment.asked_s, attachment.waiting = now_s, True
-        request_id = self._request("producer", index)
-        asked = pb.CommandProducer(topic=self._topics[index], producer_id=index, request_id=request_id)
+        asked = pb.CommandProducer(
+            topic=self._topics[index],
+            producer_id=index,
+            request_id=self._request("producer", index),
+        )
         self._out.append(encode(5, producer=asked))
 
     def _subscribe(self, index: int) -> None:
@@ -413,12 +428,13 @@ class _Link(asyncio.Protocol):
         taken = self._taken.pop(int(tail[10 + size :]), None)
         if taken is not None:
             taken.delivered_s = now_s
-        ack = pb.CommandAck(consumer_id=message.consumer_id, ack_type=0, message_id=[message.message_id])
+        index = message.consumer_id
+        ack = pb.CommandAck(consumer_id=index, ack_type=0, message_id=[message.message_id])
         self._out.append(encode(10, ack=ack))
-        attachment = self._attachments[message.consumer_id]
+        attachment = self._attachments[index]
         attachment.delivered += 1
         if attachment.delivered % (PERMITS // 2) == 0:
-            self._permit(message.consumer_id, PERMITS // 2)
+            self._permit(index, PERMITS // 2)
 
     def _permit(self, index: int, permits: int) -> None:
         self._out.append(encode(11, flow=pb.CommandFlow(consumer_id=index, messagePermits=permits)))
@@ -452,7 +468,8 @@ class _Link(asyncio.Protocol):
 
     def _leave(self, index: int) -> None:
         """The topic is to be attached anew, producer and consumer."""
-        self._attachments[index] = _Attachment(lookup_asked_s=self._attachments[index].lookup_asked_s)
+        asked_s = self._attachments[index].lookup_asked_s
+        self._attachments[index] = _Attachment(lookup_asked_s=asked_s)
 
     def _on_lookup(self, answer: pb.CommandLookupTopicResponse, now_s: float) -> None:
         _, index = self._requests.pop(answer.request_id)
@@ -467,6 +484,6 @@ def _proof(bundle: str, one: Life, other: Life) -> str:
     first, second = sorted((one, other), key=lambda life: life.first_received_s)
     late_s = first.last_sent_s - second.first_received_s
     return (
-        f"{bundle}: {first.broker} took a message of {first.topic} that was sent {late_s:.3f} s after"
-        f" the first receipt of {second.broker} for {second.topic}"
+        f"{bundle}: {first.broker} took a message of {first.topic} that was sent"
+        f" {late_s:.3f} s after the first receipt of {second.broker} for {second.topic}"
     )
