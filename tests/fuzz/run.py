@@ -192,7 +192,7 @@ class _Run:
     def _judge_processes(self) -> None:
         for index, before in enumerate(self._result.before):
             if not self._fleet.alive(f"broker-{index}"):
-                status = self._fleet.process(index).returncode
+                status = self._fleet.process_of(index).returncode
                 words = self._fleet.last_words(index)[-500:]
                 self._result.problems.append(f"broker {index} ended with status {status}: {words}")
                 continue
@@ -229,10 +229,10 @@ class _Run:
             problems.append(f"broker {index} grew: {middle_mb:.0f} → {after.rss_mb:.0f} MB")
 
     def _rss_mb(self, index: int) -> float:
-        rss: int = psutil.Process(self._fleet.process(index).pid).memory_info().rss
+        rss: int = psutil.Process(self._fleet.process_of(index).pid).memory_info().rss
         return rss / 1e6
 
     def _footprint(self, index: int) -> Footprint:
-        process = psutil.Process(self._fleet.process(index).pid)
+        process = psutil.Process(self._fleet.process_of(index).pid)
         tasks = len(self._fleet.inside(index)["tasks"])
         return Footprint(self._rss_mb(index), process.num_fds(), tasks)

@@ -23,14 +23,8 @@ STOP_TIMEOUT_S = 40.0
 
 
 def free_ports(count: int) -> int:
-    """The first of `count` consecutive ports of loopback that are free now.
-
-    Below Linux's ephemeral ports (32768), so that no client's socket takes one before it is used;
-    each process begins its search elsewhere.
-    """
-    starts = range(10_000, 32_000, count)
-    begin = os.getpid() * 97 % len(starts)
-    for first in [*starts[begin:], *starts[:begin]]:
+    """The first of `count` consecutive ports of loopback that are free now."""
+    for first in range(20_000 + os.getpid() % 20_000, 60_000, count):
         if all(_free(port) for port in range(first, first + count)):
             return first
     raise RuntimeError("no free ports")
@@ -64,50 +58,7 @@ class Span:
     until_s: float
 
 
-class Brokers:
-    """Broker processes by index, as their users reach them: broker i on `pulsar_port + i` and `http_port + i`."""
-
-    count: int
-    pulsar_port: int
-    http_port: int
-
-    def broker_id(self, index: int) -> str:
-        """Name of a broker."""
-        return f"127.0.0.1:{self.http_port + index}"
-
-    def service_url(self, *indexes: int) -> str:
-        """For clients: these brokers, or all."""
-        return "pulsar://" + ",".join(f"127.0.0.1:{self.pulsar_port + index}" for index in indexes or range(self.count))
-
-    def request(self, index: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and body of one request to one broker; JSON is parsed. Redirects are followed with method and body."""
-        url = f"http://127.0.0.1:{self.http_port + index}{path}"
-        for _ in range(5):
-            data = None if body is None else json.dumps(body).encode()
-            request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
-            try:
-                with _OPENER.open(request, timeout=30) as answer:
-                    return answer.status, _parse(answer.read())
-            except urllib.error.HTTPError as error:
-                with error:
-                    if error.code != 307:
-                        return error.code, _parse(error.read())
-                    url = error.headers["Location"]
-        raise AssertionError(f"too many redirects: {method} {path}")
-
-    def get(self, index: int, path: str) -> Any:
-        """Body of a successful GET."""
-        status, body = self.request(index, "GET", path)
-        assert status == 200, (path, status, body)
-        return body
-
-    def owner_of(self, topic: str, asked: int = 0) -> int:
-        """Index of the broker that serves a topic, placing it if need be."""
-        found = self.get(asked, "/lookup/v2/topic/" + topic.replace("://", "/"))
-        return int(found["httpUrl"].rpartition(":")[2]) - self.http_port
-
-
-class Cluster(Brokers):
+class Cluster:
     """Started by `with`; `brokers` are processes by index."""
 
     def __init__(self, folder: Path, *, brokers: int = 3, settings: dict[str, str] | None = None) -> None:
@@ -153,7 +104,11 @@ class Cluster(Brokers):
                 self.process.wait()
                 raise AssertionError("the cluster did not stop") from None
 
-    # Processes
+    # Brokers
+
+    def broker_id(self, index: int) -> str:
+        """Name of a broker."""
+        return f"127.0.0.1:{self.http_port + index}"
 
     def pid(self, index: int) -> int:
         """Process of a broker."""
@@ -165,6 +120,39 @@ class Cluster(Brokers):
         os.kill(self.pid(index), signal.SIGKILL)
         self.killed_s[self.broker_id(index)] = time.monotonic()
         return self.killed_s[self.broker_id(index)]
+
+    def service_url(self, *indexes: int) -> str:
+        """For clients: these brokers, or all."""
+        return "pulsar://" + ",".join(f"127.0.0.1:{self.pulsar_port + index}" for index in indexes or range(self.count))
+
+    # HTTP
+
+    def request(self, index: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and body of one request to one broker; JSON is parsed. Redirects are followed with method and body."""
+        url = f"http://127.0.0.1:{self.http_port + index}{path}"
+        for _ in range(5):
+            data = None if body is None else json.dumps(body).encode()
+            request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
+            try:
+                with _OPENER.open(request, timeout=30) as answer:
+                    return answer.status, _parse(answer.read())
+            except urllib.error.HTTPError as error:
+                with error:
+                    if error.code != 307:
+                        return error.code, _parse(error.read())
+                    url = error.headers["Location"]
+        raise AssertionError(f"too many redirects: {method} {path}")
+
+    def get(self, index: int, path: str) -> Any:
+        """Body of a successful GET."""
+        status, body = self.request(index, "GET", path)
+        assert status == 200, (path, status, body)
+        return body
+
+    def owner_of(self, topic: str, asked: int = 0) -> int:
+        """Index of the broker that serves a topic, placing it if need be."""
+        found = self.get(asked, "/lookup/v2/topic/" + topic.replace("://", "/"))
+        return int(found["httpUrl"].rpartition(":")[2]) - self.http_port
 
     # Logs
 

@@ -456,7 +456,7 @@ def files_exhausted(scene: Scene) -> Iterator[None]:
 
 def _require_alive(scene: Scene, index: int) -> None:
     """The broker goes on; one that ended is a problem, and is started again for the next fault."""
-    process = scene.fleet.process(index)
+    process = scene.fleet.process_of(index)
     if process.poll() is not None:
         scene.problems.append(f"broker {index} ended with status {process.returncode}")
         scene.fleet.start(index)

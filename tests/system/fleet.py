@@ -1,6 +1,6 @@
 """A cluster of processes that a test starts, stops and harms one by one.
 
-Unlike `cluster.Cluster` there is no `standalone` above the brokers that could restart them. The
+Unlike in `cluster.Cluster` there is no `standalone` above the brokers that could restart them. The
 last broker reaches ZooKeeper through a `proxy.Proxy`.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import psutil
 from kazoo.client import KazooClient
-from system.cluster import Brokers, free_ports, wait_for
+from system.cluster import Cluster, free_ports, wait_for
 from system.proxy import Proxy
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
@@ -47,8 +47,11 @@ SETTINGS = {
 """Bundles move only when a test or a fault moves them."""
 
 
-class Fleet(Brokers):
-    """ZooKeeper and brokers between `with` and its end; `bundles` are those of `NAMESPACE`."""
+class Fleet(Cluster):
+    """ZooKeeper and brokers between `with` and its end; `bundles` are those of `NAMESPACE`.
+
+    It is asked over HTTP as a `Cluster` is; processes and logs are its own.
+    """
 
     def __init__(
         self,
@@ -98,8 +101,8 @@ class Fleet(Brokers):
     ) -> None:
         if error is not None:
             for name in self._processes:
-                words = self.log(name).read_text(errors="replace")[-2000:]
-                error.add_note(f"--- the end of {self.log(name)}\n{words}")
+                words = self.log_of(name).read_text(errors="replace")[-2000:]
+                error.add_note(f"--- the end of {self.log_of(name)}\n{words}")
         self._stop_all()
 
     def _stop_all(self) -> None:
@@ -136,7 +139,7 @@ class Fleet(Brokers):
         """Where broker `index` writes its history."""
         return self.folder / f"history-{index}"
 
-    def log(self, name: str) -> Path:
+    def log_of(self, name: str) -> Path:
         """What a process wrote, over all its lives."""
         return self.folder / f"{name}.log"
 
@@ -170,14 +173,14 @@ class Fleet(Brokers):
             command = ["/bin/sh", "-c", f"ulimit -n {files_max}; exec {shlex.join(command)}"]
         paths = [str(ROOT / "tests"), str(ROOT), os.environ.get("PYTHONPATH", "")]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-        with self.log(name).open("ab") as output:
+        with self.log_of(name).open("ab") as output:
             self._processes[name] = _run(command, environment, output)
 
     def wait_until_ready(self, index: int) -> None:
         """Block until broker `index` says that it is ready."""
 
         def ready() -> bool:
-            status = self.process(index).poll()
+            status = self.process_of(index).poll()
             assert status is None, f"broker {index} ended with {status}: {self.last_words(index)}"
             with contextlib.suppress(OSError):
                 return self.request(index, "GET", "/admin/v2/brokers/ready")[0] == 200
@@ -187,9 +190,9 @@ class Fleet(Brokers):
 
     def last_words(self, index: int) -> str:
         """The end of broker `index`'s log."""
-        return self.log(f"broker-{index}").read_text(errors="replace")[-1000:]
+        return self.log_of(f"broker-{index}").read_text(errors="replace")[-1000:]
 
-    def process(self, index: int) -> subprocess.Popen[bytes]:
+    def process_of(self, index: int) -> subprocess.Popen[bytes]:
         """The process of broker `index`, the last one that was started."""
         return self._processes[f"broker-{index}"]
 
@@ -199,17 +202,19 @@ class Fleet(Brokers):
 
     def signal(self, index: int, number: signal.Signals) -> None:
         """Send a signal to broker `index`."""
-        self.process(index).send_signal(number)
+        self.process_of(index).send_signal(number)
 
-    def kill(self, index: int) -> None:
-        """kill -9, and wait for the end."""
-        self.process(index).kill()
-        self.process(index).wait()
+    def kill(self, index: int) -> float:
+        """kill -9, and wait for the end; returns when it was killed, on the monotonic clock."""
+        killed_s = time.monotonic()
+        self.process_of(index).kill()
+        self.process_of(index).wait()
+        return killed_s
 
     def terminate(self, index: int) -> None:
         """SIGTERM, and wait for the graceful end."""
-        self.process(index).terminate()
-        status = self.process(index).wait(STOP_TIMEOUT_S)
+        self.process_of(index).terminate()
+        status = self.process_of(index).wait(STOP_TIMEOUT_S)
         assert status == 0, f"broker {index} ended with {status}: {self.last_words(index)}"
 
     def end(self, name: str) -> None:
@@ -230,7 +235,7 @@ class Fleet(Brokers):
         """Tracebacks in all logs so far: what was logged, raised and where, with the number."""
         found: Counter[str] = Counter()
         for name in self._processes:
-            for line in self.log(name).read_text(errors="replace").splitlines():
+            for line in self.log_of(name).read_text(errors="replace").splitlines():
                 if not line.startswith("{"):
                     found[f"{name} ended by an exception"] += "Traceback (most recent" in line
                 else:
