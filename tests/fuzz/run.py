@@ -1,0 +1,238 @@
+"""Fuzzes a live cluster of three brokers, and judges what is left of it.
+
+Two processes send frames, one sends HTTP requests. A neighbour in a namespace of its own, an
+`Observer` that behaves well, must be served all the time.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+from fuzz import frames, requests
+from system.cluster import wait_for
+from system.fleet import Fleet
+from system.observer import Observer
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
+
+SENDERS = 2
+NEIGHBOUR = "calm/neighbour"
+SETTINGS = {
+    "backlogQuotaDefaultLimitBytes": str(2 << 20),
+    "defaultRetentionSizeInMB": "0.1",
+    "statsUpdateFrequencyInSecs": "5",
+    "metadataStoreSessionTimeoutMillis": "10000",
+    "loadBalancerSheddingEnabled": "true",
+    "loadBalancerAutoBundleSplitEnabled": "true",
+    "loadBalancerSheddingIntervalMinutes": "0.02",
+}
+"""Topics are small, so that memory that grows is not what they may hold. The leader decides every
+second, so that it meets whatever was stored."""
+
+PAUSE_S_MAX = 10.0
+"""The neighbour may wait so long on a busy machine; the figures say how long it did."""
+RSS_SHARE_MAX = 0.25
+RSS_MB_MAX = 24.0
+"""Between the middle and the end of a run a broker may grow by that share and these MB."""
+RSS_MB_AFTER_MAX = 5.0
+"""When nothing is sent any more."""
+TASKS_MORE_MAX = 4
+FILES_MORE_MAX = 12
+"""Connections between brokers are kept, and segments of the history come and go."""
+QUIET_TIMEOUT_S = 30.0
+SAMPLE_S = 1.0
+
+
+@dataclass(slots=True)
+class Footprint:
+    """What one broker takes."""
+
+    rss_mb: float
+    files: int
+    tasks: int
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run found; good when `problems` is empty."""
+
+    frames: frames.Sent = field(default_factory=frames.Sent)
+    requests: requests.Asked = field(default_factory=requests.Asked)
+    took_s: float = 0.0
+    before: list[Footprint] = field(default_factory=list)
+    after: list[Footprint] = field(default_factory=list)
+    rss_mb: list[list[float]] = field(default_factory=list)
+    """By broker: one sample a second."""
+    pause_s: float = 0.0
+    latency_p50_s: float = 0.0
+    latency_p99_s: float = 0.0
+    latency_max_s: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+
+def fuzz(
+    folder: Path,
+    *,
+    frame_count: int,
+    request_count: int,
+    seed: int,
+    without: list[str],
+    say: Callable[[str], object] = print,
+) -> Result:
+    """Start a cluster, fuzz it, stop it. `without`: see `requests.send_requests`."""
+    with Fleet(folder, settings=SETTINGS) as fleet:
+        fleet.create_namespace(frames.NAMESPACE, 6)
+        fleet.create_namespace(NEIGHBOUR, fleet.count)
+        topics = _neighbour_topics(fleet.count)
+        with Observer(topics, fleet.addresses()) as observer:
+            wait_for(lambda: not observer.unserved(0.0), "the neighbour is served", 60)
+            _warm_up(fleet)
+            return _Run(fleet, observer, say).run(frame_count, request_count, seed, without)
+
+
+def _neighbour_topics(bundles: int) -> dict[str, str]:
+    """A topic in each bundle of the neighbour's namespace."""
+    cut = NamespaceBundles(NamespaceName.parse(NEIGHBOUR), equal_boundaries(bundles))
+    names = [f"persistent://{NEIGHBOUR}/t{index}" for index in range(100)]
+    by_bundle = {cut.bundle_of_topic(name): name for name in names}
+    return {name: bundle for bundle, name in by_bundle.items()}
+
+
+def _warm_up(fleet: Fleet) -> None:
+    """Let each broker do once what it does for the first time: libraries load, pools fill."""
+    ports = [fleet.pulsar_port + index for index in range(fleet.count)]
+    frames.owned_topics(ports, fleet.http_port)
+    for index in range(fleet.count):
+        fleet.get(index, "/metrics")
+        fleet.owned(index)
+
+
+class _Run:
+    def __init__(self, fleet: Fleet, observer: Observer, say: Callable[[str], object]) -> None:
+        self._fleet = fleet
+        self._observer = observer
+        self._say = say
+        self._result = Result()
+
+    def run(self, frame_count: int, request_count: int, seed: int, without: list[str]) -> Result:
+        """Fuzz and judge."""
+        result, fleet = self._result, self._fleet
+        everyone = range(fleet.count)
+        result.before = [self._footprint(index) for index in everyone]
+        result.rss_mb = [[] for _ in everyone]
+        began_s = time.monotonic()
+        self._send(frame_count, request_count, seed, without)
+        ended_s = time.monotonic()
+        result.took_s = ended_s - began_s
+        self._judge_neighbour(began_s, ended_s)
+        self._judge_processes()
+        tracebacks = fleet.tracebacks()
+        result.problems += [f"{n} × traceback: {what}" for what, n in tracebacks.most_common(30)]
+        result.problems += result.frames.problems
+        result.problems += [f"{n} × {what}" for what, n in result.requests.problems.most_common(40)]
+        return result
+
+    def _send(self, frame_count: int, request_count: int, seed: int, without: list[str]) -> None:
+        fleet, result = self._fleet, self._result
+        ports = [fleet.pulsar_port + index for index in range(fleet.count)]
+        web = [fleet.http_port + index for index in range(fleet.count)]
+        routes = [tuple(route) for route in fleet.inside(0)["routes"]]
+        share = -(-frame_count // SENDERS)
+        context = multiprocessing.get_context("spawn")  # threads run here: no fork
+        with ProcessPoolExecutor(SENDERS + 1, mp_context=context) as pool:
+            sending = [
+                pool.submit(frames.send_frames, ports, fleet.http_port, share, seed * 1000 + number)
+                for number in range(SENDERS if frame_count else 0)
+            ]
+            asking = pool.submit(requests.send_requests, web, routes, request_count, seed, without)
+            self._wait([*sending, asking])
+            for future in sending:
+                result.frames.add(future.result())
+            result.requests = asking.result()
+
+    def _wait(self, futures: list[Future[frames.Sent] | Future[requests.Asked]]) -> None:
+        """Until all are done; a sample of each broker's memory a second meanwhile."""
+        said_s = time.monotonic()
+        while not all(future.done() for future in futures):
+            for index, samples in enumerate(self._result.rss_mb):
+                if self._fleet.alive(f"broker-{index}"):
+                    samples.append(self._rss_mb(index))
+            time.sleep(SAMPLE_S)
+            if time.monotonic() - said_s > 60:
+                said_s = time.monotonic()
+                self._say(f"RSS {[round(samples[-1]) for samples in self._result.rss_mb]} MB")
+
+    # Judging
+
+    def _judge_neighbour(self, began_s: float, ended_s: float) -> None:
+        result, observer = self._result, self._observer
+        result.pause_s = observer.longest_pause_s(began_s, ended_s)
+        latencies = observer.latencies_s(began_s, ended_s)
+        if latencies:
+            result.latency_p50_s = latencies[len(latencies) // 2]
+            result.latency_p99_s = latencies[int(len(latencies) * 0.99)]
+            result.latency_max_s = latencies[-1]
+        if result.pause_s > PAUSE_S_MAX:
+            result.problems.append(f"the neighbour was not served for {result.pause_s:.1f} s")
+        result.problems += [f"two owners: {proof}" for proof in observer.twice_owned()]
+        result.problems += observer.faults
+        try:
+            wait_for(lambda: not observer.unserved(ended_s), "the neighbour is served again", 30)
+        except AssertionError as error:
+            result.problems.append(str(error))
+
+    def _judge_processes(self) -> None:
+        for index, before in enumerate(self._result.before):
+            if not self._fleet.alive(f"broker-{index}"):
+                status = self._fleet.process_of(index).returncode
+                words = self._fleet.last_words(index)[-500:]
+                self._result.problems.append(f"broker {index} ended with status {status}: {words}")
+                continue
+            try:
+                self._judge_footprint(index, before)
+            except AssertionError as error:
+                self._result.problems.append(str(error))
+
+    def _judge_footprint(self, index: int, before: Footprint) -> None:
+        # The leader has more tasks than others, and may be another one by now.
+        tasks_max = TASKS_MORE_MAX + max(item.tasks for item in self._result.before)
+
+        def quiet() -> bool:
+            now = self._footprint(index)
+            files_ok = now.files <= before.files + FILES_MORE_MAX
+            return files_ok and now.tasks <= tasks_max
+
+        problems = self._result.problems
+        try:
+            wait_for(quiet, f"broker {index} is quiet again", QUIET_TIMEOUT_S)
+        except AssertionError:
+            problems.append(f"broker {index}: {before} before, {self._footprint(index)} after")
+            problems.append(f"broker {index} runs {Counter(self._fleet.inside(index)['tasks'])}")
+        quiet_mb = self._rss_mb(index)
+        time.sleep(SAMPLE_S)
+        after = self._footprint(index)
+        self._result.after.append(after)
+        grown_mb = after.rss_mb - quiet_mb
+        if grown_mb > RSS_MB_AFTER_MAX:
+            problems.append(f"broker {index} grows while idle, by {grown_mb:.0f} MB")
+        samples = self._result.rss_mb[index]
+        middle_mb = samples[len(samples) // 2] if samples else before.rss_mb
+        if after.rss_mb > middle_mb * (1 + RSS_SHARE_MAX) + RSS_MB_MAX:
+            problems.append(f"broker {index} grew: {middle_mb:.0f} → {after.rss_mb:.0f} MB")
+
+    def _rss_mb(self, index: int) -> float:
+        rss: int = psutil.Process(self._fleet.process_of(index).pid).memory_info().rss
+        return rss / 1e6
+
+    def _footprint(self, index: int) -> Footprint:
+        process = psutil.Process(self._fleet.process_of(index).pid)
+        tasks = len(self._fleet.inside(index)["tasks"])
+        return Footprint(self._rss_mb(index), process.num_fds(), tasks)

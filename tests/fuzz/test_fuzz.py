@@ -1,0 +1,35 @@
+"""A small run of `python -m bench fuzz`: hostile clients harm nobody but themselves."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from fuzz.frames import FrameMaker
+from fuzz.run import fuzz
+
+pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
+
+FRAMES, REQUESTS, SEED = 12_000, 600, 1
+ROUTES_MIN = 100
+"""Most of the routes are met even by a small run."""
+
+
+@pytest.mark.timeout(300)
+def test_hostile_frames_and_requests_harm_nobody_else(tmp_path: Path) -> None:
+    """No 5xx without a reason, no traceback, no growth; the neighbour is served, brokers live."""
+    result = fuzz(tmp_path, frame_count=FRAMES, request_count=REQUESTS, seed=SEED, without=[])
+    assert result.problems == []
+    assert result.frames.frames >= FRAMES
+    assert result.requests.requests == REQUESTS
+    assert result.requests.routes > ROUTES_MIN
+
+
+def test_frames_repeat_with_the_seed() -> None:
+    """The same seed makes the same frames, another one makes others."""
+    makers = [FrameMaker(random.Random(seed)) for seed in (1, 1, 2)]  # noqa: S311 — no secret
+    one, same, other = makers
+    made = [one.frame() for _ in range(500)]
+    assert made == [same.frame() for _ in range(500)]
+    assert made != [other.frame() for _ in range(500)]

@@ -1,0 +1,47 @@
+"""A broker, started as `loadmanager broker` starts it, that tells about its inside when asked.
+
+`python -m system.broker_process FILE broker …`: SIGUSR1 makes it write a JSON object to FILE with
+the names of its tasks and the routes of its admin API. Nothing of the broker is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from loadmanager.cli import main
+
+
+def _inside() -> dict[str, Any]:
+    applications = [found for found in gc.get_objects() if isinstance(found, web.Application)]
+    routes = {
+        (route.method, route.resource.canonical)
+        for application in applications
+        for route in application.router.routes()
+        if route.resource is not None
+    }
+    return {
+        "tasks": sorted(task.get_name() for task in asyncio.all_tasks()),
+        "routes": sorted(routes),
+    }
+
+
+def _run(file: Path, arguments: list[str]) -> int:
+    def answer(*_: object) -> None:
+        half = file.with_suffix(".half")
+        half.write_text(json.dumps(_inside()))
+        half.rename(file)
+
+    signal.signal(signal.SIGUSR1, answer)
+    return main(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(_run(Path(sys.argv[1]), sys.argv[2:]))

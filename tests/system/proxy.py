@@ -1,0 +1,154 @@
+"""A TCP proxy on loopback that can fail as networks do.
+
+`Proxy(port)` passes bytes between whoever connects and `port`, until it is told to
+
+* `cut()`: close every connection, and each new one at once;
+* `hold()`: a black hole. Connections stay, new ones are accepted, no byte arrives. `restore()` lets
+  the bytes through late, as TCP does when a network comes back;
+* `flap(low_s, high_s)`: close every connection, and each new one after a random life;
+* `restore()`: pass bytes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable
+
+
+class Proxy:
+    """Runs in a thread of its own between `with` and its end; listens on `port`."""
+
+    def __init__(self, target_port: int, seed: int = 1) -> None:
+        self.port = 0
+        self.target_port = target_port
+        self.refusing = False
+        self.holding = False
+        self.lives_s: tuple[float, float] | None = None
+        self.rng = random.Random(seed)  # noqa: S311 — repeatable by its seed
+        self.sides: set[_Side] = set()
+        self.connections = 0
+        """How many were accepted so far."""
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="proxy")
+
+    def __enter__(self) -> Proxy:
+        self._thread.start()
+        assert self._ready.wait(10), "the proxy does not listen"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        server = await self._loop.create_server(lambda: _Side(self, None), "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        self._abort_all()
+        await asyncio.sleep(0)  # the aborted connections go
+
+    # Modes
+
+    def cut(self) -> None:
+        """Close every connection, and refuse new ones."""
+        self._change(self._abort_all, refusing=True)
+
+    def hold(self) -> None:
+        """Pass nothing on, in either direction."""
+        self._change(self._apply_hold, holding=True)
+
+    def flap(self, low_s: float, high_s: float) -> None:
+        """Close every connection; new ones live between `low_s` and `high_s`."""
+        self._change(self._abort_all, lives_s=(low_s, high_s))
+
+    def restore(self) -> None:
+        """Work again."""
+        self._change(self._apply_hold)
+
+    def _change(
+        self,
+        then: Callable[[], None],
+        *,
+        refusing: bool = False,
+        holding: bool = False,
+        lives_s: tuple[float, float] | None = None,
+    ) -> None:
+        done = threading.Event()
+
+        def change() -> None:
+            self.refusing, self.holding, self.lives_s = refusing, holding, lives_s
+            then()
+            done.set()
+
+        self._loop.call_soon_threadsafe(change)
+        assert done.wait(10), "the proxy does not answer"
+
+    def _abort_all(self) -> None:
+        for side in list(self.sides):
+            side.transport.abort()
+
+    def _apply_hold(self) -> None:
+        for side in self.sides:
+            side.read_if_allowed()
+
+
+class _Side(asyncio.Protocol):
+    """One end of a connection; `peer` is the other end, None until there is one."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, proxy: Proxy, peer: _Side | None) -> None:
+        self._proxy = proxy
+        self._peer = peer
+        self._connecting: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self._proxy.sides.add(self)
+        if self._peer is not None:
+            self._peer._peer = self
+            self._peer.read_if_allowed()
+            self.read_if_allowed()
+            return
+        self._proxy.connections += 1
+        if self._proxy.refusing:
+            transport.abort()
+            return
+        if self._proxy.lives_s is not None:
+            life_s = self._proxy.rng.uniform(*self._proxy.lives_s)
+            asyncio.get_running_loop().call_later(life_s, transport.abort)
+        transport.pause_reading()
+        self._connecting = asyncio.create_task(self._connect())
+
+    async def _connect(self) -> None:
+        loop, port = asyncio.get_running_loop(), self._proxy.target_port
+        try:
+            await loop.create_connection(lambda: _Side(self._proxy, self), "127.0.0.1", port)
+        except OSError:
+            self.transport.abort()
+        else:
+            if self.transport.is_closing() and self._peer is not None:
+                self._peer.transport.abort()
+
+    def read_if_allowed(self) -> None:
+        """Read while there is another end and nothing is held."""
+        if self._proxy.holding or self._peer is None:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._peer is not None:
+            self._peer.transport.write(data)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self._proxy.sides.discard(self)
+        if self._peer is not None:
+            self._peer.transport.close()
