@@ -82,6 +82,8 @@ class Outside:
     history: History | None = None
     busy: LoopBusy = field(default_factory=LoopBusy)
     """How busy the event loop is; whoever gives one runs it."""
+    server: type[BrokerServer] = BrokerServer
+    """What hosts the bundles."""
     connections_cap: int = 0
     """How many client connections the process can serve at most; 0: any number."""
     seed: int = 0
@@ -159,7 +161,7 @@ class Parts:
         self.telemetry = self._build_telemetry()
 
     def _build_hosting(self) -> BrokerServer:
-        return BrokerServer(
+        return self._outside.server(
             self.settings.live(MessagingSettings),
             clock=self._outside.clock,
             spawn=self._scope.spawn,

@@ -36,7 +36,7 @@ class Link:
 
     def __init__(self, cluster: Cluster, machine: Machine, service_url: str) -> None:
         process = cluster.at(service_url)
-        if process is None or process.parts is None or not process.ready:
+        if process is None or process.parts is None or not process.listening:
             raise BrokenError(f"{service_url} refuses connections")
         self.broker = process.machine.name
         self._machine = machine

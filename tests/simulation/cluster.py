@@ -11,7 +11,7 @@ from simulation.world import Machine, MachineClock, SimulationError, World
 from simulation.zookeeper import Client, Server
 
 from loadmanager.adapters.protocol.connection import Connection
-from loadmanager.adapters.protocol.server import HANDLERS
+from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import LoadManagerError, OperationalError
@@ -25,6 +25,8 @@ from loadmanager.settings import LiveSettings, Settings, parse
 from loadmanager.wiring.parts import Outside, Parts
 
 PEER_TIMEOUT_S = 10.0
+RECEIPT = b"\x08\x07"
+"""How a SEND_RECEIPT begins."""
 
 
 class Broker:
@@ -74,7 +76,8 @@ class Process:
         self.transports: list[Transport] = []
         self.epoch_told = 0
         """The newest term that the store has told this process of."""
-        self.ready = False
+        self.listening = self.ready = False
+        self.machine.observe = lambda: cluster.observe(self)
         self.machine.go(self._main(), "main")
 
     def _on_read(self, path: str, node: Node | None) -> None:
@@ -93,10 +96,14 @@ class Process:
                     sampler=lambda _own: Sampler(self),
                     version="1.0",
                     stop=lambda _rate: self.stopping.set(),
+                    server=SlowServer,
                     seed=self.world.seed,
                 )
                 self.parts = Parts(LiveSettings(cluster.settings), outside, scope)
-                await self.parts.start()
+                self.parts.hosting.process = self  # type: ignore[attr-defined]
+                await self.parts.prepare()
+                self.listening = True
+                await self.parts.join()
                 self.ready = True
                 await self.stopping.wait()
                 await self.parts.stop(0)
@@ -153,6 +160,29 @@ def _story(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(_story(inner) for inner in error.exceptions)
     return f"{type(error).__name__}: {error}"
+
+
+class SlowServer(BrokerServer):
+    """The real server, which at times needs long to open or close a bundle, or cannot open it at all."""
+
+    process: Process
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """See the port."""
+        trouble = self.process.broker.cluster.hosting_trouble
+        rng = self.process.world.rng
+        if rng.random() < trouble:
+            await asyncio.sleep(rng.choice((0.05, 1.0, 5.0)))
+        if rng.random() < trouble / 2:
+            raise rng.choice((OperationalError("the disk does not answer"), RuntimeError("a bug")))
+        await super().open_bundle(bundle, life)
+
+    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+        """See the port."""
+        rng = self.process.world.rng
+        if rng.random() < self.process.broker.cluster.hosting_trouble:
+            await asyncio.sleep(rng.choice((0.05, 1.0, 5.0)))
+        return await super().close_bundle(bundle, life, destination=destination, timeout_s=timeout_s)
 
 
 class Sampler:
@@ -219,7 +249,7 @@ class Peers:
                     process.machine.call_soon(lambda: future.done() or (future.set_exception(error) if error else future.set_result(value)))
 
             if not cluster.loses_message():
-                world.after(world.delay_s(), arrive)
+                world.after(cluster.message_delay_s(), arrive)
 
         def reach() -> None:
             target = cluster.process_of(to)
@@ -229,7 +259,7 @@ class Peers:
             cluster.observe_order(target, order, epoch, bundle, what, settle)
 
         if not cluster.loses_message():
-            world.after(world.delay_s(), reach)
+            world.after(cluster.message_delay_s(), reach)
         try:
             async with asyncio.timeout(PEER_TIMEOUT_S):
                 return await future
@@ -310,6 +340,9 @@ class Transport(asyncio.Transport):
             return
         self._out_s = max(self._out_s + 1e-6, self._world.now_s + self._world.delay_s())
         copy = bytes(data)
+        if copy[8:10] == RECEIPT:
+            for producer in self._protocol.producers.values():
+                self._process.broker.cluster.on_receipt(self._process, str(producer.hosted.name))
         self._world.at(self._out_s, lambda: None if self._cut else self._client.call_soon(self._receive, copy))
 
     def close(self) -> None:
@@ -330,7 +363,12 @@ class Cluster:
         self.settings: Settings = parse(settings)
         self.server = Server(world)
         self.brokers = [Broker(self, index) for index in range(brokers)]
-        self.message_loss = 0.0
+        self.observe: Callable[[Process], None] = lambda process: None
+        """Called after every turn of a broker's loop."""
+        self.message_loss = self.message_lag_s = self.hosting_trouble = 0.0
+        """How likely a message between brokers is lost; how long it may take; how often hosts are slow or fail."""
+        self.on_receipt: Callable[[Process, str], None] = lambda process, topic: None
+        """Called when a broker sends a receipt for a topic."""
         self.rng: random.Random = world.rng
 
     def process_of(self, address: BrokerAddress) -> Process | None:
@@ -348,6 +386,10 @@ class Cluster:
     def loses_message(self) -> bool:
         """Whether the next message between brokers is lost."""
         return self.message_loss > 0 and self.rng.random() < self.message_loss
+
+    def message_delay_s(self) -> float:
+        """How long the next message between brokers takes."""
+        return self.world.delay_s() + self.message_lag_s * self.rng.random()
 
     @staticmethod
     def epoch_of(node: Node) -> int:

@@ -30,6 +30,7 @@ GARBAGE = (
     b'{"a":' * 3000,
     b'{"brokerId": 7, "nativeUrl": [], "bundles": 9, "lastStats": "x", "epoch": -3}',
     b'{"bundles": {"boundaries": ["0x00000000", "zz"]}}',
+    b'{"webServiceUrl": "http://ghost:1", "pulsarServiceUrl": "pulsar://ghost:1"}',
     b'{"bundles": ["a/b/c/0x00000000_0xffffffff"], "lastStats": {"a/b/c/0x00000000_0xffffffff": {"msgRateIn": 1e300}}}',
 )
 DYNAMIC = (
@@ -71,6 +72,8 @@ class Operators:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.world = cluster, cluster.world
         self._mend: list[Callable[[], None]] = []
+        self.forgotten_s = -1e9
+        """When a session was ended before its time: until its broker hears of that, two may serve a bundle."""
         self.lock_deleted_s: dict[str, float] = {}
         """Bundle → when somebody deleted its lock by hand: until its owner hears of that, two may serve it."""
 
@@ -84,7 +87,7 @@ class Operators:
         """All faults stop: every broker runs, every connection stands, what was spoilt in the store is mended."""
         self.world.note("the faults stop")
         cluster = self.cluster
-        cluster.message_loss = 0.0
+        cluster.message_loss = cluster.message_lag_s = cluster.hosting_trouble = 0.0
         if not cluster.server.up:
             cluster.server.start()
         for mend in reversed(self._mend):
@@ -93,6 +96,7 @@ class Operators:
         for process in cluster.processes():
             process.machine.paused = False
             process.store.reachable = True
+            process.store.answer_lag_s = process.store.event_lag_s = 0.0
             process.clock.skew_ms = 0
         for broker in cluster.brokers:
             if not broker.alive:
@@ -115,6 +119,9 @@ class Operators:
         process = self._process(rng)
         if process is not None:
             process.call(what, name, lambda value, error: self.world.note(f"{name}: {error or value}"))
+            if rng.random() < 0.3:  # in the middle of it, some connection to the store drops
+                other = self._process(rng) or process
+                self.world.after(rng.random() * 0.1, other.store.cut)
 
     # Machines
 
@@ -205,6 +212,50 @@ class Operators:
         self.cluster.message_loss = rng.choice((0.1, 0.5))
         self.world.after(rng.choice((1.0, 5.0)), lambda: setattr(self.cluster, "message_loss", 0.0))
 
+    def lag(self, rng: random.Random) -> None:
+        """For a while, answers or notifications of the store, or messages between brokers, take long."""
+        process = self._process(rng)
+        if process is None:
+            return
+        store, cluster, what = process.store, self.cluster, rng.randrange(3)
+        if what == 0:
+            store.answer_lag_s = rng.choice((0.2, 1.0))
+        elif what == 1:
+            lag_s = rng.choice((0.5, 3.0))
+            for other in cluster.processes() if rng.random() < 0.5 else [process]:
+                other.store.event_lag_s = lag_s
+        else:
+            cluster.message_lag_s = rng.choice((1.0, 9.0))
+
+        def over() -> None:
+            cluster.message_lag_s = 0.0
+            for other in cluster.processes():
+                other.store.answer_lag_s = other.store.event_lag_s = 0.0
+
+        self.world.after(rng.choice((2.0, 6.0)), over)
+
+    def expire(self, rng: random.Random) -> None:
+        """The server forgets a session, before its time."""
+        process = self._process(rng)
+        if process is None:
+            return
+        store = process.store
+        store.answer_lag_s = rng.choice((0.0, 1.0))
+
+        def forget() -> None:
+            store.answer_lag_s = 0.0
+            if store.session_id in self.cluster.server.sessions:
+                self.forgotten_s = self.world.now_s
+                self.cluster.server.end(store.session_id, "forgotten")
+                store.cut()
+
+        self.world.after(rng.random() * 3, forget)
+
+    def slow_host(self, rng: random.Random) -> None:
+        """For a while, hosts need long to open and close bundles, and cannot open some."""
+        self.cluster.hosting_trouble = rng.choice((0.2, 0.7))
+        self.world.after(rng.choice((3.0, 8.0)), lambda: setattr(self.cluster, "hosting_trouble", 0.0))
+
     # Operators
 
     def unload(self, rng: random.Random) -> None:
@@ -237,7 +288,15 @@ class Operators:
             bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
             return await parts.service.split_bundle(topic.namespace, bundle_range, algorithm=None, positions=(), unload=unload)
 
+        process = self._process(rng)
+        if process is not None and rng.random() < 0.5:
+            process.store.answer_lag_s = 1.0
+            self.world.after(2.0, lambda: setattr(process.store, "answer_lag_s", 0.0))
         self._wish(rng, "split", split)
+        for delay_s in (0.05, 0.2, 0.6):  # clients come and ask
+            self.world.after(
+                delay_s, lambda: self._wish(rng, "lookup", lambda parts: parts.service.lookup(topic, authoritative=rng.random() < 0.5))
+            )
 
     def brief_namespace(self, rng: random.Random) -> None:
         """Create a namespace, use it, delete it by force."""
@@ -365,6 +424,9 @@ WEIGHTS = {
     "silence": 4,
     "restart_store": 4,
     "lose": 4,
+    "lag": 8,
+    "expire": 3,
+    "slow_host": 5,
     "unload": 10,
     "unload_namespace": 4,
     "split": 5,

@@ -51,6 +51,8 @@ class Machine(asyncio.BaseEventLoop):
         self._selector = _NoSelector()
         self._clock_resolution = 1e-9
         self.paused = self.crashed = False
+        self.observe: Callable[[], None] | None = None
+        """Called after every turn of the loop."""
         self.set_exception_handler(self._on_exception)
 
     def time(self) -> float:
@@ -137,7 +139,6 @@ class World:
         self.digest = 0
         """Of everything that happened: equal for equal seeds."""
         self.log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
-        self.after_step: Callable[[Machine], None] = lambda machine: None
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
         self._failures: list[str] = []
@@ -191,16 +192,17 @@ class World:
                 raise SimulationError(self._failures[0])
             if done is not None and done():
                 return True
-            live = [machine for machine in self.machines if not machine.paused]
-            ready = [machine for machine in live if machine._ready]
+            ready = [machine for machine in self.machines if machine._ready and not machine.paused]
             if ready:
                 at_this_moment += 1
                 if at_this_moment > STEPS_AT_ONE_MOMENT_MAX:
                     raise SimulationError(f"at {self.now_s:.4f} s: {ready[0].name} spins without letting time pass")
                 self._step(ready[0] if len(ready) == 1 else ready[self.rng.randrange(len(ready))])
                 continue
-            due = [(machine.due_s, index) for index, machine in enumerate(live)]
-            timer_s, index = min(due, default=(float("inf"), 0))
+            timer_s, due = float("inf"), None
+            for machine in self.machines:
+                if not machine.paused and (due_s := machine.due_s) < timer_s:
+                    timer_s, due = due_s, machine
             event_s = self._events[0][0] if self._events else float("inf")
             next_s = min(timer_s, event_s)
             if next_s > end_s:
@@ -208,16 +210,16 @@ class World:
                 return False
             if next_s > self.now_s:
                 self.now_s, at_this_moment = next_s, 0
-            if event_s <= timer_s:
+            if due is None or event_s <= timer_s:
                 heapq.heappop(self._events)[2]()
             else:
-                self._step(live[index])
+                self._step(due)
 
     def _step(self, machine: Machine) -> None:
         self.steps += 1
         machine.step()
-        if not machine.crashed:
-            self.after_step(machine)
+        if machine.observe is not None and not machine.crashed:
+            machine.observe()
 
     def close(self) -> None:
         """Forget all machines, without a word from their unfinished tasks."""

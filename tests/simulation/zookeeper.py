@@ -142,6 +142,8 @@ class Client:
         self._heard_s = 0.0
         self._watches: list[tuple[str, _Queue[Change], list[int]]] = []
         self._states: list[_Queue[SessionState]] = []
+        self.answer_lag_s = self.event_lag_s = 0.0
+        """How much longer answers, or notifications, may take at present."""
         self.reachable = True
         self.closed = False
         self.on_read: Callable[[str, Node | None], None] = lambda path, node: None
@@ -269,7 +271,8 @@ class Client:
             value, error = request.call(), None
         except ConflictError as conflict:
             value, error = None, conflict
-        self._to_client_s = max(self._to_client_s + 1e-6, self.world.now_s + self.world.delay_s())
+        delay_s = self.world.delay_s() + self.answer_lag_s * self.world.rng.random()
+        self._to_client_s = max(self._to_client_s + 1e-6, self.world.now_s + delay_s)
         self.world.at(self._to_client_s, lambda: self._answer(request, connection, value, error))
 
     def _answer(self, request: _Request, connection: int, value: Any, error: Exception | None) -> None:
@@ -456,7 +459,8 @@ class Client:
         ]
         if not queues or not connection or self._silent:
             return
-        self._events_s = max(self._events_s + 1e-6, self.world.now_s + self.world.delay_s())
+        delay_s = self.world.delay_s() + self.event_lag_s * self.world.rng.random()
+        self._events_s = max(self._events_s + 1e-6, self.world.now_s + delay_s)
 
         def arrive() -> None:
             if connection == self._connection and not self._silent and not self.closed and not self.machine.crashed:

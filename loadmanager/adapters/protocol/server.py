@@ -323,7 +323,7 @@ class BrokerServer:
     async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve a bundle from now on. What is left of an older life is closed first: its clients come back by themselves."""
         older = self._bundles.get(bundle)
-        if older is not None and older.life == life:
+        if older is not None and older.life >= life:
             return
         if older is not None:
             await self.close_bundle(bundle, older.life, destination=None, timeout_s=0)

@@ -1,0 +1,359 @@
+"""Bugs that the project once had, or nearly: each as an edit of the source, to be found by the simulation.
+
+An edit whose text does not occur exactly once in the source is an error: the list stays true, or changes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent, indent
+
+ROOT = Path(__file__).resolve().parents[2]
+OWNERSHIP = "runtime/broker/ownership.py"
+LOCKS = "runtime/broker/locks.py"
+ELECTION = "runtime/shared/election.py"
+SERVER = "adapters/protocol/server.py"
+GUARD = "runtime/broker/guard.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`before`, lines at some depth, becomes `after` in a file of the package."""
+
+    file: str
+    depth: int
+    before: str
+    after: str = ""
+
+    def apply(self, package: Path) -> None:
+        """Change the file. Raises `ValueError` unless the text is there once."""
+        path = package / self.file
+        source, before = path.read_text(), self._text(self.before)
+        if source.count(before) != 1:
+            raise ValueError(f"{self.file} has {source.count(before)} times:\n{before}")
+        path.write_text(source.replace(before, self._text(self.after)))
+
+    def _text(self, lines: str) -> str:
+        return indent(dedent(lines).strip("\n"), "    " * self.depth) + "\n" if lines.strip() else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """One bug."""
+
+    name: str
+    edits: tuple[Edit, ...]
+
+
+def _one(name: str, file: str, depth: int, before: str, after: str = "") -> Mutation:
+    return Mutation(name, (Edit(file, depth, before, after),))
+
+
+UNCONTAINED = Edit(
+    "runtime/tasks.py",
+    2,
+    """
+    except Exception as error:  # noqa: BLE001 - contained on purpose: see the class
+        self.failed(name, error)
+        return False
+    """,
+    """
+    except OperationalError as error:
+        self.failed(name, error)
+        return False
+    """,
+)
+
+CLOSES_ANY_LIFE = Edit(
+    SERVER,
+    2,
+    '''
+    """Tell the clients of a bundle and forget its topics."""
+    opened = self._bundles.get(bundle)
+    if opened is None or opened.life != life:
+        return 0
+    ''',
+    '''
+    """Tell the clients of a bundle and forget its topics."""
+    opened = self._bundles.get(bundle)
+    if opened is None:
+        return 0
+    life = opened.life
+    ''',
+)
+
+MUTATIONS = (
+    _one(
+        "a bundle is served before the host opened it, and whether it could or not",
+        OWNERSHIP,
+        2,
+        "await self._open(life, reason)",
+        """
+        self._become(life, BundleState.OWNED, reason)
+        await self._hosting.open_bundle(life.bundle, life.token)
+        """,
+    ),
+    _one(
+        "an opening that fails keeps the lock",
+        OWNERSHIP,
+        2,
+        """
+        if not life.over:
+            self._hosting.fence_bundle(life.bundle, life.token)
+            self._become(life, BundleState.RELEASING, f"not opened: {text}")
+            await self._give_back(life)
+            self._end(life, "not opened")
+        await self._close
+        """.rstrip()
+        + "(life, None, CLOSE_TIMEOUT_S)",
+        "await asyncio.sleep(0)",
+    ),
+    Mutation(
+        "a release whose life is over closes the next one",
+        (
+            Edit(
+                OWNERSHIP,
+                2,
+                """
+                if life.over:
+                    return None  # the session was lost: everything was fenced and closed
+                """,
+            ),
+            CLOSES_ANY_LIFE,
+        ),
+    ),
+    Mutation("an opening whose life is over closes the next one", (CLOSES_ANY_LIFE,)),
+    Mutation(
+        "nobody looks at the lease",
+        (
+            Edit(
+                GUARD,
+                3,
+                """
+                if not self._fenced:
+                    self.fence_unproven()
+                """,
+            ),
+            Edit(SERVER, 2, "if self.control.lease.held(now_s):", "if True:"),
+        ),
+    ),
+    Mutation(
+        "a leader does not notice that its session is lost",
+        (
+            Edit(ELECTION, 3, "if left_s <= 0:\n    return", "left_s = LOOK_AGAIN_S"),
+            Edit(GUARD, 2, "self._on_lost()"),
+        ),
+    ),
+    _one(
+        "a deleted lock is not noticed",
+        OWNERSHIP,
+        2,
+        "if change.kind is not ChangeKind.CREATED and life is not None and life.state in _HOLDING:",
+        "if change.kind is ChangeKind.CREATED and life is not None and life.state in _HOLDING:",
+    ),
+    _one(
+        "locks are not verified after a reconnect",
+        OWNERSHIP,
+        3,
+        'self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")',
+    ),
+    _one(
+        "a new life has the lock, and the token, of an older one",
+        LOCKS,
+        3,
+        "return await self._store.commit([boundaries, Delete(path, node.version), self.creation(bundle)])",
+        "return node.created_txid",
+    ),
+    _one(
+        "a lock is taken whatever the boundaries are",
+        LOCKS,
+        3,
+        "return await self._store.commit([boundaries, self.creation(bundle)])",
+        "return await self._store.commit([self.creation(bundle)])",
+    ),
+    _one(
+        "a lock of an earlier session of this broker counts as taken",
+        LOCKS,
+        2,
+        """
+        if node.ephemeral_owner != self._store.session_id:
+            return None
+        """,
+        """
+        if node.value != _lock_value(self._self):
+            return None
+        """,
+    ),
+    _one(
+        "a split whose answer was lost counts as not done",
+        OWNERSHIP,
+        4,
+        "token = await self._outcome(life, children)",
+        "token = None",
+    ),
+    _one(
+        "children of a split are acquired while it is under way",
+        OWNERSHIP,
+        2,
+        "if bundle in self._lives or bundle in self._unborn:",
+        "if bundle in self._lives:",
+    ),
+    _one(
+        "the lease lasts longer than the session",
+        "ports/session.py",
+        2,
+        "self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)",
+        "self.valid_until_s = max(self.valid_until_s, sent_at_s + 2 * session_timeout_s)",
+    ),
+    _one(
+        "a registration that fails is not tried again",
+        GUARD,
+        3,
+        'await retrying(self._register, "register", max_s=REGISTER_RETRY_S)',
+        "await self._register()",
+    ),
+    _one(
+        "a registration is refreshed whatever its version",
+        "runtime/broker/reporter.py",
+        3,
+        "await self._store.put(path, self._encode(), version=node.version)",
+        "await self._store.put(path, self._encode())",
+    ),
+    Mutation(
+        "nobody registers in a new session, or when the registration is gone",
+        (
+            Edit(
+                GUARD,
+                2,
+                """
+                \"\"\"Have `keep_registered` look at the registration.\"\"\"
+                self._reconnected.set()
+                """,
+                """
+                \"\"\"Have `keep_registered` look at the registration.\"\"\"
+                """,
+            ),
+            Edit("runtime/broker/reporter.py", 3, "await self.register()"),
+        ),
+    ),
+    _one(
+        "the work of a term goes on when the term is over",
+        "runtime/leader/leadership.py",
+        3,
+        """
+        self._leading.desk = None
+        scope.cancel()
+        """,
+        "self._leading.desk = None",
+    ),
+    _one(
+        "brokers obey leaders that were deposed",
+        "runtime/shared/leading.py",
+        2,
+        "if epoch is not None and epoch < self.epoch:",
+        "if epoch is not None and epoch < 0:",
+    ),
+    _one(
+        "epochs begin anew when their counter is deleted",
+        ELECTION,
+        2,
+        """
+        mine = Leader(self._broker_id, self._web_url, max(_number(counter.value), counter.version, self._epoch_seen) + 1)
+        """,
+        """
+        mine = Leader(self._broker_id, self._web_url, counter.version + 1)
+        """,
+    ),
+    _one(
+        "nonsense in the leader's node keeps everybody from leading",
+        ELECTION,
+        3,
+        """
+        with self._corrupt.left_out("leader", self._path):
+            leader = _leader_of(node, self._path)
+        """,
+        "leader = _leader_of(node, self._path)",
+    ),
+    Mutation(
+        "a step that fails ends the broker, and a strategy that nobody knows reaches the leader",
+        (
+            UNCONTAINED,
+            Edit(
+                "core/strategies/registry.py",
+                1,
+                """
+                shedder(shedder_name)
+                placement(placement_name)
+                """,
+                "placement(placement_name)",
+            ),
+        ),
+    ),
+    Mutation(
+        "a document that is not UTF-8 ends the broker",
+        (
+            Edit(
+                "runtime/shared/documents.py",
+                1,
+                "except (BadInputError, ValueError, RecursionError) as error:",
+                "except BadInputError as error:",
+            ),
+            Edit(
+                "runtime/shared/watching.py",
+                2,
+                """
+                except OperationalError:
+                    raise
+                except Exception as error:
+                """,
+                """
+                except OperationalError:
+                    raise
+                except ArithmeticError as error:
+                """,
+            ),
+        ),
+    ),
+    _one(
+        "a sensor that fails ends the broker",
+        UNCONTAINED.file,
+        UNCONTAINED.depth,
+        UNCONTAINED.before,
+        UNCONTAINED.after,
+    ),
+    _one(
+        "a node that no session holds counts as a broker",
+        "runtime/shared/brokers.py",
+        3,
+        "if node.ephemeral_owner == 0:",
+        "if node.ephemeral_owner < 0:",
+    ),
+    _one(
+        "a namespace is deleted while its bundles can be acquired",
+        "runtime/broker/service.py",
+        2,
+        "await self.cut.mark_deleted(namespace)",
+    ),
+)
+
+
+def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int | None:
+    """How many of the seeds a mutant survived before one failed; None if it survived them all."""
+    with tempfile.TemporaryDirectory() as folder:
+        package = Path(folder) / "loadmanager"
+        shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__"))
+        for edit in mutation.edits:
+            edit.apply(package)
+        command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
+        paths = os.pathsep.join((folder, str(ROOT / "tests")))
+        environment = {**os.environ, "PYTHONPATH": paths}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{mutation.name}: {done.stderr[-2000:]}")
+    return int(done.stdout) if done.returncode == 1 else None
