@@ -96,7 +96,10 @@ class Ingest:
         return self._spark.read.schema(schema_of(kind)).parquet(self._path("records", kind))
 
     def records_before(self, kind: str) -> DataFrame | None:
-        """The good records of the day before; None where it was not analysed. Raises as Spark does."""
+        """The good records of the day before; None where it was not analysed.
+
+        Raises as Spark does.
+        """
         day_before = datetime.fromtimestamp((day_start_ms(self._date) - DAY_MS) / 1000, UTC).strftime("%Y-%m-%d")
         try:
             return self._spark.read.schema(schema_of(kind)).parquet(f"{self._output}/records/kind={kind}/date={day_before}")

@@ -197,7 +197,7 @@ class Job:
             return Answer(rows, total), _the_worst(question, question.findings(rows, day))
         except (Py4JNetworkError, ConnectionError):
             raise
-        except Exception as error:  # noqa: BLE001 - contained: it is named in the report, and in the exit status
+        except Exception as error:  # noqa: BLE001 - contained: the report names it
             day.tables.pop(question.NAME, None)
             self._remove(self._table_path(question, day))  # that of an earlier run would not be today's
             return Answer(failed=first_line(error)), []

@@ -9,9 +9,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from pyspark.errors import AnalysisException
 
 from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.job import QUESTIONS, Job
 from loadmanager.analysis.questions import hot_bundles
 from loadmanager.analysis.segments import Source
@@ -131,3 +133,15 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
             page = Path(outcome.report).read_text()
             assert "Could not be answered: " in page
             assert "Usage of each broker" in page
+
+
+def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
+    """Records of yesterday that cannot be read are no day without records."""
+    before = tmp_path / "records/kind=ownership/date=2026-11-19/ts=1/TS=2"
+    with session(master="local[1]", java=find_java()) as spark:
+        ingest = Ingest(spark, Source(str(tmp_path)), tmp_path.as_uri(), history.DATE, remove=lambda _: None)
+        assert ingest.records_before("ownership") is None
+        before.mkdir(parents=True)
+        (before / "part.parquet").write_bytes(b"")
+        with pytest.raises(AnalysisException, match="COLUMN_ALREADY_EXISTS"):
+            ingest.records_before("ownership")

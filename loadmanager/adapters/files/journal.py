@@ -145,8 +145,9 @@ class Journal:
                 raise
 
     async def close(self) -> None:
-        """Write and seal everything, and ship it if that does not take long: the machine may be gone afterwards.
+        """Write and seal everything, and ship it if that does not take long.
 
+        The machine may be gone afterwards.
         A disk that does not answer is not waited for: what it has not taken stays in the spool.
         """
         self._closed = True  # first, so that nothing comes between the last write and the end uncounted

@@ -99,7 +99,10 @@ class EmbeddedZooKeeper:
         await asyncio.to_thread(self.stop)
 
     def restart(self) -> None:
-        """Start a server that ended again, over the same data, and block until it answers. Raises as a start does."""
+        """Start a server that ended again, over the same data, and block until it answers.
+
+        Raises as a start does.
+        """
         if self._process is not None:
             self._end(self._process)
         self.start()
