@@ -75,12 +75,12 @@ class BrokerThrottling:
 
     def set_namespace_policies(self, namespace: str, found: Mapping[str, Any]) -> None:
         """A namespace's policies were read or changed (Pulsar's Policies object)."""
-        self._namespaces[namespace] = found
+        _keep(self._namespaces, namespace, found)
         self._update_topics(lambda topic: str(topic.name.namespace) == namespace)
 
     def set_topic_policies(self, name: TopicName, found: Mapping[str, Any]) -> None:
         """A topic's policies were read or changed (`publishRate`, `dispatchRate`, `subscriptionDispatchRate`, `subscribeRate`, `subscriptionPolicies`)."""
-        self._topic_policies[str(name)] = found
+        _keep(self._topic_policies, str(name), found)
         self._update_topics(lambda topic: name in (topic.name, topic.name.partitioned_topic))
 
     def set_resource_group(self, name: str, group: ResourceGroup | None) -> None:
@@ -137,6 +137,14 @@ class BrokerThrottling:
         for topic in list(self.topics.values()):
             if chosen(topic):
                 topic.update()
+
+
+def _keep(known: dict[str, Mapping[str, Any]], name: str, found: Mapping[str, Any]) -> None:
+    """Remember policies; forget a name that has none, because names come and go."""
+    if found:
+        known[name] = found
+    else:
+        known.pop(name, None)
 
 
 class GroupLimits:

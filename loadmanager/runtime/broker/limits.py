@@ -112,6 +112,8 @@ class Limits:
 
     async def _read_namespaces(self, namespaces: list[NamespaceName]) -> None:
         for namespace, node in zip(namespaces, await self._store.get_many([paths.policies(name) for name in namespaces]), strict=True):
+            if node is None:
+                self._known.discard(namespace)  # deleted; one of this name that comes later is read when a topic opens
             self._throttling.set_namespace_policies(str(namespace), self._corrupt.object_of(node, "policy", paths.policies(namespace)))
 
     async def _read_topics(self, policy_paths: list[str]) -> None:

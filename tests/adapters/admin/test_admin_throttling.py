@@ -305,3 +305,17 @@ async def test_why_is_this_producer_slow(api: Api) -> None:
     assert page["causes"]["topic publish rate"]["connections"] == 1
     assert [limit["configuredMessagesPerS"] for limit in page["limits"]] == [7]
     free.close()
+
+
+async def test_a_namespace_that_is_made_again_has_no_limits_from_before(api: Api) -> None:
+    """What is deleted is forgotten, and what comes under its name later is read anew."""
+    again = NamespaceName.parse("acme/again")
+    first = api.brokers[0]
+    for rate in (7, 9):
+        await first.namespaces.create_namespace(again, {})
+        await first.limits.opening(again)
+        await first.limits.set_namespace_limit(again, "publishMaxMessageRate", {"publishThrottlingRateInMsg": rate})
+        await api.soon(lambda one, rate=rate: one is not first or str(rate) in str(one.throttling.namespace_policies(str(again))))
+        await first.namespaces.mark_deleted(again)
+        await first.namespaces.delete_namespace(again)
+        await api.soon(lambda one: one is not first or one.throttling.namespace_policies(str(again)) == {})
