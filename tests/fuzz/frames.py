@@ -38,6 +38,9 @@ REMADE = 600
 """So many frames of the pool are made anew whenever `REMADE_EVERY` were sent."""
 REMADE_EVERY = 2_000
 
+OWNERS_EVERY = 50
+"""So many connections later it is looked up again who owns which topic: bundles move."""
+
 SEND, CLOSE_PRODUCER, PING, PONG = 6, 15, 18, 19
 WEIGHTS = {
     4: 10, 5: 8, SEND: 25, 10: 12, 11: 8, 12: 3, 15: 3, 16: 3, PONG: 1, 20: 5, 21: 3, 23: 3, 25: 4,
@@ -342,7 +345,7 @@ class _Sender:
 
     async def _connect_again_and_again(self) -> None:
         while self._sent.frames < self._count and len(self._sent.problems) < 20:
-            if self._sent.connections % 200 == 0:
+            if self._sent.connections % OWNERS_EVERY == 0:
                 self._owned = await asyncio.to_thread(owned_topics, self._ports, self._http_port)
             if self._sent.frames - self._remade_at >= REMADE_EVERY:
                 self._remade_at = self._sent.frames
