@@ -38,6 +38,9 @@ REMADE = 600
 """So many frames of the pool are made anew whenever `REMADE_EVERY` were sent."""
 REMADE_EVERY = 2_000
 
+OWNERS_EVERY = 50
+"""So many connections later it is looked up again who owns which topic: bundles move."""
+
 SEND, CLOSE_PRODUCER, PING, PONG = 6, 15, 18, 19
 WEIGHTS = {
     4: 10, 5: 8, SEND: 25, 10: 12, 11: 8, 12: 3, 15: 3, 16: 3, PONG: 1, 20: 5, 21: 3, 23: 3, 25: 4,
@@ -52,6 +55,7 @@ INTEGERS = [
 HUGE_SHARE = 0.0002
 """Of all frames: they are large, and go to ZooKeeper."""
 SPOILED = "ZZ"
+SPOILED_SHARE = 0.001
 """Replaced by bytes that are no UTF-8 after encoding."""
 NO_UTF8 = [b"\xff\xfe", b"\xc3\x28", b"\xed\xa0"]
 TEXTS = [
@@ -72,7 +76,7 @@ TEXTS = [
         "%00",
         "%2F",
     ),
-    *("x" * 300, "x" * 5000, "persistent://", f"persistent://{NAMESPACE}/", "://", "///", SPOILED),
+    *("x" * 300, "x" * 5000, "persistent://", f"persistent://{NAMESPACE}/", "://", "///", "ü"),
     *(
         "persistent://nope/nope/x",
         f"persistent://{NAMESPACE}/{SPOILED}",
@@ -122,10 +126,12 @@ class FrameMaker:
             return self._huge_name()
         (kind,) = self._rng.choices(self._kinds, self._weights)
         command = self._command(kind)
-        if kind == SEND and self._rng.random() < 0.995:
+        if kind == SEND and self._rng.random() < 0.98:
+            # A SEND that is refused ends the connection, and little would come after it.
             command.send.producer_id = self._rng.randrange(3)
+            command.send.sequence_id = self._rng.randrange(2**40)
+            command.send.num_messages = self._rng.choice([1, 1, 2, 1000])
         if kind == CLOSE_PRODUCER and self._rng.random() < 0.9:
-            # SENDs of a producer that left end the connection, and little would come after them.
             command.close_producer.producer_id = 7
         with_tail = kind == SEND or self._rng.random() < 0.01
         return self._framed(command, self._tail() if with_tail else b"")
@@ -224,7 +230,13 @@ class FrameMaker:
                 "namespace": [NAMESPACE],
                 "subscription": ["a", "b", "c"],
             }.get(name)
-            return lambda: rng.choice(usual if usual and rng.random() < 0.85 else TEXTS)
+
+            def text() -> str:
+                if rng.random() < SPOILED_SHARE:
+                    return f"{usual[0] if usual else ''}{SPOILED}"
+                return rng.choice(usual if usual and rng.random() < 0.85 else TEXTS)
+
+            return text
         if item.enum_type is not None:
             numbers = [value.number for value in item.enum_type.values]
             return lambda: rng.choice(numbers)
@@ -333,7 +345,7 @@ class _Sender:
 
     async def _connect_again_and_again(self) -> None:
         while self._sent.frames < self._count and len(self._sent.problems) < 20:
-            if self._sent.connections % 200 == 0:
+            if self._sent.connections % OWNERS_EVERY == 0:
                 self._owned = await asyncio.to_thread(owned_topics, self._ports, self._http_port)
             if self._sent.frames - self._remade_at >= REMADE_EVERY:
                 self._remade_at = self._sent.frames

@@ -30,6 +30,7 @@ SERVED_TIMEOUT_S = 60.0
 """Generous: a slow minute must not fail a test. The figures say how long it took."""
 WATCHED_AFTER_S = 1.0
 """So long the observer looks on when every topic is served again."""
+LINK_HARMED_S_MIN = 6.0
 FILES_MAX = 200
 TOLD_TIMEOUT_S = 20.0
 """Less than a stock client waits by itself (its send timeout is 30 s)."""
@@ -316,7 +317,7 @@ def link_flaps(scene: Scene) -> Iterator[None]:
 
     def flap() -> None:
         scene.fleet.proxy.flap(0.002, 0.008)
-        time.sleep(scene.twice_session_s)
+        time.sleep(scene.fleet.session_s)
         scene.fleet.proxy.flap(0.005, 0.05)
 
     yield from _harm_link(scene, flap)
@@ -337,7 +338,7 @@ def _harm_link(scene: Scene, harm: Callable[[], None]) -> Iterator[None]:
     fleet = scene.fleet
     connections = fleet.proxy.connections
     harm()
-    time.sleep(max(8.0, scene.twice_session_s))
+    time.sleep(max(LINK_HARMED_S_MIN, scene.twice_session_s))
     made = fleet.proxy.connections - connections
     fleet.proxy.restore()
     scene.notes.append(f"the broker connected {made} times meanwhile")
