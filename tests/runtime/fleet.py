@@ -49,10 +49,20 @@ class Tenant:
     def __init__(self) -> None:
         self.open: set[str] = set()
         self.told: list[tuple[str, str, str | None]] = []
+        self.calls: list[tuple[tuple[str, str], int]] = []
+        """What it was told, with the life that was meant."""
         self.stats: dict[str, NamespaceBundleStats] = {}
+        self.opening: asyncio.Event | None = None
+        """Opening a bundle waits for this."""
+        self.refuses: Exception | None = None
+        """Opening a bundle raises this."""
 
     async def open_bundle(self, bundle: str, life: int) -> None:
         """Serve."""
+        if self.opening is not None:
+            await self.opening.wait()
+        if self.refuses is not None:
+            raise self.refuses
         self.open.add(bundle)
         self.told.append(("open", bundle, None))
 
@@ -63,6 +73,7 @@ class Tenant:
 
     async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
         """Tell clients."""
+        self.calls.append((("close", bundle), life))
         self.told.append(("close", bundle, destination.broker_id if destination else None))
         return 0
 

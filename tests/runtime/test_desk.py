@@ -15,15 +15,17 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
+from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.election import Leader
-from loadmanager.ports.store import Change, ChangeKind
+from loadmanager.ports.store import Change, ChangeKind, VersionConflictError
 from loadmanager.runtime.leader.desk import LeaderDesk
 from loadmanager.runtime.leader.load_view import LoadView
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import Scope, Steps
@@ -216,3 +218,39 @@ async def test_splits_can_be_switched_off() -> None:
         await led.report(0, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats(topics=11)})
         await led.desk.split()
         assert led.desk.decisions(10) == []
+
+
+async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker() -> None:
+    """Another rule places it; the failure is counted, and stands among the decisions."""
+
+    def broken(*_: object) -> tuple[list[str], object]:
+        raise RuntimeError("a bug in a plug-in")
+
+    registry.PLACEMENTS["Broken"] = broken  # type: ignore[assignment]
+    try:
+        async with _led(2) as led:
+            led.strategies.set(StrategySettings(placement="Broken"))
+            assert await led.desk.place("gold/a/0x00000000_0xffffffff") in ("b0:8080", "b1:8080")
+            assert led.steps.failures == {"place": 1}
+            led.desk.failed("place", RuntimeError("a bug in a plug-in"))
+            newest = led.desk.decisions(1)[0]
+            assert (newest["kind"], newest["step"], newest["error"]) == ("failure", "place", "RuntimeError: a bug in a plug-in")
+    finally:
+        del registry.PLACEMENTS["Broken"]
+
+
+async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
+    """They are written in transactions that the term fences, and can be read by the next leader."""
+    async with _led(1) as led:
+        bundle = f"{NS}/0x00000000_0x40000000"
+        await led.report(0, {bundle: NamespaceBundleStats(msg_rate_in=900)})
+        election = StoreElection(led.store, LoopClock(), broker_id="b0:8080", web_url="")
+        term = await election.campaign()
+        for _ in range(2):  # created, then overwritten
+            await led.view.save(led.store, -1, term.fence)
+        view = LoadView(led.fleet.brokers[0].brokers, led.policies, LoopClock(), Corrupt(), Steps())
+        await view.restore(led.store)
+        assert view.bundle_data[bundle] == led.view.bundle_data[bundle]
+        await election.resign()
+        with pytest.raises(VersionConflictError):
+            await led.view.save(led.store, -1, term.fence)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from runtime.fleet import NS, LoopClock, a_fleet
@@ -184,3 +185,139 @@ async def test_topics_outlive_their_owner() -> None:
             await topics.partitions(TopicName.parse("q"), create=False)
         ids = [await topics.next_ledger_id() for _ in range(3)]
         assert ids == sorted(set(ids))
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def test_a_bundle_is_served_once_it_is_open() -> None:
+    """Owned but not served until the host has opened it; a second wish waits for the first."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        first.tenant.opening = asyncio.Event()
+        wish = asyncio.ensure_future(first.ownership.acquire(BUNDLE, "test"))
+        await _until(lambda: first.ownership.state(BUNDLE) is BundleState.OPENING)
+        assert not first.ownership.served(BUNDLE)
+        with pytest.raises(ConflictError, match="Opening"):
+            await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
+        assert (await second.ownership.acquire(BUNDLE, "test")).address == first.address
+        first.tenant.opening.set()
+        assert (await wish).address == first.address
+        assert fleet.owners(BUNDLE) == ["b0:8080"]
+
+
+@pytest.mark.parametrize("error", [OperationalError("the disk does not answer"), RuntimeError("a bug")])
+async def test_a_bundle_that_cannot_be_opened_is_given_back(error: Exception) -> None:
+    """Whoever asked hears why; the lock is free, and another broker can have the bundle."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        first.tenant.refuses = error
+        with pytest.raises(OperationalError, match=str(error)):
+            await first.ownership.acquire(BUNDLE, "test")
+        assert await first.store.get(paths.lock(BUNDLE)) is None
+        assert first.ownership.state(BUNDLE) is BundleState.FREE
+        assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
+
+
+async def test_an_opening_that_is_overtaken_touches_nothing() -> None:
+    """The session is lost while the host opens; the bundle is acquired again; the old opening then closes its own life only."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        broker.tenant.opening = asyncio.Event()
+        old = asyncio.ensure_future(broker.ownership.acquire(BUNDLE, "first"))
+        await _until(lambda: broker.ownership.state(BUNDLE) is BundleState.OPENING)
+        broker.store.expire()
+        broker.ownership.lose_all("the session is lost")
+        gate, broker.tenant.opening = broker.tenant.opening, None
+        broker.store.resume()
+        # The old attempt is still under way; the bundle is free for a new one all the same.
+        new = await broker.ownership._scope.finish(broker.ownership._acquire(BUNDLE, "second"), "second")
+        assert new is None
+        life = broker.ownership._lives[BUNDLE]
+        gate.set()
+        await asyncio.gather(old, return_exceptions=True)
+        assert broker.ownership.served(BUNDLE)
+        assert all(told[:2] != ("close", BUNDLE) or token != life.token for told, token in broker.tenant.calls)
+
+
+async def test_a_deleted_lock_is_closed_and_clients_are_told() -> None:
+    """Fenced alone, clients would wait for ever."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.ownership.acquire(BUNDLE, "test")
+        await second.store.delete(paths.lock(BUNDLE))
+        await _until(lambda: ("close", BUNDLE, None) in first.tenant.told)
+        assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
+
+
+async def test_a_lock_that_went_unnoticed_is_noticed_after_a_reconnect() -> None:
+    """Its deletion happened while this broker was not connected."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.ownership.acquire(BUNDLE, "test")
+        first.store.suspend()
+        await second.store.delete(paths.lock(BUNDLE))
+        first.store.resume()
+        await _until(lambda: not first.ownership.served(BUNDLE))
+
+
+async def test_a_spoilt_lock_is_written_anew() -> None:
+    """Its owner repairs it: others must find out who serves the bundle."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.ownership.acquire(BUNDLE, "test")
+        node = await first.store.get(paths.lock(BUNDLE))
+        assert node is not None
+        await second.store.put(paths.lock(BUNDLE), b"{nonsense")
+        async with asyncio.timeout(20):
+            while (now := await second.store.get(paths.lock(BUNDLE))) is None or now.value != node.value:
+                await asyncio.sleep(0.01)
+        assert first.ownership.served(BUNDLE)
+
+
+async def test_a_new_life_has_a_token_of_its_own() -> None:
+    """A lock that outlived its life in the same session is replaced: tokens grow from life to life."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        await broker.ownership.acquire(BUNDLE, "first")
+        before = broker.ownership._lives[BUNDLE].token
+        broker.ownership.lose_all("the lease ran out, the session lives")
+        await broker.ownership.acquire(BUNDLE, "second")
+        life = broker.ownership._lives[BUNDLE]
+        node = await broker.store.get(paths.lock(BUNDLE))
+        assert node is not None
+        assert life.token == node.created_txid > before
+
+
+async def test_a_split_whose_answer_is_lost_counts_as_what_it_was() -> None:
+    """The store says: the children's locks are ours, so the split took place."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        await broker.ownership.acquire(BUNDLE, "test")
+        broker.store.answers_lost = 1
+        children = await broker.ownership.split(BUNDLE, [0x10000000], "test")
+        assert set(children) == set(broker.ownership.owned()) == broker.tenant.open
+        assert broker.ownership.state(BUNDLE) is BundleState.FREE
+
+
+async def test_what_is_not_ours_is_not_released() -> None:
+    """None says that nothing was done."""
+    async with a_fleet(1) as fleet:
+        assert await fleet.brokers[0].ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) is None
+
+
+def test_lives_that_are_over_are_forgotten() -> None:
+    """Nothing is kept of bundles that come and go."""
+
+    async def come_and_go() -> int:
+        async with a_fleet(1) as fleet:
+            (broker,) = fleet.brokers
+            for _ in range(20):
+                await broker.ownership.acquire(BUNDLE, "test")
+                await broker.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
+            return len(broker.ownership._lives) + len(broker.ownership._acquiring) + len(broker.ownership._unborn)
+
+    assert asyncio.run(come_and_go()) == 0

@@ -36,6 +36,8 @@ class Broker:
         self.cluster, self.world, self.index = cluster, cluster.world, index
         self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
         self.process: Process | None = None
+        self.twin: Process | None = None
+        """A second process that somebody started under the same name, by mistake."""
 
     @property
     def alive(self) -> bool:
@@ -115,7 +117,8 @@ class Process:
         finally:
             if not self.machine.crashed:
                 self.store.close()
-                self.broker.process = None
+                if self.broker.process is self:
+                    self.broker.process = None
                 self.world.after(0.0, self._gone)
 
     def _gone(self) -> None:
@@ -372,16 +375,22 @@ class Cluster:
         self.rng: random.Random = world.rng
 
     def process_of(self, address: BrokerAddress) -> Process | None:
-        """The process that listens at an address."""
-        return next((broker.process for broker in self.brokers if broker.address.broker_id == address.broker_id), None)
+        """The process that listens at an address; of two with one name, either."""
+        broker = next((broker for broker in self.brokers if broker.address.broker_id == address.broker_id), None)
+        if broker is None:
+            return None
+        if broker.twin is not None and self.rng.random() < 0.5:
+            return broker.twin
+        return broker.process
 
     def at(self, service_url: str) -> Process | None:
         """The process behind a service URL."""
-        return next((broker.process for broker in self.brokers if broker.address.service_url == service_url), None)
+        broker = next((broker for broker in self.brokers if broker.address.service_url == service_url), None)
+        return None if broker is None else self.process_of(broker.address)
 
     def processes(self) -> list[Process]:
         """All that run."""
-        return [broker.process for broker in self.brokers if broker.process is not None]
+        return [process for broker in self.brokers for process in (broker.process, broker.twin) if process is not None]
 
     def loses_message(self) -> bool:
         """Whether the next message between brokers is lost."""

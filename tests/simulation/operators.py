@@ -10,9 +10,10 @@ import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from simulation.cluster import Cluster, Process
+from simulation.cluster import Broker, Cluster, Process
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 from loadmanager.ports.store import Create, Delete, Put
 from loadmanager.runtime.shared import paths
 from loadmanager.wiring.parts import Parts
@@ -30,9 +31,11 @@ GARBAGE = (
     b'{"a":' * 3000,
     b'{"brokerId": 7, "nativeUrl": [], "bundles": 9, "lastStats": "x", "epoch": -3}',
     b'{"bundles": {"boundaries": ["0x00000000", "zz"]}}',
-    b'{"webServiceUrl": "http://ghost:1", "pulsarServiceUrl": "pulsar://ghost:1"}',
     b'{"bundles": ["a/b/c/0x00000000_0xffffffff"], "lastStats": {"a/b/c/0x00000000_0xffffffff": {"msgRateIn": 1e300}}}',
 )
+MENDED_AFTER_S = 120.0
+"""An operator mends what is spoilt after a while, or when the faults stop."""
+GHOST = b'{"webServiceUrl": "http://ghost:1", "pulsarServiceUrl": "pulsar://ghost:1"}'
 DYNAMIC = (
     ("loadBalancerLoadSheddingStrategy", "ThresholdShedder"),
     ("loadBalancerLoadSheddingStrategy", "ThresholdSheder"),
@@ -87,6 +90,8 @@ class Operators:
         """All faults stop: every broker runs, every connection stands, what was spoilt in the store is mended."""
         self.world.note("the faults stop")
         cluster = self.cluster
+        for broker in cluster.brokers:
+            self._end_twin(broker)
         cluster.message_loss = cluster.message_lag_s = cluster.hosting_trouble = 0.0
         if not cluster.server.up:
             cluster.server.start()
@@ -162,6 +167,30 @@ class Operators:
                 start()
 
         self.world.after(0.5, look)
+
+    def twin(self, rng: random.Random) -> None:
+        """Somebody starts a second broker of the same name elsewhere."""
+        process = self._process(rng)
+        if process is not None and process.ready and process.broker.twin is None:
+            broker = process.broker
+            self.world.note(f"a twin of b{broker.index} starts")
+            broker.twin = Process(broker)
+            self.world.after(rng.choice((2.0, 6.0)), lambda: self._end_twin(broker))
+
+    def _end_twin(self, broker: Broker) -> None:
+        if broker.twin is not None:
+            twin, broker.twin = broker.twin, None
+            twin.die()
+
+    def stall(self, rng: random.Random) -> None:
+        """Bundles move while hosts are slow, and a broker pauses for just longer than its lease."""
+        self.cluster.hosting_trouble = 0.7
+        self.world.after(8.0, lambda: setattr(self.cluster, "hosting_trouble", 0.0))
+        self.unload_namespace(rng)
+        machine = (self._process(rng) or self.cluster.processes()[0]).machine if self.cluster.processes() else None
+        if machine is not None:
+            self.world.after(rng.random(), lambda: setattr(machine, "paused", True))
+            self.world.after(1.0 + 0.9 * self.cluster.session_timeout_s, lambda: setattr(machine, "paused", False))
 
     def jump(self, rng: random.Random) -> None:
         """The wall clock of a machine jumps."""
@@ -288,15 +317,36 @@ class Operators:
             bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
             return await parts.service.split_bundle(topic.namespace, bundle_range, algorithm=None, positions=(), unload=unload)
 
-        process = self._process(rng)
-        if process is not None and rng.random() < 0.5:
-            process.store.answer_lag_s = 1.0
-            self.world.after(2.0, lambda: setattr(process.store, "answer_lag_s", 0.0))
-        self._wish(rng, "split", split)
-        for delay_s in (0.05, 0.2, 0.6):  # clients come and ask
-            self.world.after(
-                delay_s, lambda: self._wish(rng, "lookup", lambda parts: parts.service.lookup(topic, authoritative=rng.random() < 0.5))
+        owner = self._owner(topic)
+        if owner is None:
+            self._wish(rng, "split", split)
+            return
+        if rng.random() < 0.5:  # the store takes long to answer, and clients come and ask meanwhile
+            owner.store.answer_lag_s = 1.0
+            self.world.after(2.0, lambda: setattr(owner.store, "answer_lag_s", 0.0))
+            for delay_s in (0.1, 0.3, 0.6):
+                self.world.after(delay_s, lambda: self._look_up(owner, topic))
+        if rng.random() < 0.3:
+            self.world.after(rng.random(), owner.store.cut)
+        owner.call(split, "split", lambda value, error: self.world.note(f"split: {error or value}"))
+
+    def _look_up(self, process: Process, topic: TopicName) -> None:
+        if process in self.cluster.processes():
+            note = self.world.note
+            process.call(
+                lambda parts: parts.service.lookup(topic, authoritative=True),
+                "lookup",
+                lambda value, error: note(f"lookup: {error or value}"),
             )
+
+    def _owner(self, topic: TopicName) -> Process | None:
+        """The process that serves a topic's bundle, unless it is paused."""
+        prefix, value = f"{topic.namespace}/", topic_hash(str(topic))
+        for process in self.cluster.processes():
+            bundles = [bundle for bundle in process.serving() if bundle.startswith(prefix)]
+            if not process.machine.paused and any(value in BundleRange.parse(bundle[len(prefix) :]) for bundle in bundles):
+                return process
+        return None
 
     def brief_namespace(self, rng: random.Random) -> None:
         """Create a namespace, use it, delete it by force."""
@@ -359,6 +409,7 @@ class Operators:
 
         if mend:
             self._mend.append(put_back)
+            self.world.after(MENDED_AFTER_S, put_back)
 
     def garbage(self, rng: random.Random) -> None:
         """Write nonsense somewhere. What belongs to nobody stays; what is needed is mended when the faults stop."""
@@ -386,7 +437,8 @@ class Operators:
         ]
         mended = (f"{paths.POLICIES}/{namespace}", f"{paths.LOCAL_POLICIES}/{namespace}", paths.LEADER, *sorted(live))
         if rng.random() < 0.5:
-            self._write(rng.choice(stays), value, mend=False)
+            path = rng.choice(stays)
+            self._write(path, GHOST if path == stays[0] and rng.random() < 0.5 else value, mend=False)
             return
         path = rng.choice(mended)
         if path in self.cluster.server.tree.nodes:
@@ -401,11 +453,20 @@ class Operators:
         if not candidates:
             return
         path = rng.choice(sorted(candidates))
-        bundle = paths.bundle_of_lock(path)
-        if bundle is not None:
-            self.lock_deleted_s[bundle] = self.world.now_s
-        self.world.note(f"delete {path}")
-        tree.apply([Delete(path)], 0)
+        for process in self.cluster.processes():
+            process.store.answer_lag_s = rng.choice((0.0, 1.0))
+
+        def delete() -> None:
+            for process in self.cluster.processes():
+                process.store.answer_lag_s = 0.0
+            bundle = paths.bundle_of_lock(path)
+            if bundle is not None:
+                self.lock_deleted_s[bundle] = self.world.now_s
+            if path in tree.nodes:
+                self.world.note(f"delete {path}")
+                tree.apply([Delete(path)], 0)
+
+        self.world.after(rng.random() * 3, delete)
 
 
 def _parents(path: str) -> list[str]:
@@ -416,6 +477,8 @@ def _parents(path: str) -> list[str]:
 WEIGHTS = {
     "crash": 6,
     "pause": 6,
+    "twin": 3,
+    "stall": 3,
     "stop": 3,
     "jump": 2,
     "drop": 5,

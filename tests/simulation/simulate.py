@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from simulation.clients import BrokenError, Client
@@ -59,6 +59,8 @@ class Plan:
     settle_s: float = 45.0
     mean_gap_s: float = 1.0
     message_interval_s: float = 1.0
+    production: bool = False
+    """Intervals as a cluster has them by default, instead of short ones that let much happen in little time."""
     only: tuple[int, ...] | None = None
 
     @property
@@ -151,7 +153,8 @@ def _overlap(one: BundleRange, other: BundleRange) -> bool:
 def run(plan: Plan) -> Outcome:
     """Run a plan to its end."""
     world = World(plan.seed)
-    cluster = Cluster(world, brokers=plan.brokers, session_timeout_s=plan.session_timeout_s, settings=SETTINGS)
+    settings = {"loadManagerHistoryEnabled": "false"} if plan.production else SETTINGS
+    cluster = Cluster(world, brokers=plan.brokers, session_timeout_s=plan.session_timeout_s, settings=settings)
     operators = Operators(cluster)
     observer = Observer(cluster, operators)
     begin_s = 12.0
@@ -268,7 +271,12 @@ def _what_is_wrong(cluster: Cluster, problems: dict[str, str]) -> str:
     return "; ".join(found)
 
 
-def shorten(plan: Plan, failure: str) -> Plan:
+def fails(plan: Plan) -> bool:
+    """Whether a run breaks an invariant."""
+    return run(plan).failure is not None
+
+
+def shorten(plan: Plan, fails: Callable[[Plan], bool] = fails) -> Plan:
     """The same failure with fewer events: halves are left out, then single events, as long as the run still fails."""
     events = list(plan.only if plan.only is not None else range(len(run(plan).events)))
     size = max(len(events) // 2, 1)
@@ -276,7 +284,7 @@ def shorten(plan: Plan, failure: str) -> Plan:
         start = 0
         while start < len(events):
             fewer = events[:start] + events[start + size :]
-            if run(replace(plan, only=tuple(fewer))).failure is not None:
+            if fails(replace(plan, only=tuple(fewer))):
                 events = fewer
             else:
                 start += size

@@ -138,6 +138,8 @@ class MemoryStore:
         self._watches: list[tuple[str, _Queue[Change]]] = []
         self._states: list[_Queue[SessionState]] = []
         self._closed = False
+        self.answers_lost = 0
+        """So many answers of the next transactions are lost, after they took effect."""
 
     async def __aenter__(self) -> MemoryStore:
         """Begin the session."""
@@ -321,6 +323,9 @@ class MemoryStore:
             self._tree.apply(operations, self._session_id)
         except ConflictError as error:
             raise VersionConflictError(str(error)) from None
+        if self.answers_lost:
+            self.answers_lost -= 1
+            raise OperationalError("the answer of the metadata store was lost")
         return self._tree.txid
 
 

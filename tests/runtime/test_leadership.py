@@ -1,0 +1,162 @@
+"""Terms: nothing of one outlives it; what a leader cannot do costs a cycle, then the leadership, never the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from runtime.fleet import LoopClock
+
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.ports.election import Leader, Term
+from loadmanager.runtime.leader.leadership import FAILURES_IN_A_ROW_MAX, Leadership
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.election import StoreElection
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every, forever
+
+Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
+
+
+class Candidate:
+    """One broker's leadership over a store in memory."""
+
+    def __init__(self, store: MemoryStore, name: str, lead: Lead) -> None:
+        self.store, self.leading = store, Leading()
+        self.election = StoreElection(store, LoopClock(), broker_id=name, web_url=f"http://{name}")
+        self.leadership = Leadership(self.election, self.leading, lead)
+
+    async def start(self, scope: Scope) -> None:
+        """Campaign."""
+        watcher = Watcher(self.store, paths.LEADER, self.election.on_change)
+        scope.spawn(watcher.run(), "watch")
+        await watcher.synced.wait()
+        scope.spawn(self.leadership.follow(), "follow")
+        scope.spawn(self.leadership.run(), "run")
+
+
+@asynccontextmanager
+async def candidates(*leads: Lead) -> AsyncIterator[list[Candidate]]:
+    """Brokers that campaign, one after the other."""
+    tree = MemoryTree()
+    async with asyncio.timeout(60), Scope("test") as scope:
+        stores = [tree.session(timeout_s=5) for _ in leads]
+        made = []
+        for index, (store, lead) in enumerate(zip(stores, leads, strict=True)):
+            await store.__aenter__()
+            made.append(Candidate(store, f"b{index}:1", lead))
+            await made[-1].start(scope)
+            await until(lambda: made[0].election.leader is not None)
+        try:
+            yield made
+        finally:
+            scope.cancel()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for it."""
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+async def idle(_term: Term, _scope: Scope, _steps: Steps) -> None:
+    """Lead without doing anything."""
+    await forever()
+
+
+async def test_a_term_that_is_lost_while_it_begins_leaves_nothing_behind() -> None:
+    """Neither the beginning nor anything that it would have started runs on; the next campaign begins."""
+    began, ended, spawned = list[int](), list[int](), list[int]()
+
+    async def slow_start(term: Term, scope: Scope, _steps: Steps) -> None:
+        began.append(term.epoch)
+        try:
+            await asyncio.sleep(0.05 if term.epoch > 1 else 1000)
+        finally:
+            ended.append(term.epoch)
+        spawned.append(term.epoch)
+        await forever()
+
+    async with candidates(slow_start) as (only,):
+        await until(lambda: began == [1])
+        await only.store.delete(paths.LEADER)
+        await until(lambda: spawned == [2])
+        assert (began, ended) == ([1, 2], [1, 2])
+        assert only.leadership.terms == 2
+
+
+async def test_a_step_that_fails_again_and_again_costs_the_leadership() -> None:
+    """Its failures are counted and told to the desk; another broker leads; the first stays a candidate."""
+    told: list[tuple[str, str]] = []
+
+    class Desk:
+        def failed(self, step: str, error: Exception) -> None:
+            told.append((step, str(error)))
+
+    async def failing(_term: Term, scope: Scope, steps: Steps) -> None:
+        await until(lambda: bool(made))
+        made[0].leading.desk = Desk()  # type: ignore[assignment]
+
+        async def shed() -> None:
+            raise RuntimeError("a bug in a plug-in")
+
+        scope.spawn(every(Interval(Live(0.01), lambda seconds: seconds), shed, "shed", steps), "shed")
+        await forever()
+
+    made: list[Candidate] = []
+    async with candidates(failing, idle) as found:
+        made += found
+        first, second = found
+        await until(lambda: second.election.leader == Leader("b1:1", "http://b1:1", 2))
+        assert first.leadership.failures["shed"] >= FAILURES_IN_A_ROW_MAX
+        assert told[:FAILURES_IN_A_ROW_MAX] == [("shed", "a bug in a plug-in")] * FAILURES_IN_A_ROW_MAX
+        assert first.leading.desk is None
+        await second.election.resign()
+        await until(lambda: first.leadership.terms == 2)
+
+
+async def test_a_term_that_cannot_begin_is_given_up() -> None:
+    """Whatever it fails on."""
+
+    async def broken(_term: Term, _scope: Scope, _steps: Steps) -> None:
+        raise RuntimeError("a bug")
+
+    async with candidates(broken, idle) as (first, second):
+        await until(lambda: second.leadership.terms == 1)
+        assert first.leadership.failures["lead"] == 1
+
+
+async def test_a_success_begins_the_count_anew() -> None:
+    """Only failures in a row cost the leadership; an answer that the store owes is one, too."""
+    turns = 0
+
+    async def sometimes(_term: Term, scope: Scope, steps: Steps) -> None:
+        async def shed() -> None:
+            nonlocal turns
+            turns += 1
+            if turns % FAILURES_IN_A_ROW_MAX:
+                raise OperationalError("the store does not answer")
+
+        scope.spawn(every(Interval(Live(0.001), lambda seconds: seconds), shed, "shed", steps), "shed")
+        await forever()
+
+    async with candidates(sometimes) as (only,):
+        await until(lambda: turns > 10 * FAILURES_IN_A_ROW_MAX)
+        assert only.leadership.terms == 1
+
+
+def test_orders_of_deposed_leaders() -> None:
+    """An order of an older epoch than the newest known is refused; an operator's has none."""
+    leading = Leading()
+    leading.follow(Leader("b0:1", "", 7))
+    leading.follow(None)
+    leading.check(None)
+    leading.check(7)
+    leading.check(8)
+    with pytest.raises(ConflictError, match="epoch 7 has begun"):
+        leading.check(6)

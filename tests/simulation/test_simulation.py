@@ -1,0 +1,71 @@
+"""Whole clusters under seeded faults: no invariant breaks; the bugs of the past are found; runs repeat exactly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from simulation.mutations import MUTATIONS, Mutation, survived
+from simulation.operators import Event
+from simulation.simulate import Plan, run, shorten
+
+SEEDS = 500
+SEEDS_PER_TEST = 20
+MUTANT_SEEDS = range(10_000, 10_400)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
+def test_no_seed_breaks_an_invariant(first: int) -> None:
+    """One owner at most, growing epochs, no broker ended, and all is well within a bounded time after the faults."""
+    for seed in range(first, first + SEEDS_PER_TEST):
+        outcome = run(Plan(seed=seed))
+        assert outcome.failure is None, f"{outcome.failure}\nrepeat it: {outcome.plan.line}\n" + "\n".join(outcome.log[-60:])
+        assert outcome.receipts > 0
+
+
+@pytest.mark.parametrize("brokers", [1, 5])
+def test_other_sizes(brokers: int) -> None:
+    """One broker alone, and five."""
+    for seed in range(3):
+        outcome = run(Plan(seed=seed, brokers=brokers))
+        assert outcome.failure is None, f"{outcome.failure}\nrepeat it: {outcome.plan.line}"
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_a_bug_is_found(mutation: Mutation) -> None:
+    """Each bug that is put back breaks an invariant in one of the seeds."""
+    assert survived(mutation, MUTANT_SEEDS) is not None
+
+
+def test_runs_repeat_exactly() -> None:
+    """The same seed gives the same run, in another process and for another seed of Python's hashes."""
+    program = "from simulation.simulate import Plan, run; print([run(Plan(seed=seed)).digest for seed in (1, 2)])"
+    here = Path(__file__).parents[1]
+    path = os.pathsep.join((str(here), str(here.parent)))
+    digests = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "99")
+    }
+    assert len(digests) == 1
+
+
+def test_a_failing_run_is_shortened_to_the_events_that_matter() -> None:
+    """Of the events of a run that fails whenever one of them is there, that one is left."""
+    plan = Plan(seed=3)
+    events = run(plan).events
+    chosen = next(index for index, event in enumerate(events) if event.kind == "crash")
+
+    def fails(shorter: Plan) -> bool:
+        kept: list[Event] = [event for index, event in enumerate(events) if index in (shorter.only or ())]
+        return events[chosen] in kept
+
+    assert shorten(plan, fails).only == (chosen,)
