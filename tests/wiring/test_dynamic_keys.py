@@ -437,6 +437,36 @@ async def creation_of_topics(cluster: Cluster) -> Observe:
     return observe
 
 
+async def topics_of_a_namespace(cluster: Cluster) -> Observe:
+    """How many of two topics of a new namespace may be made."""
+
+    async def observe() -> object:
+        namespace = await a_namespace(cluster)
+        topics = [TopicName("persistent", namespace, name) for name in ("a", "b")]
+        answers = await asyncio.gather(*(cluster.brokers[0].service.open_topic(topic) for topic in topics), return_exceptions=True)
+        return sum(not isinstance(answer, BadInputError) for answer in answers)
+
+    return observe
+
+
+async def another_namespace(cluster: Cluster) -> Observe:
+    """Whether a tenant that has namespaces may have another one."""
+
+    async def observe() -> object:
+        try:
+            await a_namespace(cluster)
+        except BadInputError:
+            return False
+        return True
+
+    return observe
+
+
+async def memory_limit(cluster: Cluster) -> Observe:
+    """How much memory the broker says that it may use, in MiB."""
+    return _value(lambda: cluster.brokers[0].parts.hosting.usage().memory_limit_bytes // MIB)
+
+
 async def forced_deletion(cluster: Cluster) -> Observe:
     """Whether a namespace may be deleted by force."""
 
@@ -686,8 +716,11 @@ CASES = {
     ),
     "loadManagerMovesPerCycleMax": Case("0", shed(), [A], []),
     "maxConcurrentLookupRequest": Case("1", concurrent_lookups, 0, 1),
+    "maxMessagePublishBufferSizeInMB": Case("76", memory_limit, 1024 + 256, 1024 + 76),
+    "maxNamespacesPerTenant": Case("1", another_namespace, True, False),
     "maxPublishRatePerTopicInBytes": Case("70", limit(f"{TOPIC} publish", "Bytes"), None, 70),
     "maxPublishRatePerTopicInMessages": Case("7", limit(f"{TOPIC} publish", "Messages"), None, 7),
+    "maxTopicsPerNamespace": Case("1", topics_of_a_namespace, 2, 1),
     "maxUnloadBundleNumPerShedding": Case("0", shed(), [C], [], UNIFORM),
     "maxUnloadPercentage": Case("0", shed(), [C], [], UNIFORM),
     "minUnloadMessage": Case("100000", shed(), [C], [], UNIFORM),
