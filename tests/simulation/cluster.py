@@ -84,7 +84,7 @@ class Process:
 
     def _on_read(self, path: str, node: Node | None) -> None:
         if path == paths.LEADER and node is not None:
-            self.epoch_told = max(self.epoch_told, self.broker.cluster.epoch_of(node))
+            self.epoch_told = self.broker.cluster.epoch_of(node)
 
     async def _main(self) -> None:
         cluster = self.broker.cluster

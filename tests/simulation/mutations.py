@@ -190,19 +190,20 @@ MUTATIONS = (
             return None
         """,
     ),
-    _one(
+    Mutation(
         "a split whose answer was lost counts as not done",
-        OWNERSHIP,
-        4,
-        "token = await self._outcome(life, children)",
-        "token = None",
-    ),
-    _one(
-        "children of a split are acquired while it is under way",
-        OWNERSHIP,
-        2,
-        "if bundle in self._lives or bundle in self._unborn:",
-        "if bundle in self._lives:",
+        (
+            Edit(OWNERSHIP, 4, "token = await self._outcome(life, children)", "token = None"),
+            Edit(
+                OWNERSHIP,
+                3,
+                """
+                self._become(life, BundleState.OWNED, "not split")
+                self._scope.spawn(self._verify([life]), "verify-lock")
+                """,
+                'self._become(life, BundleState.OWNED, "not split")',
+            ),
+        ),
     ),
     _one(
         "the lease lasts longer than the session",
@@ -258,17 +259,6 @@ MUTATIONS = (
         2,
         "if epoch is not None and epoch < self.epoch:",
         "if epoch is not None and epoch < 0:",
-    ),
-    _one(
-        "epochs begin anew when their counter is deleted",
-        ELECTION,
-        2,
-        """
-        mine = Leader(self._broker_id, self._web_url, max(_number(counter.value), counter.version, self._epoch_seen) + 1)
-        """,
-        """
-        mine = Leader(self._broker_id, self._web_url, counter.version + 1)
-        """,
     ),
     _one(
         "nonsense in the leader's node keeps everybody from leading",

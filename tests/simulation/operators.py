@@ -95,6 +95,7 @@ class Operators:
         cluster.message_loss = cluster.message_lag_s = cluster.hosting_trouble = 0.0
         if not cluster.server.up:
             cluster.server.start()
+        cluster.server.after_read.clear()
         for mend in reversed(self._mend):
             mend()
         self._mend.clear()
@@ -102,6 +103,7 @@ class Operators:
             process.machine.paused = False
             process.store.reachable = True
             process.store.answer_lag_s = process.store.event_lag_s = 0.0
+            process.store.loses_next_answer = False
             process.clock.skew_ms = 0
         for broker in cluster.brokers:
             if not broker.alive:
@@ -223,6 +225,12 @@ class Operators:
             store.cut() if rng.random() < 0.5 else store.silence()
             self.world.after(self.cluster.session_timeout_s * rng.choice((0.2, 0.7, 1.2, 2.0)), lambda: setattr(store, "reachable", True))
 
+    def lose_answer(self, rng: random.Random) -> None:
+        """A broker's next transaction takes effect, and the connection drops before it hears of that."""
+        process = self._process(rng)
+        if process is not None:
+            process.store.loses_next_answer = True
+
     def silence(self, rng: random.Random) -> None:
         """A broker's connection to the store goes silent; the next one works."""
         process = self._process(rng)
@@ -324,10 +332,9 @@ class Operators:
         if rng.random() < 0.5:  # the store takes long to answer, and clients come and ask meanwhile
             owner.store.answer_lag_s = 1.0
             self.world.after(2.0, lambda: setattr(owner.store, "answer_lag_s", 0.0))
-            for delay_s in (0.1, 0.3, 0.6):
-                self.world.after(delay_s, lambda: self._look_up(owner, topic))
-        if rng.random() < 0.3:
-            self.world.after(rng.random(), owner.store.cut)
+            for _ in range(5):
+                self.world.after(rng.random() * 3, lambda: self._look_up(owner, topic))
+        owner.store.loses_next_answer = rng.random() < 0.3
         owner.call(split, "split", lambda value, error: self.world.note(f"split: {error or value}"))
 
     def _look_up(self, process: Process, topic: TopicName) -> None:
@@ -466,7 +473,10 @@ class Operators:
                 self.world.note(f"delete {path}")
                 tree.apply([Delete(path)], 0)
 
-        self.world.after(rng.random() * 3, delete)
+        if rng.random() < 0.5:
+            self.world.after(rng.random() * 3, delete)
+        else:
+            self.cluster.server.after_read[path] = delete
 
 
 def _parents(path: str) -> list[str]:
@@ -478,7 +488,8 @@ WEIGHTS = {
     "crash": 6,
     "pause": 6,
     "twin": 3,
-    "stall": 3,
+    "stall": 5,
+    "lose_answer": 4,
     "stop": 3,
     "jump": 2,
     "drop": 5,

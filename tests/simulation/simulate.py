@@ -91,6 +91,7 @@ class Observer:
         self._cluster, self._operators, self._world = cluster, operators, cluster.world
         self._last: dict[Process, dict[str, int]] = {}
         self._epoch = 0
+        self._counter_deleted = False
         self.receipts = 0
         cluster.server.on_change = self.on_change
         cluster.observe = self.after_step
@@ -100,9 +101,11 @@ class Observer:
         """The store changed."""
         if change.path == paths.LEADER and change.kind is ChangeKind.CREATED:
             epoch = self._cluster.epoch_of(self._cluster.server.tree.nodes[paths.LEADER])
-            if epoch <= self._epoch:
+            if epoch <= self._epoch and not self._counter_deleted:
                 self._world.fail(f"a term of epoch {epoch} began after one of epoch {self._epoch}")
-            self._epoch = epoch
+            self._epoch, self._counter_deleted = epoch, False
+        elif change.path.startswith(paths.LEADER_EPOCHS) and change.kind is ChangeKind.DELETED:
+            self._counter_deleted = True
 
     def after_step(self, process: Process) -> None:
         """A broker ran one turn of its loop."""
@@ -116,10 +119,10 @@ class Observer:
         namespace, text = split_bundle_name(bundle)
         span = BundleRange.parse(text)
         for other in self._cluster.processes():
-            if other is process:
-                continue
             for theirs in other.serving():
                 space, part = split_bundle_name(theirs)
+                if other is process and theirs == bundle:
+                    continue
                 if space == namespace and _overlap(span, BundleRange.parse(part)) and not self._excused(bundle, theirs):
                     self._world.fail(f"two owners: {process.machine.name} serves {bundle} and {other.machine.name} serves {theirs}")
 

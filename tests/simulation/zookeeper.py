@@ -52,6 +52,8 @@ class Server:
         """Session → when the server last heard of it."""
         self.timeouts: dict[int, float] = {}
         self.clients: list[Client] = []
+        self.after_read: dict[str, Callable[[], None]] = {}
+        """Path → what befalls it right after somebody read it next."""
         self.on_change: Callable[[Change], None] = lambda change: None
 
     def tell(self, change: Change) -> None:
@@ -76,6 +78,13 @@ class Server:
             self.end(session_id, "expired")
         else:
             self.world.at(max(over_s, self.world.now_s + 0.05), lambda: self._watch(session_id))
+
+    def read(self, path: str) -> Node | None:
+        """A node; whoever read it may find it changed a moment later."""
+        trap = self.after_read.pop(path, None)
+        if trap is not None:
+            self.world.after(0.0, trap)
+        return self.tree.nodes.get(path)
 
     def end(self, session_id: int, how: str) -> None:
         """Give a session up: its ephemeral nodes go."""
@@ -115,11 +124,10 @@ class _Queue(Generic[T]):
 class _Request:
     """One operation on its way."""
 
-    __slots__ = ("call", "future", "sent")
+    __slots__ = ("call", "future", "transaction")
 
-    def __init__(self, call: Callable[[], Any], future: asyncio.Future[Any]) -> None:
-        self.call, self.future = call, future
-        self.sent = False
+    def __init__(self, call: Callable[[], Any], future: asyncio.Future[Any], *, transaction: bool = False) -> None:
+        self.call, self.future, self.transaction = call, future, transaction
 
 
 class Client:
@@ -144,6 +152,8 @@ class Client:
         self._states: list[_Queue[SessionState]] = []
         self.answer_lag_s = self.event_lag_s = 0.0
         """How much longer answers, or notifications, may take at present."""
+        self.loses_next_answer = False
+        """The connection drops between the next transaction and its answer."""
         self.reachable = True
         self.closed = False
         self.on_read: Callable[[str, Node | None], None] = lambda path, node: None
@@ -272,6 +282,10 @@ class Client:
         except ConflictError as conflict:
             value, error = None, conflict
         delay_s = self.world.delay_s() + self.answer_lag_s * self.world.rng.random()
+        if request.transaction and self.loses_next_answer:
+            self.loses_next_answer = False
+            self.cut()
+            return
         self._to_client_s = max(self._to_client_s + 1e-6, self.world.now_s + delay_s)
         self.world.at(self._to_client_s, lambda: self._answer(request, connection, value, error))
 
@@ -294,10 +308,10 @@ class Client:
         if not self.closed:
             self.machine.call_soon(settle)
 
-    async def _call(self, call: Callable[[], Any]) -> Any:
+    async def _call(self, call: Callable[[], Any], *, transaction: bool = False) -> Any:
         if self.closed:
             raise OperationalError("the connection to the metadata store was closed")
-        request = _Request(call, self.machine.create_future())
+        request = _Request(call, self.machine.create_future(), transaction=transaction)
         if self._state is SessionState.CONNECTED:
             self._send(request)
         else:
@@ -327,7 +341,7 @@ class Client:
 
     async def get(self, path: str) -> Node | None:
         """Read a node."""
-        node: Node | None = await self._call(lambda: self.server.tree.nodes.get(path))
+        node: Node | None = await self._call(lambda: self.server.read(path))
         self.on_read(path, node)
         return node
 
@@ -407,7 +421,7 @@ class Client:
         """All or nothing."""
         check_operations(operations)
         try:
-            txid: int = await self._call(self._apply(operations))
+            txid: int = await self._call(self._apply(operations), transaction=True)
         except ConflictError as error:
             raise VersionConflictError(str(error)) from None
         return txid

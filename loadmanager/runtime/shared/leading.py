@@ -43,10 +43,14 @@ class Leading:
     """The newest term that this broker knows of."""
 
     def follow(self, leader: Leader | None) -> None:
-        """Somebody else leads from now on, or nobody."""
+        """Somebody else leads from now on, or nobody.
+
+        The store has the last word: should somebody have deleted the counter of epochs, so that a new term
+        has a smaller one, its leader must be obeyed all the same.
+        """
         self.leader = leader
         if leader is not None:
-            self.epoch = max(self.epoch, leader.epoch)
+            self.epoch = leader.epoch
 
     def check(self, epoch: int | None) -> None:
         """Raise `ConflictError` for an order of a leader that was deposed; None is an operator's order."""
