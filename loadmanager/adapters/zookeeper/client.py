@@ -111,13 +111,13 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
     def __init__(self, *, hosts: str, **arguments: Any) -> None:
         self._trees: dict[str, Watcher] = {}
         self._last_warning = _LastWarning()
-        # A logger of this client alone: its filter keeps what this client warned of last.
-        logger = logging.Logger("kazoo", logging.WARNING)
+        # Of this client alone, and registered nowhere: its filter keeps what it warned of last.
+        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001
         logger.parent = logging.getLogger("kazoo")
         logger.addFilter(self._last_warning)
         servers, slash, chroot = hosts.partition("/")
         # kazoo would shuffle them anew in each round, and maybe try the one that just failed again.
-        order = random.sample(servers.split(","), servers.count(",") + 1)  # noqa: S311
+        order = random.sample(servers.split(","), servers.count(",") + 1)
         super().__init__(
             hosts=",".join(order) + slash + chroot,
             randomize_hosts=False,
