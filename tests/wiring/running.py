@@ -51,6 +51,16 @@ class FixedSampler:
         return SystemUsage(Reading(self.cpu_percent, 100), Reading(0, 100), Reading(0, 100), Reading(0, 100))
 
 
+class AheadClock(LoopClock):
+    """The loop's time; that of rate limits is ahead of it by as much as a test says."""
+
+    def __init__(self) -> None:
+        self.limits_ahead_s = 0.0
+
+    def monotonic_ns(self) -> int:
+        return super().monotonic_ns() + int(self.limits_ahead_s * 1e9)
+
+
 class Written:
     """A history in memory."""
 
@@ -72,18 +82,15 @@ class Running:
         self.store: MemoryStore = cluster.tree.session(timeout_s=60)
         self.sampler = FixedSampler(cpu_percent)
         self.history = Written()
-        self.clock = LoopClock()
+        self.clock = AheadClock()
         self.settings = LiveSettings(settings.load(None, {**FAST, **values}))
         self.stopped_with: list[int] = []
         self._port = 0
-        self.limits_ahead_s = 0.0
-        """How far the clock of rate limits is ahead of the others."""
         self._sampler_made_with: OwnTraffic | None = None
         outside = Outside(
             me=self.address,
             store=self.store,
             clock=self.clock,
-            monotonic_ns=lambda: int((self.clock.monotonic_s() + self.limits_ahead_s) * 1e9),
             peers=cluster,
             sampler=self._make_sampler,
             version="1.0.0",
@@ -108,7 +115,7 @@ class Running:
         if not self._port:
             sock = socket.create_server(("127.0.0.1", 0))
             self._port = int(sock.getsockname()[1])
-            await self.parts.hosting.start(self.service, sock)
+            await self.parts.hosting.listen(sock)
         return self._port
 
     async def serve(self, topic: TopicName) -> None:

@@ -523,7 +523,7 @@ def subscribes(after_s: float) -> Watch:
 
         async def observe() -> object:
             first = await subscribe()
-            broker.limits_ahead_s += after_s
+            broker.clock.limits_ahead_s += after_s
             return first, await subscribe()
 
         return observe
