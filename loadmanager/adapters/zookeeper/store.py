@@ -23,7 +23,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from loadmanager.adapters.zookeeper.client import TreeWatchingClient
@@ -268,42 +268,33 @@ class ZooKeeperStore:
     # Operations
 
     async def _answer(self, result: Any) -> Any:
+        (answer,) = await self._answers([result])
+        return _value_of(answer)
+
+    async def _answers(self, results: list[Any]) -> list[Any]:
+        """Wait for the answers to requests that were sent, at least one; an answer may be an error."""
+        futures = [self._future_of(result) for result in results]
+        _, pending = await asyncio.wait(futures, timeout=self._settings.operation_timeout_s)
+        if pending:
+            raise OperationalError(f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s")
+        return [future.result() for future in futures]
+
+    def _future_of(self, result: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
-
-        def settle(answer: Any) -> None:
-            if future.done():
-                return
-            if answer.successful():
-                future.set_result(answer.value)
-            else:
-                future.set_exception(answer.exception)
-
-        result.rawlink(lambda answer: self._from_thread(settle, answer))
-        try:
-            async with asyncio.timeout(self._settings.operation_timeout_s):
-                return await future
-        except TimeoutError:
-            raise OperationalError(f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s") from None
-        except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError):
-            raise
-        except NoChildrenForEphemeralsError:
-            raise ConflictError("an ephemeral node has no children") from None
-        except (KazooException, ConnectionClosedError, KazooTimeoutError) as error:
-            raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from None
+        result.rawlink(lambda answer: self._from_thread(future.set_result, answer))
+        return future
 
     async def get(self, path: str) -> Node | None:
         """Read a node."""
-        try:
-            value, stat = await self._answer(self._client.get_async(path))
-        except NoNodeError:
-            return None
-        return _node(value, stat)
+        return (await self.get_many([path]))[0]
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Read many nodes; pipelined, a bounded number in flight."""
         nodes: list[Node | None] = []
         for start in range(0, len(paths), CONCURRENT_READS_MAX):
-            nodes += await asyncio.gather(*(self.get(path) for path in paths[start : start + CONCURRENT_READS_MAX]))
+            batch = paths[start : start + CONCURRENT_READS_MAX]
+            answers = await self._answers([self._client.get_async(path) for path in batch])
+            nodes += [_node_of(answer) for answer in answers]
         return nodes
 
     async def children(self, path: str) -> list[str]:
@@ -380,7 +371,25 @@ class ZooKeeperStore:
         return int(txid)
 
 
-def _node(value: bytes, stat: ZnodeStat) -> Node:
+def _value_of(answer: Any) -> Any:
+    """The value of an answer. Raises kazoo's error where it means something to the caller."""
+    if answer.successful():
+        return answer.value
+    error = answer.exception
+    if isinstance(error, NoNodeError | NodeExistsError | BadVersionError | NotEmptyError):
+        raise error
+    if isinstance(error, NoChildrenForEphemeralsError):
+        raise ConflictError("an ephemeral node has no children")
+    if isinstance(error, KazooException | ConnectionClosedError | KazooTimeoutError):
+        raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
+    raise error
+
+
+def _node_of(answer: Any) -> Node | None:
+    try:
+        value, stat = _value_of(answer)
+    except NoNodeError:
+        return None
     return Node(value, stat.version, stat.ephemeralOwner, stat.ctime, stat.czxid)
 
 

@@ -114,8 +114,7 @@ class Namespaces:
 
     async def delete_tenant(self, name: str) -> None:
         """Delete a tenant; raises `NotFoundError`, or `ConflictError` while it has namespaces."""
-        await self.tenant(name)
-        if await self._store.children(f"{paths.POLICIES}/{name}"):
+        if await self.namespaces(name):
             raise ConflictError(f"Tenant {name} still has namespaces: delete them first")
         await self._store.delete(f"{paths.POLICIES}/{name}")
 
@@ -123,8 +122,18 @@ class Namespaces:
 
     async def namespaces(self, tenant: str) -> list[str]:
         """Full names of a tenant's namespaces; raises `NotFoundError`."""
-        await self.tenant(tenant)
-        return [f"{tenant}/{name}" for name in await self._store.children(f"{paths.POLICIES}/{tenant}")]
+        root = f"{paths.POLICIES}/{check_part(tenant, 'tenant')}"
+        if await self._store.get(root) is None:  # what it holds may be corrupt: that is its own affair
+            raise NotFoundError(f"Tenant {tenant} does not exist")
+        return [f"{tenant}/{name}" for name in await self._store.children(root)]
+
+    async def every_namespace(self) -> list[NamespaceName]:
+        """All namespaces of all tenants, whatever is stored of them."""
+        return [
+            NamespaceName(tenant, name)
+            for tenant in await self.tenants()
+            for name in await self._store.children(f"{paths.POLICIES}/{tenant}")
+        ]
 
     async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None:
         """Store a new namespace. Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles)."""
