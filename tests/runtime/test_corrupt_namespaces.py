@@ -64,6 +64,14 @@ async def test_a_resource_group_is_deleted(records: Records, path: str, value: b
     assert await records.limits.resource_groups() == []
 
 
+@pytest.mark.parametrize("path", [paths.policies(BAD), paths.local_policies(BAD)])
+async def test_the_leader_counts_the_bundles_of_the_others(records: Records, path: str) -> None:
+    """A split cycle goes over all namespaces: one that is corrupt has no bundle to split."""
+    await records.store.put(path, b"garbage")
+    counts = [await records.namespaces.bundle_count(name) for name in (BAD, GOOD)]
+    assert counts == [0, 4]
+
+
 async def test_a_resource_group_is_deleted_while_a_namespace_is(records: Records) -> None:
     """A namespace that is marked as deleted does not stand in the way."""
     await records.namespaces.mark_deleted(BAD)

@@ -10,7 +10,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
 from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
@@ -72,10 +72,10 @@ class Namespaces:
         return found
 
     async def bundle_count(self, namespace: NamespaceName) -> int:
-        """Number of bundles of a namespace; 0 if it does not exist (any more)."""
+        """Number of bundles of a namespace; 0 if it does not exist (any more) or is corrupt."""
         try:
             return len((await self.bundles(namespace)).ranges)
-        except NotFoundError:
+        except (CorruptDataError, NotFoundError):  # what is corrupt is told where it is read
             return 0
 
     def _boundaries_of(self, namespace: NamespaceName, local: Node | None, policies: Node) -> NamespaceBundles:
