@@ -40,8 +40,8 @@ class Outage:
             setting="metadataStoreUrl",
             for_s=round(now_s - self._since_s, 1),
             effect=effect,
-            losses=self._losses,
             last_error=error,
+            **({"losses": self._losses} if self._losses > 1 else {}),
         )
         self._said_s = now_s
         self._said_in_this_one = True
