@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
@@ -22,9 +22,12 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 15.0
+SAID_EVERY_S = 60.0
+"""How often a failure that goes on for the same reason is logged."""
 
 log = structlog.get_logger("tasks")
 
@@ -82,7 +85,8 @@ class Steps:
     """Runs steps whose failure must cost nothing but themselves.
 
     An `OperationalError` is logged as a warning. Any other exception is logged with its traceback, once
-    for each step and text. `on_failure` hears of every failure.
+    for each step and text. What goes on is logged once a minute, and that it is over. `on_failure`
+    hears of every failure.
     """
 
     TEXTS_KEPT = 1_000
@@ -94,6 +98,7 @@ class Steps:
         """Step → failures since it last succeeded."""
         self._on_failure = on_failure
         self._logged: set[tuple[str, str]] = set()
+        self._said_s: dict[str, float] = {}
 
     async def run(self, name: str, step: Callable[[], Awaitable[object]]) -> bool:
         """Run a step; False when it failed."""
@@ -102,7 +107,8 @@ class Steps:
         except Exception as error:  # noqa: BLE001 - contained on purpose: see the class
             self.failed(name, error)
             return False
-        self.in_a_row[name] = 0
+        if failures := self.in_a_row.pop(name, 0):
+            log.info("a step succeeds again", step=name, failures=failures)
         return True
 
     def failed(self, name: str, error: Exception) -> None:
@@ -114,7 +120,17 @@ class Steps:
         if not known and len(self._logged) < self.TEXTS_KEPT:
             self._logged.add((name, text))
         trace = None if known or isinstance(error, OperationalError) else error
-        log.warning("a step failed; the next turn runs", step=name, error=text, exc_info=trace, in_a_row=self.in_a_row[name])
+        now_s = asyncio.get_running_loop().time()
+        goes_on = trace is None and self.in_a_row[name] > 1
+        if not goes_on or now_s - self._said_s.get(name, float("-inf")) >= SAID_EVERY_S:
+            self._said_s[name] = now_s
+            log.warning(
+                "a step failed; the next turn runs",
+                step=name,
+                error=text,
+                exc_info=trace,
+                in_a_row=self.in_a_row[name],
+            )
         if self._on_failure is not None:
             self._on_failure(name, error)
 
@@ -178,13 +194,27 @@ async def _wait(interval_s: Callable[[], float], since_s: float) -> None:
 
 
 async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: float = BACKOFF_FIRST_S, max_s: float = BACKOFF_MAX_S) -> T:
-    """Run `step` until it succeeds; after each `OperationalError` wait, doubling from `first_s` to `max_s`."""
-    wait_s = first_s
+    """Run `step` until it succeeds; after each `OperationalError` wait, doubling from `first_s` to `max_s`.
+
+    The log has the first failure, one a minute after it, and the success.
+    """
+    wait_s, tries = first_s, 0
+    began_s = asyncio.get_running_loop().time()
+    said_s = float("-inf")
     while True:
+        tries += 1
+        now_s = asyncio.get_running_loop().time()
         try:
-            return await step()
+            result = await step()
         except OperationalError as error:
-            log.warning("failed and is tried again", task=name, error=str(error), wait_s=wait_s)
+            if now_s - said_s >= SAID_EVERY_S:
+                said_s = now_s
+                log.warning("failed and is tried again", task=name, error=str(error), tries=tries)
+        else:
+            if tries > 1:
+                took_s = round(asyncio.get_running_loop().time() - began_s, 1)
+                log.info("succeeded after failures", task=name, tries=tries, after_s=took_s)
+            return result
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * 2, max_s)
 
@@ -192,6 +222,30 @@ async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: floa
 async def sleep(seconds: float) -> None:
     """Wait; the only sleep that the runtime uses."""
     await asyncio.sleep(seconds)
+
+
+async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[R]], at_once_max: int, name: str = "for-each") -> list[R]:
+    """Do the work for every item, `at_once_max` at once, in named tasks; the results in order.
+
+    All of it is done, also when some fails; then the first error is raised.
+    """
+    waiting = iter(enumerate(items))
+    results: dict[int, R] = {}
+    errors: dict[int, Exception] = {}
+
+    async def run() -> None:
+        for number, item in waiting:
+            try:
+                results[number] = await work(item)
+            except Exception as error:  # noqa: BLE001 - raised below, when the others are done
+                errors[number] = error
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(min(at_once_max, len(items))):
+            group.create_task(run(), name=f"{name}-{number}")
+    if errors:
+        raise errors[min(errors)]
+    return [results[number] for number in sorted(results)]
 
 
 async def forever() -> None:

@@ -260,6 +260,8 @@ class Parts:
             guard=self._guard,
             expose_bundles=self.settings.live(MetricsSettings).value.bundles,
             rejected_settings=lambda: len(self.settings.rejected),
+            protocol_failures=lambda: self.hosting.failures,
+            refused_connections=lambda: self.hosting.admission.refused,
             corrupt=self._corrupt,
             watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
             steps=(self.steps.failures, self._leadership.failures),

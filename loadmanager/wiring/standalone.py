@@ -276,12 +276,18 @@ Ctrl-C stops everything.
                 broker.terminate()
         timeout_s = float(self._settings(0)["brokerShutdownTimeoutMs"]) / 1000 + STOP_MARGIN_S
         try:
-            await asyncio.wait_for(asyncio.gather(*(broker.wait() for broker in alive)), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await _ended(alive)
         except TimeoutError:
             for broker in alive:
                 with contextlib.suppress(ProcessLookupError):
                     broker.kill()
-            await asyncio.gather(*(broker.wait() for broker in alive))
+            await _ended(alive)
+
+
+async def _ended(brokers: list[asyncio.subprocess.Process]) -> None:
+    for broker in brokers:
+        await broker.wait()
 
 
 def _say(text: str) -> None:

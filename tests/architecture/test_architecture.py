@@ -41,6 +41,41 @@ def test_core_has_no_coroutines() -> None:
         assert not found, path
 
 
+STARTERS = {
+    "as_completed",
+    "call_at",
+    "call_later",
+    "create_task",
+    "ensure_future",
+    "gather",
+    "run_coroutine_threadsafe",
+    "TaskGroup",
+    "wait_for",
+}
+"""What starts something that runs on by itself: only runtime/tasks.py may, which names and supervises it."""
+STARTS = {
+    ("runtime/tasks.py", "TaskGroup"): "here every task is made",
+    ("runtime/tasks.py", "create_task"): "here every task is made",
+    ("adapters/zookeeper/store.py", "call_later"): "heartbeats: armed again before anything can fail",
+    ("adapters/memory/store.py", "call_later"): "heartbeats in memory, where nothing can fail",
+    ("adapters/protocol/wake_timer.py", "call_later"): "armed again whatever a wake-up raises",
+    ("analysis/job.py", "gather"): "another gather: that of the plots",
+}
+
+
+def test_nothing_runs_unsupervised() -> None:
+    """Tasks and timers are begun in the few places that see to their failures."""
+    found = set()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = str(path.relative_to(PACKAGE))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "asyncio":
+                found.update((name, alias.name) for alias in node.names if alias.name in STARTERS)
+            elif isinstance(node, ast.Attribute) and node.attr in STARTERS:
+                found.add((name, node.attr))
+    assert found == STARTS.keys()
+
+
 def test_modules_and_functions_stay_small() -> None:
     """No module of more than 500 lines, no function of more than 70."""
     for path in sorted(PACKAGE.rglob("*.py")):

@@ -84,6 +84,21 @@ async def test_a_stored_value_that_cannot_act_does_not_stop_a_start() -> None:
         assert "Sheder" in shown[REJECTED]
 
 
+async def test_what_clients_cost_is_on_the_metrics_page() -> None:
+    """Connections that were refused, and errors of our own that were contained."""
+    async with a_cluster({"brokerMaxConnections": "1"}) as cluster:
+        (broker,) = cluster.brokers
+        refused, failures = "loadmanager_refused_connections", "loadmanager_protocol_failures"
+        assert (gauge(broker, refused), gauge(broker, failures)) == (0, 0)
+        port = await broker.listen()
+        async with a_client(port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            await until(lambda: gauge(broker, refused) == 1)
+            writer.close()
+        broker.parts.hosting.failed("a command failed", ValueError("x"))
+        assert gauge(broker, failures) == 1
+
+
 async def test_concurrent_limits_of_a_namespace_are_not_lost() -> None:
     """What one broker sets while another does stays, of the same field and cluster map, too."""
     async with a_cluster(brokers=2) as cluster:

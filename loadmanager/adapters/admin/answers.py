@@ -10,6 +10,7 @@ from aiohttp import web
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
 from loadmanager.ports.control import Redirect
 
 BODY_TIMEOUT_S = 10.0
@@ -75,9 +76,16 @@ async def body(request: web.Request) -> Any:
     if not raw.strip():
         return None
     try:
-        return msgspec.json.decode(raw)
-    except (ValueError, RecursionError) as error:
+        document = msgspec.json.decode(raw)
+        too_deep = nests_deeper(document, raw, REQUEST_LEVELS_MAX)
+    except RecursionError:
+        too_deep = True
+    except ValueError as error:
         raise RefusedError(400, f"malformed JSON: {error}") from None
+    if too_deep:
+        levels = f"{REQUEST_LEVELS_MAX} levels are allowed"
+        raise RefusedError(400, f"malformed JSON: it nests too deeply, {levels}")
+    return document
 
 
 async def body_object(request: web.Request) -> dict[str, Any]:

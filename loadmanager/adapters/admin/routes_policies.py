@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body, body_object, namespace_of
 from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.errors import BadInputError, NotFoundError
+from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError
 from loadmanager.core.policies.isolation import matches_broker
 from loadmanager.ports.control import BrokerControl
 from loadmanager.ports.policies import PolicyControl
@@ -17,6 +18,8 @@ CLUSTER = "/admin/v2/clusters/{cluster}"
 ISOLATION = CLUSTER + "/namespaceIsolationPolicies"
 DOMAINS = CLUSTER + "/failureDomains"
 ANTI_AFFINITY = "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity"
+
+log = structlog.get_logger("admin")
 
 
 class PolicyRoutes:
@@ -82,8 +85,12 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def _unload(self, namespaces: list[NamespaceName]) -> None:
+        """Unload all that can be; one that is corrupt, or gone meanwhile, keeps no other from it."""
         for namespace in namespaces:
-            await self._brokers.unload_namespace(namespace)
+            try:
+                await self._brokers.unload_namespace(namespace)
+            except (CorruptDataError, NotFoundError) as error:
+                log.warning("a namespace is not unloaded", namespace=str(namespace), error=str(error))
 
     async def isolation_brokers(self, request: web.Request) -> web.Response:
         """GET …/namespaceIsolationPolicies/brokers: what each live broker is in each policy."""

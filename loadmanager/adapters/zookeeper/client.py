@@ -1,15 +1,23 @@
-"""What kazoo lacks: persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, and the session timeout that the server granted.
+"""What kazoo lacks.
+
+Persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, the session timeout that the
+server granted, and a way to leave a connection that is dead.
 
 This is the only module that touches kazoo's private parts; pyproject.toml pins the minor version that they were read in.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import random
+import socket
 from collections import defaultdict, namedtuple
 from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.serialization import Transaction, int_struct, write_string
 from kazoo.protocol.states import WatchedEvent
 
@@ -67,12 +75,56 @@ class _DataWatchers(defaultdict[str, set[Watcher]]):
         return found
 
 
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Gives each server of the ensemble its part of the session timeout to accept a connection.
+
+    kazoo gives the first one all of it: the session would be gone before the second is tried.
+    """
+
+    def __init__(self, servers: int) -> None:
+        super().__init__()
+        self._servers = servers
+
+    def create_connection(self, *args: Any, **options: Any) -> socket.socket:
+        """A connected socket; kazoo's `timeout` in seconds is shared among the servers."""
+        if options.get("timeout"):
+            options["timeout"] /= self._servers
+        made: socket.socket = super().create_connection(*args, **options)
+        return made
+
+
+class _LastWarning(logging.Filter):
+    """Keeps kazoo's warnings, which come with every attempt to connect, out of the log."""
+
+    text = ""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is logged; errors are."""
+        if record.levelno == logging.WARNING and not record.getMessage().startswith("Transition"):
+            self.text = record.getMessage()
+        return record.levelno > logging.WARNING
+
+
 class TreeWatchingClient(KazooClient):  # type: ignore[misc]
     """A kazoo client that can watch a whole tree with one request."""
 
-    def __init__(self, **arguments: Any) -> None:
+    def __init__(self, *, hosts: str, **arguments: Any) -> None:
         self._trees: dict[str, Watcher] = {}
-        super().__init__(**arguments)
+        self._last_warning = _LastWarning()
+        # Of this client alone, and registered nowhere: its filter keeps what it warned of last.
+        logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001
+        logger.parent = logging.getLogger("kazoo")
+        logger.addFilter(self._last_warning)
+        servers, slash, chroot = hosts.partition("/")
+        # kazoo would shuffle them anew in each round, and maybe try the one that just failed again.
+        order = random.sample(servers.split(","), servers.count(",") + 1)
+        super().__init__(
+            hosts=",".join(order) + slash + chroot,
+            randomize_hosts=False,
+            handler=_Handler(len(order)),
+            logger=logger,
+            **arguments,
+        )
         self.granted_timeout_s: float = self._session_timeout / 1000
         self._data_watchers = _DataWatchers(self._trees)
         connect = self._connection._connect
@@ -83,6 +135,23 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
             return read_timeout_ms, connect_timeout_ms
 
         self._connection._connect = remember_granted
+
+    @property
+    def last_warning(self) -> str:
+        """Why the connection failed last, in kazoo's words; empty when it never did."""
+        return self._last_warning.text
+
+    def drop_connection(self) -> None:
+        """Leave the present connection: kazoo notices the end, and connects to the next server.
+
+        From any thread. kazoo itself leaves a silent connection only when it has nothing to send:
+        then its ping is not answered. Whoever asks regularly has to notice by himself.
+        """
+        connected = self._connection._socket
+        if connected is not None:
+            # Shutting down, unlike closing, wakes kazoo's thread wherever it waits on the socket.
+            with contextlib.suppress(OSError):  # kazoo has closed it meanwhile
+                connected.shutdown(socket.SHUT_RDWR)
 
     def _reset_watchers(self) -> None:
         super()._reset_watchers()

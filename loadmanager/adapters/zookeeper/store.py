@@ -7,7 +7,6 @@ this adapter pipelines: concurrent operations share the connection without waiti
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Generic, TypeVar
@@ -24,10 +23,11 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
 from loadmanager.adapters.zookeeper.client import TreeWatchingClient
+from loadmanager.adapters.zookeeper.outage import Outage
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.session import Lease
@@ -56,6 +56,10 @@ The heartbeat is a `sync`, because the ensemble's leader answers it and, in doin
 answering reads while the leader expires its sessions. But the leader learns from a follower's next ping which sessions were heard of, so what it knows
 for sure is the heartbeat before this one; hence one interval less. The rest is for clocks that differ in rate.
 """
+HEARTBEATS_UNANSWERED_MAX = 5
+"""So many in a row, and the connection is dead: two thirds of the session timeout after the last
+answer, which leaves some of the lease to find a server that answers. They are counted, not timed,
+so that a process that was paused does not blame the connection."""
 
 _KINDS = {EventType.CREATED: ChangeKind.CREATED, EventType.CHANGED: ChangeKind.CHANGED, EventType.DELETED: ChangeKind.DELETED}
 _DEAD = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
@@ -75,12 +79,14 @@ class ZooKeeperStore:
         self._closed = False
         self._lease = Lease()
         self._session_id = 0
+        self._unanswered = 0
+        self._outage = Outage(settings.hosts)
+        self._answered_s = time.monotonic()
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
             # A lost connection is tried again at once and then often: every second of it is a second of the lease.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
-            logger=logging.getLogger("kazoo"),
         )
 
     async def __aenter__(self) -> ZooKeeperStore:
@@ -148,7 +154,7 @@ class ZooKeeperStore:
         return self._client.granted_timeout_s
 
     def _heartbeat(self) -> None:
-        """Ask for anything; the answer proves the session. One at a time, several per timeout."""
+        """Ask for anything; the answer proves the session. Several per timeout, not waiting for each other."""
         if self._beat is not None:
             self._beat.cancel()
         if self._closed:
@@ -157,12 +163,28 @@ class ZooKeeperStore:
         session_id = self.session_id
         interval_s = self.session_timeout_s / HEARTBEATS_PER_TIMEOUT
         self._beat = self._loop.call_later(interval_s, self._heartbeat)
-        if self._state is SessionState.CONNECTED:
+        connected = self._state is SessionState.CONNECTED
+        if not connected or self._unanswered > 1:
+            self._outage.unanswered(
+                sent_s,
+                last_answer_s=self._answered_s,
+                lease_left_s=self._lease.valid_until_s - sent_s,
+                error=self._client.last_warning,
+            )
+        if connected and self._unanswered >= HEARTBEATS_UNANSWERED_MAX:
+            self._client.drop_connection()
+        elif connected:
+            self._unanswered += 1
             result = self._client.sync_async("/")
             result.rawlink(lambda answer: self._from_thread(self._beaten, answer, sent_s, session_id))
 
     def _beaten(self, answer: Any, sent_s: float, session_id: int) -> None:
-        if answer.successful() and session_id and session_id == self.session_id:
+        if not answer.successful():
+            return
+        self._unanswered = 0
+        self._answered_s = time.monotonic()
+        self._outage.answered(self._answered_s)
+        if session_id and session_id == self.session_id:
             self._lease.prove(sent_s, self.session_timeout_s * LEASE_FRACTION)
 
     def _on_state_in_thread(self, state: str) -> None:
@@ -182,6 +204,7 @@ class ZooKeeperStore:
         if state is SessionState.LOST and self._client.client_state in _DEAD:
             self._end_readers()  # kazoo gave up: no session will follow
         if state is SessionState.CONNECTED:
+            self._unanswered = 0
             self._heartbeat()
             for root in list(self._watches):
                 self._install(root)
@@ -245,42 +268,33 @@ class ZooKeeperStore:
     # Operations
 
     async def _answer(self, result: Any) -> Any:
+        (answer,) = await self._answers([result])
+        return _value_of(answer)
+
+    async def _answers(self, results: list[Any]) -> list[Any]:
+        """Wait for the answers to requests that were sent, at least one; an answer may be an error."""
+        futures = [self._future_of(result) for result in results]
+        _, pending = await asyncio.wait(futures, timeout=self._settings.operation_timeout_s)
+        if pending:
+            raise OperationalError(f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s")
+        return [future.result() for future in futures]
+
+    def _future_of(self, result: Any) -> asyncio.Future[Any]:
         future: asyncio.Future[Any] = self._loop.create_future()
-
-        def settle(answer: Any) -> None:
-            if future.done():
-                return
-            if answer.successful():
-                future.set_result(answer.value)
-            else:
-                future.set_exception(answer.exception)
-
-        result.rawlink(lambda answer: self._from_thread(settle, answer))
-        try:
-            async with asyncio.timeout(self._settings.operation_timeout_s):
-                return await future
-        except TimeoutError:
-            raise OperationalError(f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s") from None
-        except (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError):
-            raise
-        except NoChildrenForEphemeralsError:
-            raise ConflictError("an ephemeral node has no children") from None
-        except (KazooException, ConnectionClosedError, KazooTimeoutError) as error:
-            raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from None
+        result.rawlink(lambda answer: self._from_thread(future.set_result, answer))
+        return future
 
     async def get(self, path: str) -> Node | None:
         """Read a node."""
-        try:
-            value, stat = await self._answer(self._client.get_async(path))
-        except NoNodeError:
-            return None
-        return _node(value, stat)
+        return (await self.get_many([path]))[0]
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Read many nodes; pipelined, a bounded number in flight."""
         nodes: list[Node | None] = []
         for start in range(0, len(paths), CONCURRENT_READS_MAX):
-            nodes += await asyncio.gather(*(self.get(path) for path in paths[start : start + CONCURRENT_READS_MAX]))
+            batch = paths[start : start + CONCURRENT_READS_MAX]
+            answers = await self._answers([self._client.get_async(path) for path in batch])
+            nodes += [_node_of(answer) for answer in answers]
         return nodes
 
     async def children(self, path: str) -> list[str]:
@@ -357,7 +371,25 @@ class ZooKeeperStore:
         return int(txid)
 
 
-def _node(value: bytes, stat: ZnodeStat) -> Node:
+def _value_of(answer: Any) -> Any:
+    """The value of an answer. Raises kazoo's error where it means something to the caller."""
+    if answer.successful():
+        return answer.value
+    error = answer.exception
+    if isinstance(error, NoNodeError | NodeExistsError | BadVersionError | NotEmptyError):
+        raise error
+    if isinstance(error, NoChildrenForEphemeralsError):
+        raise ConflictError("an ephemeral node has no children")
+    if isinstance(error, KazooException | ConnectionClosedError | KazooTimeoutError):
+        raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
+    raise error
+
+
+def _node_of(answer: Any) -> Node | None:
+    try:
+        value, stat = _value_of(answer)
+    except NoNodeError:
+        return None
     return Node(value, stat.version, stat.ephemeralOwner, stat.ctime, stat.czxid)
 
 

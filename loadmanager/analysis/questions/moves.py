@@ -32,7 +32,9 @@ def acquisitions(day: Day) -> DataFrame:
     Who gives up a bundle before anybody acquired it that day has owned it since before.
     """
     steps = day.records("ownership")
-    acquired = steps.where((F.col("after") == "Owned") & (F.col("before") == "Assigning")).select("bundle", "broker", "ts", "reason")
+    # Older histories know no Opening; a bundle that stays owned after a split that failed was not acquired.
+    taken = (F.col("after") == "Owned") & F.col("before").isin("Assigning", "Opening")
+    acquired = steps.where(taken).select("bundle", "broker", "ts", "reason")
     given_up = (
         steps.where(F.col("before") == "Owned").groupBy("bundle").agg(F.min_by("broker", "ts").alias("broker"), F.min("ts").alias("given"))
     )

@@ -33,7 +33,7 @@ class BundleRange:
     upper: int
 
     @staticmethod
-    @lru_cache(maxsize=500_000)
+    @lru_cache(maxsize=100_000)
     def parse(text: str) -> BundleRange:
         """Parse `0xhhhhhhhh_0xhhhhhhhh`; hexadecimal with 0x or decimal, as Java's decode reads it. Raises `BadInputError`."""
         try:
@@ -61,7 +61,7 @@ def bundle_name(namespace: str, bundle_range: str) -> str:
     return f"{namespace}/{bundle_range}"
 
 
-@lru_cache(maxsize=500_000)
+@lru_cache(maxsize=100_000)
 def split_bundle_name(bundle: str) -> tuple[str, str]:
     """`(tenant/namespace, range)` of a bundle's name; raises `BadInputError`. Heartbeats still have namespaces of three parts."""
     namespace, _, bundle_range = bundle.rpartition("/")

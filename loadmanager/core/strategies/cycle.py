@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import msgspec
 
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies import filters, guards, registry
@@ -57,7 +56,7 @@ def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettin
     snapshot, memory = _advanced(guards.usable(snapshot, settings), settings, memory)
     moves: list[Unload] = []
     refused: list[Skip] = []
-    pending: dict[str, Mapping[str, BundleData]] = dict(snapshot.pending)
+    pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
     for unload in plan.unloads:
         destination = unload.destination
         if destination is None:
@@ -66,7 +65,7 @@ def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettin
         if destination is None:
             refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
             continue
-        pending[destination] = {**pending.get(destination, {}), unload.bundle: snapshot.data_of(unload.bundle)}
+        pending.setdefault(destination, {})[unload.bundle] = snapshot.data_of(unload.bundle)
         moves.append(msgspec.structs.replace(unload, destination=destination))
     return replace(plan, unloads=tuple(moves), skipped=(*plan.skipped, *refused)), memory
 
@@ -77,7 +76,7 @@ def place(
     """Where each bundle belongs; each placement counts as pending for the next. A bundle that is on its way gets the same answer again."""
     snapshot, memory = _advanced(snapshot, settings, memory)
     placements: dict[str, Placement] = {}
-    pending: dict[str, Mapping[str, BundleData]] = dict(snapshot.pending)
+    pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
     for bundle in bundles:
         if bundle in placements:
             continue
@@ -88,7 +87,7 @@ def place(
             continue
         choice, memory = _place_one(replace(snapshot, pending=pending), bundle, settings, memory, rng)
         if choice.broker is not None:
-            pending[choice.broker] = {**pending.get(choice.broker, {}), bundle: snapshot.data_of(bundle)}
+            pending.setdefault(choice.broker, {})[bundle] = snapshot.data_of(bundle)
         placements[bundle] = choice
     return [placements[bundle] for bundle in bundles], memory
 

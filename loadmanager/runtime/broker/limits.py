@@ -211,9 +211,9 @@ class Limits:
     async def delete_resource_group(self, name: str) -> None:
         """Delete a resource group that no namespace is attached to."""
         await self.resource_group(name)
-        attached = [namespace for namespace in await self._all_namespaces() if await self.namespace_group(namespace) == name]
+        attached = await self._attached_to(name)
         if attached:
-            raise BadInputError(f"Resource group {name} is in use by {', '.join(map(str, attached))}")
+            raise BadInputError(f"Resource group {name} is in use by {', '.join(attached)}")
         await self._store.delete(paths.resource_group(name))
         log.info("resource group deleted", group=name)
 
@@ -243,9 +243,15 @@ class Limits:
         found = self._throttling.topics.get(str(topic))
         return None if found is None else topic_report(found)
 
-    async def _all_namespaces(self) -> list[NamespaceName]:
+    async def _attached_to(self, group: str) -> list[str]:
+        """Namespaces of a resource group; one whose policies are corrupt is in none."""
+        names = await self._namespaces.every_namespace()
+        found = [paths.policies(name) for name in names]
+        nodes = await self._store.get_many(found)
         return [
-            NamespaceName.parse(name) for tenant in await self._namespaces.tenants() for name in await self._namespaces.namespaces(tenant)
+            str(name)
+            for name, path, node in zip(names, found, nodes, strict=True)
+            if self._corrupt.object_of(node, "policy", path).get(GROUP_FIELD) == group
         ]
 
 

@@ -10,7 +10,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
 from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
@@ -72,10 +72,10 @@ class Namespaces:
         return found
 
     async def bundle_count(self, namespace: NamespaceName) -> int:
-        """Number of bundles of a namespace; 0 if it does not exist (any more)."""
+        """Number of bundles of a namespace; 0 if it does not exist (any more) or is corrupt."""
         try:
             return len((await self.bundles(namespace)).ranges)
-        except NotFoundError:
+        except (CorruptDataError, NotFoundError):  # what is corrupt is told where it is read
             return 0
 
     def _boundaries_of(self, namespace: NamespaceName, local: Node | None, policies: Node) -> NamespaceBundles:
@@ -114,8 +114,7 @@ class Namespaces:
 
     async def delete_tenant(self, name: str) -> None:
         """Delete a tenant; raises `NotFoundError`, or `ConflictError` while it has namespaces."""
-        await self.tenant(name)
-        if await self._store.children(f"{paths.POLICIES}/{name}"):
+        if await self.namespaces(name):
             raise ConflictError(f"Tenant {name} still has namespaces: delete them first")
         await self._store.delete(f"{paths.POLICIES}/{name}")
 
@@ -123,8 +122,18 @@ class Namespaces:
 
     async def namespaces(self, tenant: str) -> list[str]:
         """Full names of a tenant's namespaces; raises `NotFoundError`."""
-        await self.tenant(tenant)
-        return [f"{tenant}/{name}" for name in await self._store.children(f"{paths.POLICIES}/{tenant}")]
+        root = f"{paths.POLICIES}/{check_part(tenant, 'tenant')}"
+        if await self._store.get(root) is None:  # what it holds may be corrupt: that is its own affair
+            raise NotFoundError(f"Tenant {tenant} does not exist")
+        return [f"{tenant}/{name}" for name in await self._store.children(root)]
+
+    async def every_namespace(self) -> list[NamespaceName]:
+        """All namespaces of all tenants, whatever is stored of them."""
+        return [
+            NamespaceName(tenant, name)
+            for tenant in await self.tenants()
+            for name in await self._store.children(f"{paths.POLICIES}/{tenant}")
+        ]
 
     async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None:
         """Store a new namespace. Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles)."""

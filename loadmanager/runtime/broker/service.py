@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
@@ -29,15 +28,13 @@ from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.leading import Desk, Leading
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.runtime.tasks import sleep
+from loadmanager.runtime.tasks import for_each, sleep
 
 AT_ONCE_MAX = 20
 """How many bundles are unloaded, or topics closed, at once for one request."""
 DELETE_ATTEMPTS_MAX = 5
 DELETE_POLL_S = 0.2
 
-T = TypeVar("T")
-R = TypeVar("R")
 
 log = structlog.get_logger("broker")
 
@@ -212,7 +209,14 @@ class BrokerService:
 
     async def _close_topics(self, topics: Sequence[TopicName], *, force: bool) -> bool:
         """Close topics wherever they are open; whether any was."""
-        return any(await _for_each(topics, lambda topic: self._close_anywhere(topic, force=force)))
+        return any(
+            await for_each(
+                topics,
+                lambda topic: self._close_anywhere(topic, force=force),
+                AT_ONCE_MAX,
+                "close-topic",
+            )
+        )
 
     async def _close_anywhere(self, topic: TopicName, *, force: bool) -> bool:
         bundle = (await self.cut.bundles(topic.namespace)).bundle_of_topic(str(topic))
@@ -273,7 +277,12 @@ class BrokerService:
         await self._unload_all(cut.names, f"unload of namespace {namespace}")
 
     async def _unload_all(self, bundles: Sequence[str], reason: str) -> None:
-        await _for_each(bundles, lambda bundle: self._unload_anywhere(bundle, None, reason))
+        await for_each(
+            bundles,
+            lambda bundle: self._unload_anywhere(bundle, None, reason),
+            AT_ONCE_MAX,
+            "unload",
+        )
 
     async def _unload_anywhere(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
         owner = await self.ownership.owner(bundle)
@@ -368,18 +377,3 @@ class BrokerService:
             where = f"ask {leader.web_url}" if leader else "and there is none now"
             raise NotFoundError(f"only the leader knows: {where}")
         return self.leading.desk
-
-
-async def _for_each(items: Sequence[T], work: Callable[[T], Awaitable[R]]) -> list[R]:
-    """Do the work for every item, a bounded number at once; then raises the first error, if there was one."""
-    gate = asyncio.Semaphore(AT_ONCE_MAX)
-
-    async def one(item: T) -> R:
-        async with gate:
-            return await work(item)
-
-    outcomes = await asyncio.gather(*(one(item) for item in items), return_exceptions=True)
-    for outcome in outcomes:
-        if isinstance(outcome, BaseException):
-            raise outcome
-    return [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]

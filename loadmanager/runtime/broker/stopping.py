@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import structlog
 
 from loadmanager.core.conf import Live
@@ -11,7 +9,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.runtime.tasks import sleep
+from loadmanager.runtime.tasks import for_each, sleep
 
 log = structlog.get_logger("stopping")
 
@@ -31,17 +29,18 @@ class Draining:
         """
         self._ownership.accepting = False
         bundles, started_s = self._ownership.owned(), self._clock.monotonic_s()
-        gate = asyncio.Semaphore(self._settings.value.shutdown_unloads_max)
 
-        async def release(index: int, bundle: str) -> None:
+        async def release(numbered: tuple[int, str]) -> None:
+            index, bundle = numbered
             if unloads_per_s_max:
-                await sleep(index / unloads_per_s_max)
-            async with gate:
-                try:
-                    timeout_s = self._settings.value.bundle_unload_timeout_ms / 1000
-                    await self._ownership.release(bundle, reason="broker stops", destination=None, timeout_s=timeout_s)
-                except OperationalError as error:
-                    log.warning("a bundle was not released; its lock goes with the session", bundle=bundle, error=str(error))
+                due_s = started_s + index / unloads_per_s_max
+                await sleep(max(0.0, due_s - self._clock.monotonic_s()))
+            try:
+                timeout_s = self._settings.value.bundle_unload_timeout_ms / 1000
+                await self._ownership.release(bundle, reason="broker stops", destination=None, timeout_s=timeout_s)
+            except OperationalError as error:
+                log.warning("a bundle was not released; its lock goes with the session", bundle=bundle, error=str(error))
 
-        await asyncio.gather(*(release(index, bundle) for index, bundle in enumerate(bundles)))
+        at_once_max = self._settings.value.shutdown_unloads_max
+        await for_each(list(enumerate(bundles)), release, at_once_max, "release")
         log.info("bundles released", bundles=len(bundles), took_s=round(self._clock.monotonic_s() - started_s, 2))

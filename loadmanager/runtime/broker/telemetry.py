@@ -56,6 +56,9 @@ class BrokerTelemetry:
     """Step → failures that were contained, of this broker and of its terms as leader."""
     expose_bundles: bool
     rejected_settings: Callable[[], int]
+    protocol_failures: Callable[[], int]
+    """Errors of our own in serving clients that were contained."""
+    refused_connections: Callable[[], int]
     monotonic_s: Callable[[], float]
     version: str
 
@@ -64,6 +67,7 @@ class BrokerTelemetry:
         yield from self._load()
         yield from self._lookups()
         yield from self._session()
+        yield from self._clients()
         yield from self._stored_data()
         if self.expose_bundles:
             yield from self._bundles()
@@ -116,6 +120,13 @@ class BrokerTelemetry:
                 yield Sample(*summary, value_ms, (("quantile", f"{quantile:g}"),), "summary")
         yield Sample(*summary, lookups.answers + lookups.redirects + lookups.failures, (), "summary", "_count")
         yield Sample(*summary, 1000 * lookups.took_s_total, (), "summary", "_sum")
+
+    def _clients(self) -> Iterator[Sample]:
+        doc = "Errors of our own in serving clients that were contained; the log has them"
+        yield Sample("loadmanager_protocol_failures", doc, self.protocol_failures(), (), "counter")
+        doc = "Client connections that were refused because there were too many"
+        count = self.refused_connections()
+        yield Sample("loadmanager_refused_connections", doc, count, (), "counter")
 
     def _bundles(self) -> Iterator[Sample]:
         for bundle, stats in self.hosting.bundle_stats().items():

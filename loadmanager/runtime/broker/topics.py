@@ -13,10 +13,12 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import for_each
 
 PARTITIONS_MAX = 10_000
 SYSTEM_TENANT = "pulsar"
 CACHED_TOPICS_MAX = 200_000
+READS_AT_ONCE_MAX = 100
 
 _DOMAINS_OF_MODE = {"PERSISTENT": ("persistent",), "NON_PERSISTENT": ("non-persistent",), "ALL": ("persistent", "non-persistent")}
 
@@ -159,7 +161,8 @@ class Topics:
 
     async def require_unsubscribed(self, topics: list[TopicName]) -> None:
         """Raise `ConflictError` if one of the topics has durable subscriptions."""
-        subscriptions = await asyncio.gather(*(self._store.children(paths.managed_ledger(topic)) for topic in topics))
+        ledgers = [paths.managed_ledger(topic) for topic in topics]
+        subscriptions = await for_each(ledgers, self._store.children, READS_AT_ONCE_MAX, "subscriptions")
         for topic, names in zip(topics, subscriptions, strict=True):
             if names:
                 raise ConflictError(f"Topic {topic} has subscriptions; delete them first, or use force=true")

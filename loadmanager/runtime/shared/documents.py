@@ -23,6 +23,7 @@ import msgspec
 import structlog
 
 from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError
+from loadmanager.core.nesting import STORED_LEVELS_MAX, nests_deeper
 from loadmanager.ports.store import Node, Store, VersionConflictError
 
 ATTEMPTS_MAX = 7
@@ -110,6 +111,8 @@ def read_object(value: bytes, path: str) -> dict[str, Any]:
         return {}
     with stored(path):
         document = msgspec.json.decode(value)
+        if nests_deeper(document, value, STORED_LEVELS_MAX):
+            raise BadInputError(f"it nests deeper than {STORED_LEVELS_MAX} levels")
         if not isinstance(document, dict):
             raise BadInputError("it holds no JSON object")
         return document

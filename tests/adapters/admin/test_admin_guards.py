@@ -28,6 +28,33 @@ async def test_malformed_json(raw: bytes) -> None:
         assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
 
 
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", NAMESPACE),
+        ("PUT", "/admin/v2/tenants/new"),
+        ("POST", "/admin/v2/tenants/acme"),
+        ("PUT", "/admin/v2/persistent/acme/orders/new/partitions"),
+    ],
+)
+@pytest.mark.parametrize("levels", [101, 979, 20_000])
+async def test_json_that_nests_too_deeply(method: str, path: str, levels: int) -> None:
+    """400 with the reason, also where it could be read: nothing is stored that cannot be answered later."""
+    async with serving(1) as served:
+        raw = b'{"numBundles":' * levels + b"4" + b"}" * levels
+        answer = await served.ask(method, path, raw=raw)
+        assert (answer.status, "nests too deeply" in answer.reason) == (400, True)
+        assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
+
+
+async def test_json_that_nests_as_deeply_as_is_allowed() -> None:
+    """It is stored, and read back."""
+    async with serving(1) as served:
+        raw = b'{"a":' * 100 + b"4" + b"}" * 100
+        assert (await served.ask("PUT", NAMESPACE, raw=raw)).status == 204
+        assert await served.get(NAMESPACE)
+
+
 async def test_unknown_paths_and_methods() -> None:
     """404 and 405 are JSON, too; 405 says what is allowed."""
     async with serving(1) as served:

@@ -114,6 +114,14 @@ async def test_corrupt_policies(api: Api) -> None:
         assert path in answer["reason"]
 
 
+async def test_a_corrupt_namespace_keeps_no_other_from_a_policy(api: Api) -> None:
+    """A policy that concerns a namespace which cannot be read is set, and the others are unloaded."""
+    api.cluster.owners["public/default/0x00000000_0x40000000"] = next(iter(api.cluster.brokers))
+    await api.store.put("/admin/policies/public/corrupt", b"garbage")
+    assert await api.ask("POST", f"{ISOLATION}/mine", POLICY) == (204, None)
+    assert api.cluster.owners == {}
+
+
 async def test_failure_domains(api: Api) -> None:
     """Set, read, conflict, remove."""
     assert await api.ask("GET", DOMAINS) == (200, {})

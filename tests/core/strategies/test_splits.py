@@ -32,6 +32,22 @@ def modular(stats: dict[str, NamespaceBundleStats], rate: float = 0.0, **setting
     return threshold.modular(snapshot, SplitSettings(**settings), {}, {"t/n": 4})  # type: ignore[arg-type]
 
 
+def test_a_namespace_without_boundaries_is_not_split() -> None:
+    """It is gone or corrupt: its bundles are left alone with the reason, others are split."""
+    other = "t/other/0x00000000_0x40000000"
+    data = {name: BundleData() for name in (BUNDLE, other)}
+    stats = {name: NamespaceBundleStats(topics=2000) for name in (BUNDLE, other)}
+    snapshot = ClusterSnapshot(
+        now_ms=0,
+        reports={"b1": LocalBrokerData(last_stats=stats), "b2": LocalBrokerData()},
+        bundle_data=data,
+    )
+    answer = threshold.modular(snapshot, SplitSettings(), None, {"t/n": 0, "t/other": 1})
+    assert [split.bundle for split in answer.splits] == [other]
+    assert [skip.what for skip in answer.skipped] == [BUNDLE]
+    assert answer.skipped[0].reason.startswith("NoBoundaries: t/n")
+
+
 def test_thresholds_are_strict() -> None:
     """At a threshold nothing happens, above it the bundle is split in the middle, for the first reason that holds."""
     at = NamespaceBundleStats(topics=1000, producer_count=500, consumer_count=500)

@@ -42,7 +42,7 @@ def modular(snapshot: ClusterSnapshot, settings: SplitSettings, topics: Topics |
     """Every bundle that exceeds a threshold, within the namespace's maximum number of bundles; rates are long-term averages.
 
     `topics` are the loads of each bundle's topics; None when only the owners know them: then the splits have no cuts, and the owner finds them.
-    `bundle_counts` is how many bundles each namespace has.
+    `bundle_counts` is how many bundles each namespace has, 0 for one without boundaries.
     """
     cutting = _Cutting(settings, topics, dict(bundle_counts))
     if len(snapshot.available) < 2:
@@ -130,6 +130,8 @@ class _Cutting:
         namespace, span = split_bundle_name(bundle)
         if any(split.bundle == bundle for split in self.splits):
             return self._no(bundle, "AlreadyPlanned: two brokers report it")
+        if self._counts.get(namespace) == 0:
+            return self._no(bundle, f"NoBoundaries: {namespace} is gone, or cannot be read")
         count = self._counts.get(namespace, 0)
         if count >= self._settings.bundles_max:
             return self._no(bundle, f"MaxBundles: {namespace} has {count} bundles")

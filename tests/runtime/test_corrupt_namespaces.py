@@ -1,0 +1,96 @@
+"""What goes over all namespaces passes over those whose records cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import pytest
+from runtime.fleet import LoopClock
+
+from loadmanager import settings
+from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.runtime.broker.limits import Limits
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.settings import LiveSettings
+
+BAD, GOOD = NamespaceName("public", "a-bad"), NamespaceName("public", "good")
+CORRUPT = [b"garbage", b"[1]", b'{"a":"\xff\xfe"}', b'{"a":' * 300 + b"1" + b"}" * 300]
+
+
+@dataclass
+class Records:
+    """What is recorded of two namespaces and a resource group."""
+
+    store: MemoryStore
+    namespaces: Namespaces
+    limits: Limits
+
+
+@pytest.fixture
+async def records() -> AsyncIterator[Records]:
+    """The group `g` has no namespace."""
+    async with MemoryTree().session() as store:
+        live = LiveSettings(settings.load())
+        namespaces = Namespaces(store, Live(BrokerSettings()))
+        clock = LoopClock().monotonic_ns
+        throttling = BrokerThrottling(live.live(ThrottlingSettings), cluster="c", clock=clock)
+        await namespaces.create_tenant("public", {})
+        for namespace in (BAD, GOOD):
+            await namespaces.create_namespace(namespace, {})
+        found = Records(store, namespaces, Limits(store, namespaces, throttling, live))
+        await found.limits.put_resource_group("g", {"publishRateInMsgs": 1})
+        yield found
+
+
+@pytest.mark.parametrize("value", CORRUPT, ids=lambda value: repr(value[:12]))
+@pytest.mark.parametrize("path", [paths.policies(BAD), paths.local_policies(BAD), paths.POLICIES + "/public"])
+async def test_a_resource_group_is_deleted(records: Records, path: str, value: bytes) -> None:
+    """Whatever is corrupt elsewhere; a namespace that can be read and uses it still keeps it."""
+    await records.limits.set_namespace_group(GOOD, "g")
+    await records.store.put(path, value)
+    records.namespaces.forget(BAD)
+    with pytest.raises(BadInputError, match=f"in use by {GOOD}"):
+        await records.limits.delete_resource_group("g")
+    await records.limits.set_namespace_group(GOOD, None)
+    await records.limits.delete_resource_group("g")
+    assert await records.limits.resource_groups() == []
+
+
+@pytest.mark.parametrize("path", [paths.policies(BAD), paths.local_policies(BAD)])
+async def test_the_leader_counts_the_bundles_of_the_others(records: Records, path: str) -> None:
+    """A split cycle goes over all namespaces: one that is corrupt has no bundle to split."""
+    await records.store.put(path, b"garbage")
+    counts = [await records.namespaces.bundle_count(name) for name in (BAD, GOOD)]
+    assert counts == [0, 4]
+
+
+async def test_a_resource_group_is_deleted_while_a_namespace_is(records: Records) -> None:
+    """A namespace that is marked as deleted does not stand in the way."""
+    await records.namespaces.mark_deleted(BAD)
+    await records.limits.delete_resource_group("g")
+    assert await records.limits.resource_groups() == []
+
+
+@pytest.mark.parametrize("value", CORRUPT, ids=lambda value: repr(value[:12]))
+async def test_a_corrupt_tenant_has_its_namespaces(records: Records, value: bytes) -> None:
+    """They are listed and made, and when they are gone the tenant can be deleted; only its own record is refused."""
+    await records.store.put(f"{paths.POLICIES}/public", value)
+    new = NamespaceName("public", "new")
+    await records.namespaces.create_namespace(new, {})
+    names = [str(namespace) for namespace in (BAD, GOOD, new)]
+    assert await records.namespaces.namespaces("public") == names
+    with pytest.raises(CorruptDataError, match=f"{paths.POLICIES}/public"):
+        await records.namespaces.tenant("public")
+    for namespace in (BAD, GOOD, new):
+        await records.namespaces.delete_namespace(namespace)
+    await records.namespaces.delete_tenant("public")
+    with pytest.raises(NotFoundError):
+        await records.namespaces.namespaces("public")
