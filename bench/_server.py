@@ -21,7 +21,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.ports.control import Lookup
+from loadmanager.ports.directory import Lookup
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.session import Lease
 
@@ -29,7 +29,7 @@ BUNDLE = "public/default/0x00000000_0xffffffff"
 
 
 class Alone:
-    """`TopicControl` of a broker that owns everything."""
+    """`Directory` of a broker that owns everything."""
 
     def __init__(self, port: int) -> None:
         self.lease = Lease(float("inf"))

@@ -184,13 +184,11 @@ class _Broker:
         sources = [*parts.telemetry.sources, *([] if journal is None else [journal.samples])]
         page = MetricsPage(Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id)
         return AdminServer(
-            parts.service,
+            parts.use_cases,
             cluster=self._broker.cluster_name,
             version=self._version,
             metrics=lambda: (page.render(), page.content_type),
             settings=self._settings.leaf(AdminSettings),
-            limits=parts.limits,
-            policies=parts.policies,
         )
 
     async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:

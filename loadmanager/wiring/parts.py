@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system.settings import SamplerSettings
@@ -33,20 +34,24 @@ from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Sampler
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Telemetry
+from loadmanager.runtime.broker.deleting import Deleting
+from loadmanager.runtime.broker.directory import TopicDirectory
 from loadmanager.runtime.broker.guard import SessionGuard
+from loadmanager.runtime.broker.health import Health
 from loadmanager.runtime.broker.limit_telemetry import samples as limit_samples
 from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.orders import Orders
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.ownership_log import OwnershipLog
 from loadmanager.runtime.broker.recorder import Recorder
 from loadmanager.runtime.broker.reporter import Reporter
-from loadmanager.runtime.broker.service import BrokerService
 from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.stopping import Draining
 from loadmanager.runtime.broker.telemetry import BrokerTelemetry, Counts
 from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.broker.unloading import Unloading
 from loadmanager.runtime.leader.leadership import Leadership
 from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared import paths
@@ -157,7 +162,8 @@ class Parts:
         )
         self._brokers.listeners.append(self._on_broker)
         self._leadership = Leadership(self._election, self._leading, self._build_leader_work().run)
-        self.service = self._build_service()
+        self._directory = self._build_directory()
+        self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()
 
     def _build_hosting(self) -> BrokerServer:
@@ -216,34 +222,76 @@ class Parts:
             settings=self._broker,
         )
 
-    def _build_service(self) -> BrokerService:
-        outside = self._outside
-        splitting = Splitting(
+    def _build_directory(self) -> TopicDirectory:
+        return TopicDirectory(
+            store=self._outside.store,
+            self_address=self._outside.me,
+            guard=self._guard,
+            namespaces=self._namespaces,
+            topics=self._topics,
+            ownership=self._ownership,
+            lookups=self._lookups,
+            limits=self.limits,
+            hosting=self.hosting,
+        )
+
+    def _build_use_cases(self) -> UseCases:
+        me, unloading, splitting = self._outside.me, self._build_unloading(), self._build_splitting()
+        return UseCases(
+            self_address=me,
+            brokers=self._brokers,
+            leading=self._leading,
+            health=Health(
+                self_address=me, store=self._outside.store, ownership=self._ownership, brokers=self._brokers, leading=self._leading
+            ),
+            ownership=self._ownership,
+            namespaces=self._namespaces,
+            topics=self._topics,
+            directory=self._directory,
+            hosting=self.hosting,
+            unloading=unloading,
+            splitting=splitting,
+            deleting=self._build_deleting(unloading),
+            orders=Orders(self_address=me, leading=self._leading, ownership=self._ownership, unloading=unloading, splitting=splitting),
+            limits=self.limits,
+            policies=self.policies,
+            load_report=lambda: self._reporter.bytes,
+            settings=self.settings.in_force,
+            stop=self._outside.stop,
+        )
+
+    def _build_unloading(self) -> Unloading:
+        return Unloading(
+            settings=self._broker,
+            self_address=self._outside.me,
+            namespaces=self._namespaces,
+            ownership=self._ownership,
+            brokers=self._brokers,
+            leading=self._leading,
+            peers=self._outside.peers,
+        )
+
+    def _build_splitting(self) -> Splitting:
+        return Splitting(
             namespaces=self._namespaces,
             ownership=self._ownership,
             hosting=self.hosting,
-            self_address=outside.me,
+            self_address=self._outside.me,
             settings=self._splits,
             broker=self._broker,
         )
-        return BrokerService(
-            store=outside.store,
-            config=self._broker,
-            self_address=outside.me,
-            cut=self._namespaces,
-            catalogue=self._topics,
+
+    def _build_deleting(self, unloading: Unloading) -> Deleting:
+        return Deleting(
+            settings=self._broker,
+            self_address=self._outside.me,
+            namespaces=self._namespaces,
+            topics=self._topics,
+            directory=self._directory,
             ownership=self._ownership,
-            splitting=splitting,
-            limits=self.limits,
-            lookups=self._lookups,
-            live=self._brokers,
-            leading=self._leading,
+            unloading=unloading,
             hosting=self.hosting,
-            peers=outside.peers,
-            guard=self._guard,
-            last_report=lambda: self._reporter.bytes,
-            settings_in_force=self.settings.in_force,
-            stop=outside.stop,
+            peers=self._outside.peers,
         )
 
     def _build_telemetry(self) -> Telemetry:
@@ -292,7 +340,7 @@ class Parts:
         await self.steps.run("sample", self._reporter.sample)
         for watcher in self._watchers:
             await watcher.synced.wait()
-        self.hosting.begin(self.service)
+        self.hosting.begin(self._directory)
 
     async def join(self) -> None:
         """Register this broker, which brings work, and run everything that a live broker runs."""

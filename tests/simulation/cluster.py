@@ -12,7 +12,7 @@ from simulation.zookeeper import Client, Server
 
 from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
-from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.ports.election import Leader
@@ -214,7 +214,7 @@ class Peers:
     async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
         """See the port."""
         released: bool = await self._ask(
-            owner, "release", epoch, bundle, lambda parts: parts.service.release_bundle(bundle, destination, "leader", epoch=epoch)
+            owner, "release", epoch, bundle, lambda parts: parts.use_cases.orders.release(bundle, destination, "leader", epoch=epoch)
         )
         return released
 
@@ -223,22 +223,21 @@ class Peers:
         namespace, bundle_range = split_bundle_name(bundle)
 
         async def split(parts: Parts) -> None:
-            redirect = await parts.service.split_bundle(
-                NamespaceName.parse(namespace), bundle_range, algorithm=None, positions=(), unload=unload, automatic=True, epoch=epoch
-            )
-            if redirect is not None:
-                raise OperationalError("the bundle has another owner by now")
+            await parts.use_cases.orders.split(NamespaceName.parse(namespace), bundle_range, unload=unload, epoch=epoch)
 
         await self._ask(owner, "split", epoch, bundle, split)
 
     async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
         """See the port."""
-        await self._ask(broker, "acquire", epoch, bundle, lambda parts: parts.service.acquire_bundle(bundle, epoch=epoch))
+        await self._ask(broker, "acquire", epoch, bundle, lambda parts: parts.use_cases.orders.acquire(bundle, epoch=epoch))
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """See the port."""
-        name = TopicName.parse(topic)
-        closed: bool = await self._ask(owner, "close", None, topic, lambda parts: parts.service.close_topic(name, force=force))
+
+        async def close(parts: Parts) -> bool:
+            return parts.hosting.close_topic(topic, force=force)
+
+        closed: bool = await self._ask(owner, "close", None, topic, close)
         return closed
 
     async def _ask(self, to: BrokerAddress, order: str, epoch: int | None, bundle: str, what: Callable[[Parts], Awaitable[Any]]) -> Any:

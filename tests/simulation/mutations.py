@@ -140,7 +140,7 @@ MUTATIONS = (
                     self.fence_unproven()
                 """,
             ),
-            Edit(SERVER, 2, "if self.control.lease.held(now_s):", "if True:"),
+            Edit(SERVER, 2, "if self.directory.lease.held(now_s):", "if True:"),
         ),
     ),
     Mutation(
@@ -326,9 +326,9 @@ MUTATIONS = (
     ),
     _one(
         "a namespace is deleted while its bundles can be acquired",
-        "runtime/broker/service.py",
+        "runtime/broker/deleting.py",
         2,
-        "await self.cut.mark_deleted(namespace)",
+        "await self.namespaces.mark_deleted(namespace)",
     ),
 )
 

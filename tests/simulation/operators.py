@@ -302,16 +302,16 @@ class Operators:
         destination = rng.choice((None, brokers[rng.randrange(len(brokers))].address.broker_id, "nobody:1"))
 
         async def unload(parts: Parts) -> object:
-            bundles = await parts.service.bundles(topic.namespace)
+            bundles = await parts.use_cases.namespaces.bundles(topic.namespace)
             bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
-            return await parts.service.unload_bundle(topic.namespace, bundle_range, authoritative=False, destination=destination)
+            return await parts.use_cases.unloading.bundle(topic.namespace, bundle_range, destination=destination)
 
         self._wish(rng, "unload", unload)
 
     def unload_namespace(self, rng: random.Random) -> None:
         """Unload all bundles of a namespace."""
         namespace = self._topic(rng).namespace
-        self._wish(rng, "unload-namespace", lambda parts: parts.service.unload_namespace(namespace))
+        self._wish(rng, "unload-namespace", lambda parts: parts.use_cases.unloading.namespace(namespace))
 
     def split(self, rng: random.Random) -> None:
         """Split a topic's bundle."""
@@ -319,11 +319,11 @@ class Operators:
         unload = rng.random() < 0.5
 
         async def split(parts: Parts) -> object:
-            bundles = await parts.service.bundles(topic.namespace)
+            bundles = await parts.use_cases.namespaces.bundles(topic.namespace)
             if len(bundles.ranges) >= 12:
                 return None
             bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
-            return await parts.service.split_bundle(topic.namespace, bundle_range, algorithm=None, positions=(), unload=unload)
+            return await parts.use_cases.splitting.split(topic.namespace, bundle_range, unload=unload)
 
         owner = self._owner(topic)
         if owner is None:
@@ -341,7 +341,7 @@ class Operators:
         if process in self.cluster.processes():
             note = self.world.note
             process.call(
-                lambda parts: parts.service.lookup(topic, authoritative=True),
+                lambda parts: parts.use_cases.directory.lookup(topic, authoritative=True),
                 "lookup",
                 lambda value, error: note(f"lookup: {error or value}"),
             )
@@ -359,13 +359,13 @@ class Operators:
         """Create a namespace, use it, delete it by force."""
 
         async def create(parts: Parts) -> None:
-            await parts.service.create_namespace(SHORT_LIVED, {"bundles": {"numBundles": 2}})
+            await parts.use_cases.namespaces.create_namespace(SHORT_LIVED, {"bundles": {"numBundles": 2}})
 
         async def use(parts: Parts) -> object:
-            return await parts.service.lookup(TopicName.parse(f"persistent://{SHORT_LIVED}/t"), authoritative=True)
+            return await parts.use_cases.directory.lookup(TopicName.parse(f"persistent://{SHORT_LIVED}/t"), authoritative=True)
 
         async def delete(parts: Parts) -> None:
-            await parts.service.delete_namespace(SHORT_LIVED, force=True)
+            await parts.use_cases.deleting.namespace(SHORT_LIVED, force=True)
 
         self._wish(rng, "create-namespace", create)
         self.world.after(0.5, lambda: self._wish(rng, "use-namespace", use))
@@ -375,7 +375,7 @@ class Operators:
     def delete_topic(self, rng: random.Random) -> None:
         """Delete a topic by force; its clients come back and create it again."""
         topic = self._topic(rng)
-        self._wish(rng, "delete-topic", lambda parts: parts.service.delete_topic(topic, force=True))
+        self._wish(rng, "delete-topic", lambda parts: parts.use_cases.deleting.topic(topic, force=True))
 
     def isolation(self, rng: random.Random) -> None:
         """Set or remove an isolation policy."""

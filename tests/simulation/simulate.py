@@ -269,7 +269,7 @@ def _what_is_wrong(cluster: Cluster, problems: dict[str, str]) -> str:
         found.append(f"at work as leader: {leading}")
     for broker in cluster.brokers:
         parts = None if broker.process is None else broker.process.parts
-        if parts is None or not broker.process.ready or not parts.service.ready():  # type: ignore[union-attr]
+        if parts is None or not broker.process.ready or not parts.use_cases.health.ready():  # type: ignore[union-attr]
             found.append(f"b{broker.index} is not ready")
     return "; ".join(found)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,11 +19,14 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import Record
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameReader, encode
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.leading import Desk
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings import LiveSettings
 from loadmanager.wiring.parts import Outside, Parts
@@ -77,8 +81,10 @@ class Written:
 class Running:
     """One broker."""
 
-    def __init__(self, cluster: Cluster, index: int, values: Mapping[str, str], cpu_percent: float) -> None:
-        self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
+    def __init__(
+        self, cluster: Cluster, address: BrokerAddress, values: Mapping[str, str], cpu_percent: float = 10, peers: Peers | None = None
+    ) -> None:
+        self.address = address
         self.store: MemoryStore = cluster.tree.session(timeout_s=60)
         self.sampler = FixedSampler(cpu_percent)
         self.history = Written()
@@ -91,14 +97,26 @@ class Running:
             me=self.address,
             store=self.store,
             clock=self.clock,
-            peers=cluster,
+            peers=peers or cluster,
             sampler=self._make_sampler,
             version="1.0.0",
             stop=self.stopped_with.append,
             history=self.history,
         )
         self.parts = Parts(self.settings, outside, cluster.scope)
-        self.service = self.parts.service
+        self.use = self.parts.use_cases
+
+    @property
+    def throttling(self) -> BrokerThrottling:
+        """What enforces the limits."""
+        return self.parts._throttling
+
+    @property
+    def desk(self) -> Desk:
+        """The leader's desk, on the broker that leads."""
+        desk = self.parts._leading.desk
+        assert desk is not None
+        return desk
 
     def _make_sampler(self, own: OwnTraffic) -> FixedSampler:
         self._sampler_made_with = own
@@ -108,7 +126,7 @@ class Running:
         """Change a dynamic key as the admin API does, and wait until it is in force here."""
         await self.parts.limits.set_dynamic(name, value)
         if value is not None:
-            await until(lambda: self.service.settings()[name] == value)
+            await until(lambda: self.use.settings()[name] == value)
 
     async def listen(self) -> int:
         """Take client connections; the port."""
@@ -120,8 +138,8 @@ class Running:
 
     async def serve(self, topic: TopicName) -> None:
         """Own the bundle of a topic, and open the topic."""
-        bundles = await self.service.bundles(topic.namespace)
-        await self.service.acquire_bundle(bundles.bundle_of_topic(str(topic)))
+        bundles = await self.use.namespaces.bundles(topic.namespace)
+        await self.use.orders.acquire(bundles.bundle_of_topic(str(topic)))
         await self.parts.hosting.host(topic)
 
     def measure(self) -> None:
@@ -153,7 +171,7 @@ class Cluster:
         if broker is None:
             self.released.append(bundle)
         else:
-            await broker.service.release_bundle(bundle, destination, "peer")
+            await broker.use.orders.release(bundle, destination, "peer")
         return True
 
     async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
@@ -163,11 +181,11 @@ class Cluster:
         running = self.at(broker)
         if running is None:
             raise OperationalError(f"{broker.broker_id} only reports")
-        await running.service.acquire_bundle(bundle)
+        await running.use.orders.acquire(bundle)
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         running = self.at(owner)
-        return running is not None and await running.service.close_topic(TopicName.parse(topic), force=force)
+        return running is not None and running.parts.hosting.close_topic(topic, force=force)
 
     async def report(
         self, name: str, bundles: Mapping[str, NamespaceBundleStats] | None = None, *, age_s: float = 0, **fields: Any
@@ -213,23 +231,42 @@ class Cluster:
 
 @asynccontextmanager
 async def a_cluster(
-    values: Mapping[str, str] | None = None, *, brokers: int = 1, bundles: int = 16, cpu_percent: float = 10
+    values: Mapping[str, str] | None = None,
+    *,
+    brokers: int = 1,
+    bundles: int = 16,
+    cpu_percent: float = 10,
+    addresses: Sequence[BrokerAddress] = (),
+    peers: Peers | None = None,
 ) -> AsyncIterator[Cluster]:
-    """Running brokers with the namespace public/default; broker 0 leads."""
+    """Running brokers with the namespace public/default; broker 0 leads.
+
+    With `addresses`, they are reached there, and ask each other through `peers`.
+    """
+    addresses = addresses or [an_address(index) for index in range(brokers)]
     async with Scope("cluster") as scope, Cluster(scope) as cluster:
-        for index in range(brokers):
-            broker = Running(cluster, index, values or {}, cpu_percent)
+        for address in addresses:
+            broker = Running(cluster, address, values or {}, cpu_percent, peers)
             cluster.brokers.append(broker)
             await broker.store.__aenter__()
             await broker.parts.start()
-            await until(lambda: cluster.brokers[0].service.leader() is not None)
-        first = cluster.brokers[0].service
+            await until(lambda: cluster.brokers[0].use.leading.leader is not None)
+        first = cluster.brokers[0].use.namespaces
         await first.create_tenant(NS.tenant, {})
         await first.create_namespace(NS, {"bundles": {"numBundles": bundles}})
         for broker in cluster.brokers:
-            await eventually(broker.service.brokers, lambda seen: len(seen) == brokers)
-            await until(broker.service.ready)
+            await until(partial(_knows, broker, len(addresses)))
         yield cluster
+
+
+def _knows(broker: Running, brokers: int) -> bool:
+    """Whether a broker is ready and knows so many."""
+    return broker.use.health.ready() and len(broker.use.brokers.registered) == brokers
+
+
+def an_address(index: int) -> BrokerAddress:
+    """Of a broker that is asked directly, not over HTTP."""
+    return BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
 
 
 async def until(condition: Callable[[], bool], within_s: float = 5) -> None:

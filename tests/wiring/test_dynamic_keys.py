@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 from system.raw import a_send
-from wiring.running import NS, Client, Cluster, Running, a_cluster, eventually, usage
+from wiring.running import NS, Client, Cluster, Running, a_cluster, eventually, until, usage
 
 from loadmanager import settings
 from loadmanager.core.bundles.names import NamespaceName, TopicName
@@ -64,12 +64,12 @@ BUNDLES = {A: a_bundle(40, 6000), B: a_bundle(30, 5000), C: a_bundle(10, 1000)}
 async def reported(cluster: Cluster, name: str, *args: Any, **fields: Any) -> None:
     """A broker that only reports has reported, and the leader knows."""
     await cluster.report(name, *args, **fields)
-    await eventually(cluster.brokers[0].service.brokers, lambda names: name in names)
+    await until(lambda: name in cluster.brokers[0].use.brokers.registered)
 
 
 async def dry_run(cluster: Cluster) -> dict[str, Any]:
     """What the leader would do now, as it is told over HTTP."""
-    plan: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(await cluster.brokers[0].service.dry_run()))
+    plan: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(cluster.brokers[0].desk.dry_run()))
     return plan
 
 
@@ -166,7 +166,7 @@ async def transfer_destination(cluster: Cluster) -> Observe:
 
 async def decided(cluster: Cluster, kind: str) -> list[dict[str, Any]]:
     """The leader's decisions of a kind, newest first."""
-    return [item for item in await cluster.brokers[0].service.decisions(1000) if item["kind"] == kind]
+    return [item for item in cluster.brokers[0].desk.decisions(1000) if item["kind"] == kind]
 
 
 async def shedding_cycles(cluster: Cluster) -> Observe:
@@ -223,15 +223,14 @@ async def shed_after_a_quiet_cycle(cluster: Cluster) -> Observe:
 
 async def placed(cluster: Cluster, namespace: NamespaceName) -> tuple[str, ...]:
     """The candidates for the bundle of a new namespace."""
-    service = cluster.brokers[0].service
-    await service.lookup(TopicName("persistent", namespace, "t"))
+    await cluster.brokers[0].use.directory.lookup(TopicName("persistent", namespace, "t"))
     return tuple((await decided(cluster, "place"))[0]["candidates"])
 
 
 async def a_namespace(cluster: Cluster, bundles: int | None = 1) -> NamespaceName:
     """A new one."""
     namespace = NamespaceName(NS.tenant, f"n{next(_numbers)}")
-    await cluster.brokers[0].service.create_namespace(namespace, {"bundles": {"numBundles": bundles}} if bundles else {})
+    await cluster.brokers[0].use.namespaces.create_namespace(namespace, {"bundles": {"numBundles": bundles}} if bundles else {})
     return namespace
 
 
@@ -312,13 +311,13 @@ def own_split(algorithm: str | None = None, topics: int = 0) -> Watch:
             await publish(cluster, [TopicName("persistent", namespace, f"t{index}") for index in range(topics)])
 
         async def observe() -> object:
-            before = await broker.service.bundles(namespace)
+            before = await broker.use.namespaces.bundles(namespace)
             span = str(before.ranges[0])
             try:
-                await broker.service.split_bundle(namespace, span, algorithm=algorithm, positions=(), unload=False)
+                await broker.use.splitting.split(namespace, span, algorithm=algorithm, unload=False)
             except ConflictError:
                 return "refused"
-            return 1 + len((await broker.service.bundles(namespace)).ranges) - len(before.ranges)
+            return 1 + len((await broker.use.namespaces.bundles(namespace)).ranges) - len(before.ranges)
 
         return observe
 
@@ -408,7 +407,7 @@ async def default_bundles(cluster: Cluster) -> Observe:
     """Bundles of a namespace that is created without a number."""
 
     async def observe() -> object:
-        return len((await cluster.brokers[0].service.bundles(await a_namespace(cluster, None))).ranges)
+        return len((await cluster.brokers[0].use.namespaces.bundles(await a_namespace(cluster, None))).ranges)
 
     return observe
 
@@ -418,7 +417,7 @@ async def concurrent_lookups(cluster: Cluster) -> Observe:
 
     async def observe() -> object:
         topics = [TopicName("persistent", await a_namespace(cluster), "t") for _ in range(2)]
-        answers = await asyncio.gather(*(cluster.brokers[0].service.lookup(topic) for topic in topics), return_exceptions=True)
+        answers = await asyncio.gather(*(cluster.brokers[0].use.directory.lookup(topic) for topic in topics), return_exceptions=True)
         return sum(isinstance(answer, OperationalError) for answer in answers)
 
     return observe
@@ -429,7 +428,7 @@ async def creation_of_topics(cluster: Cluster) -> Observe:
 
     async def observe() -> object:
         try:
-            await cluster.brokers[0].service.partitions(TopicName("persistent", NS, f"t{next(_numbers)}"), create=True)
+            await cluster.brokers[0].use.directory.partitions(TopicName("persistent", NS, f"t{next(_numbers)}"), create=True)
         except NotFoundError:
             return False
         return True
@@ -443,7 +442,7 @@ async def topics_of_a_namespace(cluster: Cluster) -> Observe:
     async def observe() -> object:
         namespace = await a_namespace(cluster)
         topics = [TopicName("persistent", namespace, name) for name in ("a", "b")]
-        answers = await asyncio.gather(*(cluster.brokers[0].service.open_topic(topic) for topic in topics), return_exceptions=True)
+        answers = await asyncio.gather(*(cluster.brokers[0].use.directory.open_topic(topic) for topic in topics), return_exceptions=True)
         return sum(not isinstance(answer, BadInputError) for answer in answers)
 
     return observe
@@ -472,7 +471,7 @@ async def forced_deletion(cluster: Cluster) -> Observe:
 
     async def observe() -> object:
         try:
-            await cluster.brokers[0].service.delete_namespace(await a_namespace(cluster), force=True)
+            await cluster.brokers[0].use.deleting.namespace(await a_namespace(cluster), force=True)
         except BadInputError:
             return False
         return True
@@ -495,7 +494,7 @@ async def closing_cut_short(cluster: Cluster) -> Observe:
             await broker.serve(TopicName("non-persistent", namespace, f"t{index}"))
         busy = cluster.scope.spawn(block(), "busy")
         with capture_logs() as logs:
-            await broker.service.unload_namespace(namespace)
+            await broker.use.unloading.namespace(namespace)
         busy.cancel()
         return any("takes too long" in line["event"] for line in logs)
 
@@ -505,8 +504,8 @@ async def closing_cut_short(cluster: Cluster) -> Observe:
 async def stop_cut_short(cluster: Cluster) -> Observe:
     """Whether a stop that unloads one bundle a second ends within half a second, with five to unload."""
     broker = cluster.brokers[0]
-    for bundle in (await broker.service.bundles(NS)).names[:5]:
-        await broker.service.acquire_bundle(bundle)
+    for bundle in (await broker.use.namespaces.bundles(NS)).names[:5]:
+        await broker.use.orders.acquire(bundle)
 
     async def observe() -> object:
         try:

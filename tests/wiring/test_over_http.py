@@ -26,7 +26,7 @@ async def served(cluster: Cluster) -> AsyncIterator[BrokerAddress]:
     """The first broker behind its API; where that is."""
     broker = cluster.brokers[0]
     sock = socket.create_server(("127.0.0.1", 0))
-    admin = AdminServer(broker.service, cluster="standalone", version="1", metrics=lambda: (b"", "text/plain"), limits=broker.parts.limits)
+    admin = AdminServer(broker.use, cluster="standalone", version="1", metrics=lambda: (b"", "text/plain"))
     await admin.start(sock)
     try:
         yield BrokerAddress("b0:8080", "", f"http://127.0.0.1:{sock.getsockname()[1]}")

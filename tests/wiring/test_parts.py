@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from system.raw import a_send
-from wiring.running import NS, Cluster, Running, a_client, a_cluster, eventually, until
+from wiring.running import NS, Cluster, Running, a_client, a_cluster, an_address, eventually, until
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import ConflictError, NotFoundError, OperationalError
@@ -26,13 +26,19 @@ def gauge(broker: Running, name: str) -> float:
     return next(sample.value for sample in broker.parts.telemetry.collect() if sample.name == name)
 
 
+def leader_of(broker: Running) -> str | None:
+    """The leader's brokerId, as a broker sees it."""
+    leader = broker.use.leading.leader
+    return None if leader is None else leader.broker_id
+
+
 async def place(cluster: Cluster, topic: TopicName) -> None:
     """Look a topic up as a client does, until a broker serves it."""
     asked: Running | None = cluster.brokers[-1]
     redirect, authoritative = True, False
     while redirect:
         assert asked is not None
-        found = await asked.service.lookup(topic, authoritative=authoritative)
+        found = await asked.use.directory.lookup(topic, authoritative=authoritative)
         asked, redirect, authoritative = cluster.at(found.broker), found.redirect, found.authoritative
 
 
@@ -40,16 +46,16 @@ async def test_three_brokers_in_one_process() -> None:
     """One leads, all see all, bundles are placed and served, and a broker that stops gives its bundles back."""
     async with a_cluster(brokers=3) as cluster:
         first, *others = cluster.brokers
-        assert {broker.service.leader() for broker in others} == {first.address}
+        assert {leader_of(broker) for broker in others} == {first.address.broker_id}
         for index in range(30):
             await place(cluster, TopicName("persistent", NS, f"t{index}"))
-        owned = [bundle for broker in cluster.brokers for bundle in broker.service.owned()]
+        owned = [bundle for broker in cluster.brokers for bundle in broker.use.ownership.owned()]
         assert len(owned) == len(set(owned))
-        assert all(broker.service.owned() for broker in cluster.brokers)
+        assert all(broker.use.ownership.owned() for broker in cluster.brokers)
         await first.parts.stop(0)
-        assert not first.service.owned()
-        await until(lambda: others[0].service.leader() not in (None, first.address))
-        assert len(await others[0].service.brokers()) == 2
+        assert not first.use.ownership.owned()
+        await until(lambda: leader_of(others[0]) not in (None, first.address.broker_id))
+        assert len(others[0].use.brokers.registered) == 2
         assert any(record.kind == "ownership" for record in first.history.records)
 
 
@@ -60,11 +66,11 @@ async def test_a_bad_value_in_the_store() -> None:
         await broker.set(LOW, "20")
         for bad in (b"{", b"[1]", b'{"%b": {}}' % LOW.encode(), b'{"%b": "41"}' % LOW.encode()):
             await broker.store.put(paths.DYNAMIC_CONFIGURATION, bad)
-            await until(lambda: REJECTED in broker.service.settings())
-            assert broker.service.settings()[LOW] == "20"
+            await until(lambda: REJECTED in broker.use.settings())
+            assert broker.use.settings()[LOW] == "20"
             assert gauge(broker, GAUGE) == 1
             await broker.store.put(paths.DYNAMIC_CONFIGURATION, b'{"%b": "20"}' % LOW.encode())
-            await until(lambda: REJECTED not in broker.service.settings())
+            await until(lambda: REJECTED not in broker.use.settings())
             assert gauge(broker, GAUGE) == 0
 
 
@@ -74,11 +80,11 @@ async def test_a_stored_value_that_cannot_act_does_not_stop_a_start() -> None:
         await cluster.brokers[0].store.put(
             paths.DYNAMIC_CONFIGURATION, b'{"loadBalancerLoadSheddingStrategy": "Sheder", "%b": "20"}' % LOW.encode()
         )
-        late = Running(cluster, 1, {}, 10)
+        late = Running(cluster, an_address(1), {})
         cluster.brokers.append(late)
         await late.store.__aenter__()
         await late.parts.start()
-        shown = late.service.settings()
+        shown = late.use.settings()
         assert shown["loadBalancerLoadSheddingStrategy"].endswith("ThresholdShedder")
         assert shown[LOW] == "20"
         assert "Sheder" in shown[REJECTED]
@@ -112,16 +118,17 @@ async def test_concurrent_limits_of_a_namespace_are_not_lost() -> None:
             NS, lambda policies: {**policies, fields[0]: {**policies[fields[0]], **other}}
         )
         await limits[1].set_namespace_limit(NS, fields[0], None)
-        assert (await cluster.brokers[0].service.policies(NS))[fields[0]] == other
+        assert (await cluster.brokers[0].use.namespaces.policies(NS))[fields[0]] == other
 
 
 async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
     """Clients are told, messages are gone, and other topics of the bundle stay as they are; asked of any broker."""
     async with a_cluster(brokers=2, bundles=1) as cluster:
         await place(cluster, TOPIC)
-        owner = next(broker for broker in cluster.brokers if broker.service.owned())
+        owner = next(broker for broker in cluster.brokers if broker.use.ownership.owned())
         asked = next(broker for broker in cluster.brokers if broker is not owner)
         other = TopicName("persistent", NS, "other")
+        (bundle,) = owner.use.ownership.owned()
         port = await owner.listen()
         async with a_client(port) as client, a_client(port) as consumer, a_client(port) as bystander:
             await client.produce(TOPIC)
@@ -130,33 +137,32 @@ async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
             await bystander.produce(other)
             await consumer.subscribe(TOPIC, permits=10, durable=False)
             with pytest.raises(ConflictError):
-                await asked.service.delete_topic(TOPIC, force=False)
-            await asked.service.delete_topic(TOPIC, force=True)
+                await asked.use.deleting.topic(TOPIC, force=False)
+            await asked.use.deleting.topic(TOPIC, force=True)
             assert (await client.take_of(15)).command.close_producer.producer_id == 1
             assert (await consumer.take_of(16)).command.close_consumer.consumer_id == 1
-            assert await asked.service.topics_of_namespace(NS, "PERSISTENT") == [str(other)]
+            assert await asked.use.directory.topics_of_namespace(NS, "PERSISTENT") == [str(other)]
             await bystander.send(a_send(1))
             await bystander.take_of(7)
         async with a_client(port) as consumer:
             await consumer.subscribe(TOPIC, permits=10)
-            assert (await owner.service.topic_traffic(TOPIC)) is not None
             owner.measure()
-            traffic = await owner.service.topic_traffic(TOPIC)
+            traffic = owner.parts.hosting.topics(bundle).get(str(TOPIC))
             assert traffic is not None
             assert traffic.backlog_messages == 0
-        await asked.service.delete_topic(other, force=True)
+        await asked.use.deleting.topic(other, force=True)
         with pytest.raises(NotFoundError):
-            await asked.service.delete_topic(other, force=True)
+            await asked.use.deleting.topic(other, force=True)
 
 
 async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
     """Whoever looks up and acquires without end meanwhile: no bundle of the namespace is open afterwards, anywhere."""
     gone = NamespaceName("public", "gone")
     async with a_cluster(brokers=3) as cluster:
-        first = cluster.brokers[0].service
+        first = cluster.brokers[0].use
         for _ in range(5):
-            await first.create_namespace(gone, {"bundles": {"numBundles": 8}})
-            names = (await first.bundles(gone)).names
+            await first.namespaces.create_namespace(gone, {"bundles": {"numBundles": 8}})
+            names = (await first.namespaces.bundles(gone)).names
             deleted = asyncio.Event()
 
             async def come_back(broker: Running, names: Sequence[str] = names, deleted: asyncio.Event = deleted) -> None:
@@ -164,45 +170,45 @@ async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
                     for bundle in names:
                         await asyncio.sleep(0)
                         with contextlib.suppress(OperationalError, NotFoundError):
-                            await broker.service.acquire_bundle(bundle)
+                            await broker.use.orders.acquire(bundle)
 
             async def delete(deleted: asyncio.Event = deleted) -> None:
                 try:
                     await asyncio.sleep(0.02)
-                    await first.delete_namespace(gone, force=True)
+                    await first.deleting.namespace(gone, force=True)
                 finally:
                     deleted.set()
 
             await asyncio.gather(delete(), *(come_back(broker) for broker in cluster.brokers))
             for broker in cluster.brokers:
-                assert not [bundle for bundle in broker.service.owned() if bundle.startswith(f"{gone}/")]
+                assert not [bundle for bundle in broker.use.ownership.owned() if bundle.startswith(f"{gone}/")]
                 assert not [bundle for bundle in broker.parts.hosting.bundle_stats() if bundle.startswith(f"{gone}/")]
             assert await cluster.brokers[1].store.children(f"{paths.LOCKS}/{gone}") == []
             with pytest.raises(NotFoundError):
-                await first.bundles(gone)
+                await first.namespaces.bundles(gone)
 
 
 async def test_an_owner_that_does_not_answer_keeps_a_namespace_marked() -> None:
     """The namespace cannot be used any more, and deleting it again goes on where it stopped."""
     async with a_cluster(brokers=2) as cluster:
         first, second = cluster.brokers
-        bundle = (await first.service.bundles(NS)).names[0]
-        await second.service.acquire_bundle(bundle)
+        bundle = (await first.use.namespaces.bundles(NS)).names[0]
+        await second.use.orders.acquire(bundle)
         cluster.brokers.remove(second)  # nobody unloads it: brokers that are not here only take note
         with pytest.raises(OperationalError, match="delete it again"):
-            await first.service.delete_namespace(NS, force=True)
+            await first.use.deleting.namespace(NS, force=True)
         for broker in (first, second):
             await eventually(partial(_is_gone, broker), bool)
         cluster.brokers.append(second)
-        await first.service.delete_namespace(NS, force=True)
-        assert not second.service.owned()
+        await first.use.deleting.namespace(NS, force=True)
+        assert not second.use.ownership.owned()
         with pytest.raises(NotFoundError):
-            await first.service.delete_namespace(NS, force=True)
+            await first.use.deleting.namespace(NS, force=True)
 
 
 async def _is_gone(broker: Running) -> bool:
     try:
-        await broker.service.lookup(TOPIC)
+        await broker.use.directory.lookup(TOPIC)
     except NotFoundError:
         return True
     return False

@@ -11,7 +11,6 @@ from aiohttp import web
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
-from loadmanager.ports.control import Redirect
 
 BODY_TIMEOUT_S = 10.0
 """How long a client may take to send the body that it announced."""
@@ -38,11 +37,11 @@ def redirect_to(web_url: str, request: web.Request, *, authoritative: bool | Non
     return web.Response(status=307, headers={"Location": f"{web_url}{target}"})
 
 
-def no_content(redirect: Redirect | None, request: web.Request) -> web.Response:
-    """204, or 307 to the broker that must be asked."""
-    if redirect is None:
+def no_content(elsewhere: str | None, request: web.Request, *, authoritative: bool | None = None) -> web.Response:
+    """204, or 307 to the broker that must be asked, given by its URL."""
+    if elsewhere is None:
         return web.Response(status=204)
-    return redirect_to(redirect.web_url, request, authoritative=redirect.authoritative)
+    return redirect_to(elsewhere, request, authoritative=authoritative)
 
 
 def flag(request: web.Request, name: str, *, default: bool = False) -> bool:

@@ -8,12 +8,14 @@ from collections.abc import Callable
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import failed, redirect_to, whole
+from loadmanager.adapters.admin.use_cases import LeaderDesk, UseCases
 from loadmanager.core.errors import NotFoundError, OperationalError
-from loadmanager.ports.control import BrokerControl, NamespaceControl, PeerControl
 
 DECISIONS_MAX = 1_000
 UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 10.0
+OWNERSHIP_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+"""Pulsar's `NamespaceOwnershipStatus` of every bundle that is served: none is reserved for a broker."""
 
 
 class BrokerRoutes:
@@ -21,17 +23,21 @@ class BrokerRoutes:
 
     def __init__(
         self,
-        brokers: BrokerControl,
-        namespaces: NamespaceControl,
-        peers: PeerControl,
+        use: UseCases,
         *,
         cluster: str,
         version: str,
         metrics: Callable[[], tuple[bytes, str]],
     ) -> None:
-        self._brokers = brokers
-        self._peers = peers
-        self._namespaces = namespaces
+        self._self = use.self_address
+        self._brokers = use.brokers
+        self._leading = use.leading
+        self._health = use.health
+        self._ownership = use.ownership
+        self._namespaces = use.namespaces
+        self._load_report = use.load_report
+        self._settings = use.settings
+        self._stop = use.stop
         self._cluster = cluster
         self._version = version
         self._metrics = metrics
@@ -61,7 +67,7 @@ class BrokerRoutes:
     async def list(self, request: web.Request) -> web.Response:
         """GET /brokers[/{cluster}]."""
         self._check_cluster(request.match_info.get("cluster", self._cluster))
-        return web.json_response(await self._brokers.brokers())
+        return web.json_response(sorted(self._brokers.registered))
 
     def _check_cluster(self, name: str) -> None:
         if name != self._cluster:
@@ -69,10 +75,10 @@ class BrokerRoutes:
 
     async def leader(self, _request: web.Request) -> web.Response:
         """GET /brokers/leaderBroker."""
-        leader = self._brokers.leader()
+        leader = self._leading.leader
         if leader is None:
             raise NotFoundError("there is no leader now")
-        return web.json_response({"serviceUrl": leader.web_url, "brokerId": leader.broker_id})
+        return web.json_response({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
 
     async def health(self, request: web.Request) -> web.Response:
         """GET /brokers/health[?brokerId=]: of this broker, or 307 to the one named."""
@@ -81,23 +87,23 @@ class BrokerRoutes:
             return elsewhere
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
-                await self._brokers.health()
+                await self._health.check()
         except TimeoutError:
             return failed(500, f"no answer of the metadata store within {HEALTH_TIMEOUT_S:g} s")
         return web.Response(text="ok")
 
     def _at_broker(self, broker_id: str, request: web.Request) -> web.Response | None:
         """307 to a broker, unless it is this one or none is named."""
-        if broker_id in ("", self._brokers.self_address.broker_id):
+        if broker_id in ("", self._self.broker_id):
             return None
-        address = self._peers.address_of(broker_id)
+        address = self._brokers.address(broker_id)
         if address is None:
             raise NotFoundError(f"Broker {broker_id} is not active")
         return redirect_to(address.web_url, request)
 
     async def ready(self, _request: web.Request) -> web.Response:
         """GET /brokers/ready."""
-        return web.Response(text="ok") if self._brokers.ready() else failed(500, "the broker is not ready")
+        return web.Response(text="ok") if self._health.ready() else failed(500, "the broker is not ready")
 
     async def version(self, _request: web.Request) -> web.Response:
         """GET /brokers/version."""
@@ -105,7 +111,7 @@ class BrokerRoutes:
 
     async def configuration(self, _request: web.Request) -> web.Response:
         """GET /brokers/configuration/runtime."""
-        return web.json_response(dict(self._brokers.settings()))
+        return web.json_response(dict(self._settings()))
 
     async def nothing_to_do(self, _request: web.Request) -> web.Response:
         """GET /brokers/backlog-quota-check: backlogs are bounded as they grow, so there is nothing to check."""
@@ -113,20 +119,19 @@ class BrokerRoutes:
 
     async def shutdown(self, request: web.Request) -> web.Response:
         """POST /brokers/shutdown?maxConcurrentUnloadPerSec=: begin a graceful stop; 0 unloads as fast as it can."""
-        per_s = whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX)
-        await self._brokers.shutdown(max_concurrent_unload_per_s=per_s)
+        self._stop(whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX))
         return web.Response(status=204)
 
     async def owned(self, request: web.Request) -> web.Response:
         """GET /brokers/{cluster}/{broker}/ownedNamespaces."""
         self._check_cluster(request.match_info["cluster"])
         return self._at_broker(request.match_info["broker"], request) or web.json_response(
-            {bundle: dict(status) for bundle, status in self._brokers.owned().items()}
+            dict.fromkeys(self._ownership.owned(), OWNERSHIP_STATUS)
         )
 
     async def load_report(self, _request: web.Request) -> web.Response:
         """GET /broker-stats/load-report."""
-        return web.Response(body=self._brokers.load_report(), content_type="application/json")
+        return web.Response(body=self._load_report(), content_type="application/json")
 
     async def clusters(self, _request: web.Request) -> web.Response:
         """GET /clusters."""
@@ -137,26 +142,28 @@ class BrokerRoutes:
         name = request.match_info["cluster"]
         if name not in await self._namespaces.clusters():
             raise NotFoundError(f"Cluster {name} does not exist")
-        me = self._brokers.self_address
-        return web.json_response({"serviceUrl": me.web_url, "brokerServiceUrl": me.service_url} if name == self._cluster else {})
+        urls = {"serviceUrl": self._self.web_url, "brokerServiceUrl": self._self.service_url}
+        return web.json_response(urls if name == self._cluster else {})
 
     async def decisions(self, request: web.Request) -> web.Response:
         """GET /loadmanager/decisions?limit=: the leader's last decisions with their reasons."""
         limit = whole(request, "limit", 100, minimum=1, maximum=DECISIONS_MAX)
-        return self._at_leader(request) or web.json_response(await self._brokers.decisions(limit))
+        return self._at_leader(request, lambda desk: desk.decisions(limit))
 
     async def dry_run(self, request: web.Request) -> web.Response:
         """GET /loadmanager/dry-run: what a shedding cycle would do right now."""
-        return self._at_leader(request) or web.json_response(await self._brokers.dry_run())
+        return self._at_leader(request, lambda desk: desk.dry_run())
 
-    def _at_leader(self, request: web.Request) -> web.Response | None:
-        """307 to the leader, unless this is it."""
-        leader = self._brokers.leader()
+    def _at_leader(self, request: web.Request, read: Callable[[LeaderDesk], object]) -> web.Response:
+        """What is read from the leader's desk; 307 to the leader, unless this is it."""
+        leader = self._leading.leader
         if leader is None:
             raise OperationalError("there is no leader now; try again")
-        if leader.broker_id == self._brokers.self_address.broker_id:
-            return None
-        return redirect_to(leader.web_url, request)
+        if leader.broker_id != self._self.broker_id:
+            return redirect_to(leader.service_url, request)
+        if self._leading.desk is None:
+            raise OperationalError("this broker's term as leader begins or ends; try again")
+        return web.json_response(read(self._leading.desk))
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """GET /metrics."""
@@ -165,4 +172,4 @@ class BrokerRoutes:
 
     async def status(self, _request: web.Request) -> web.Response:
         """GET /status.html, for load balancers of the HTTP kind."""
-        return web.Response(text="OK") if self._brokers.ready() else failed(503, "the broker is not ready")
+        return web.Response(text="OK") if self._health.ready() else failed(503, "the broker is not ready")

@@ -5,19 +5,21 @@ from __future__ import annotations
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body, body_object, flag, namespace_of, no_content, whole_numbers
+from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import format_boundaries, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError
-from loadmanager.ports.control import BrokerControl, NamespaceControl, TopicControl
 
 
 class NamespaceRoutes:
     """Tenants, namespaces, bundles."""
 
-    def __init__(self, namespaces: NamespaceControl, brokers: BrokerControl, topics: TopicControl) -> None:
-        self._namespaces = namespaces
-        self._brokers = brokers
-        self._topics = topics
+    def __init__(self, use: UseCases) -> None:
+        self._namespaces = use.namespaces
+        self._directory = use.directory
+        self._unloading = use.unloading
+        self._splitting = use.splitting
+        self._deleting = use.deleting
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -96,7 +98,7 @@ class NamespaceRoutes:
         """DELETE /namespaces/{tenant}/{namespace}."""
         namespace, force = namespace_of(request), flag(request, "force")
         try:
-            await self._namespaces.delete_namespace(namespace, force=force)
+            await self._deleting.namespace(namespace, force=force)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
@@ -105,49 +107,44 @@ class NamespaceRoutes:
 
     async def bundles(self, request: web.Request) -> web.Response:
         """GET …/bundles."""
-        cut = await self._namespaces.bundles(namespace_of(request))
-        return web.json_response({"boundaries": format_boundaries(cut.boundaries), "numBundles": len(cut.boundaries) - 1})
+        bundles = await self._namespaces.bundles(namespace_of(request))
+        return web.json_response({"boundaries": format_boundaries(bundles.boundaries), "numBundles": len(bundles.ranges)})
 
     async def list_topics(self, request: web.Request) -> web.Response:
         """GET …/topics?mode=."""
-        return web.json_response(await self._topics.topics_of_namespace(namespace_of(request), request.query.get("mode", "PERSISTENT")))
+        return web.json_response(await self._directory.topics_of_namespace(namespace_of(request), request.query.get("mode", "PERSISTENT")))
 
     async def unload(self, request: web.Request) -> web.Response:
         """PUT …/unload."""
-        await self._brokers.unload_namespace(namespace_of(request))
+        await self._unloading.namespace(namespace_of(request))
         return web.Response(status=204)
 
     async def hash_positions(self, request: web.Request) -> web.Response:
         """GET …/{bundle}/topicHashPositions?topics=: where in a bundle its topics lie (all of them, or the full names given)."""
         namespace = namespace_of(request)
-        cut = await self._namespaces.bundles(namespace)
-        span = cut.require(request.match_info["bundle"])
+        span = (await self._namespaces.bundles(namespace)).require(request.match_info["bundle"])
         names = [str(TopicName.parse(text)) for part in request.query.getall("topics", []) for text in part.split(",") if text]
-        topics = names or await self._topics.topics_of_namespace(namespace, "ALL")
+        topics = names or await self._directory.topics_of_namespace(namespace, "ALL")
         positions = {name: topic_hash(name) for name in topics if topic_hash(name) in span}
         return web.json_response({"namespace": str(namespace), "bundle": str(span), "topicHashPositions": positions})
 
     async def unload_bundle(self, request: web.Request) -> web.Response:
         """PUT …/{bundle}/unload?destinationBroker=."""
-        redirect = await self._brokers.unload_bundle(
-            namespace_of(request),
-            request.match_info["bundle"],
-            authoritative=flag(request, "authoritative"),
-            destination=request.query.get("destinationBroker") or None,
-        )
-        return no_content(redirect, request)
+        authoritative, destination = flag(request, "authoritative"), request.query.get("destinationBroker") or None
+        elsewhere = await self._unloading.bundle(namespace_of(request), request.match_info["bundle"], destination=destination)
+        return no_content(elsewhere, request, authoritative=None if destination else authoritative)
 
     async def split_bundle(self, request: web.Request) -> web.Response:
         """PUT …/{bundle}/split?unload=&splitAlgorithmName=, with the positions as a JSON list."""
         positions = whole_numbers(await body(request))
-        redirect = await self._brokers.split_bundle(
+        elsewhere = await self._splitting.split(
             namespace_of(request),
             request.match_info["bundle"],
             algorithm=request.query.get("splitAlgorithmName") or None,
             positions=positions,
             unload=flag(request, "unload"),
         )
-        return no_content(redirect, request)
+        return no_content(elsewhere, request)
 
 
 def _check_texts(document: dict[str, object], field: str) -> None:

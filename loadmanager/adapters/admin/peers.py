@@ -11,10 +11,10 @@ from aiohttp import web
 from yarl import URL
 
 from loadmanager.adapters.admin.answers import flag, namespace_of, topic_of, whole
+from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.ports.control import BrokerControl, PeerControl
 from loadmanager.ports.hosting import BrokerAddress
 
 PATH = "/admin/v2/loadmanager/bundles"
@@ -27,9 +27,10 @@ EPOCH_MAX = 1 << 62
 class PeerRoutes:
     """Serves what peers ask."""
 
-    def __init__(self, control: PeerControl, brokers: BrokerControl) -> None:
-        self._control = control
-        self._brokers = brokers
+    def __init__(self, use: UseCases) -> None:
+        self._orders = use.orders
+        self._brokers = use.brokers
+        self._hosting = use.hosting
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -43,35 +44,26 @@ class PeerRoutes:
 
     async def acquire(self, request: web.Request) -> web.Response:
         """POST …/acquire?epoch=: own a bundle that nobody owns."""
-        await self._control.acquire_bundle(_bundle(request), epoch=_epoch(request))
+        await self._orders.acquire(_bundle(request), epoch=_epoch(request))
         return web.Response(status=204)
 
     async def release(self, request: web.Request) -> web.Response:
         """POST …/release?destination=&epoch=: unload a bundle; says whether it was this broker's."""
         name = request.query.get("destination", "")
-        destination = self._control.address_of(name) if name else None
+        destination = self._brokers.address(name) if name else None
         reason = request.query.get("reason", "leader")
-        released = await self._control.release_bundle(_bundle(request), destination, reason, epoch=_epoch(request))
+        released = await self._orders.release(_bundle(request), destination, reason, epoch=_epoch(request))
         return web.json_response({"released": released})
 
     async def split(self, request: web.Request) -> web.Response:
         """POST …/split?unload=&epoch=: split a bundle of this broker."""
-        moved = await self._brokers.split_bundle(
-            namespace_of(request),
-            request.match_info["bundle"],
-            algorithm=None,
-            positions=(),
-            unload=flag(request, "unload"),
-            automatic=True,
-            epoch=_epoch(request),
-        )
-        if moved is not None:
-            raise OperationalError("the bundle has another owner by now")
+        unload, epoch = flag(request, "unload"), _epoch(request)
+        await self._orders.split(namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch)
         return web.Response(status=204)
 
     async def close_topic(self, request: web.Request) -> web.Response:
         """POST …/close?force=: close a topic that is deleted; the answer says whether it was open."""
-        was_open = await self._control.close_topic(topic_of(request), force=flag(request, "force"))
+        was_open = self._hosting.close_topic(str(topic_of(request)), force=flag(request, "force"))
         return web.json_response(was_open)
 
 

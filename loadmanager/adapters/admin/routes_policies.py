@@ -8,11 +8,10 @@ import structlog
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body, body_object, namespace_of
+from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError
 from loadmanager.core.policies.isolation import matches_broker
-from loadmanager.ports.control import BrokerControl
-from loadmanager.ports.policies import PolicyControl
 
 CLUSTER = "/admin/v2/clusters/{cluster}"
 ISOLATION = CLUSTER + "/namespaceIsolationPolicies"
@@ -25,9 +24,10 @@ log = structlog.get_logger("admin")
 class PolicyRoutes:
     """Policies of placement."""
 
-    def __init__(self, policies: PolicyControl, brokers: BrokerControl, *, cluster: str) -> None:
-        self._policies = policies
-        self._brokers = brokers
+    def __init__(self, use: UseCases, *, cluster: str) -> None:
+        self._policies = use.policies
+        self._brokers = use.brokers
+        self._unloading = use.unloading
         self._cluster = cluster
 
     def routes(self) -> list[web.RouteDef]:
@@ -62,10 +62,10 @@ class PolicyRoutes:
         """GET …/namespaceIsolationPolicies/{policy}."""
         self._check_cluster(request)
         name = request.match_info["policy"]
-        found = (await self._policies.isolation_policies()).get(name)
-        if found is None:
+        policy = (await self._policies.isolation_policies()).get(name)
+        if policy is None:
             raise NotFoundError(f"Namespace isolation policy {name} does not exist")
-        return web.json_response(found)
+        return web.json_response(policy)
 
     async def set_isolation(self, request: web.Request) -> web.Response:
         """POST …/namespaceIsolationPolicies/{policy}: takes effect, then unloads the namespaces that `unload_scope` says."""
@@ -88,21 +88,20 @@ class PolicyRoutes:
         """Unload all that can be; one that is corrupt, or gone meanwhile, keeps no other from it."""
         for namespace in namespaces:
             try:
-                await self._brokers.unload_namespace(namespace)
+                await self._unloading.namespace(namespace)
             except (CorruptDataError, NotFoundError) as error:
                 log.warning("a namespace is not unloaded", namespace=str(namespace), error=str(error))
 
     async def isolation_brokers(self, request: web.Request) -> web.Response:
         """GET …/namespaceIsolationPolicies/brokers: what each live broker is in each policy."""
         self._check_cluster(request)
-        found = [entry for broker in await self._brokers.brokers() for entry in await self._of_broker(broker)]
-        return web.json_response(found)
+        return web.json_response([entry for broker in sorted(self._brokers.registered) for entry in await self._of_broker(broker)])
 
     async def isolation_broker(self, request: web.Request) -> web.Response:
         """GET …/namespaceIsolationPolicies/brokers/{broker}."""
         self._check_cluster(request)
         broker = request.match_info["broker"]
-        if broker not in await self._brokers.brokers():
+        if broker not in self._brokers.registered:
             raise NotFoundError(f"Broker {broker} is not active")
         entries = await self._of_broker(broker)
         regexes = [regex for entry in entries for regex in entry["namespaceRegex"]]
@@ -111,12 +110,12 @@ class PolicyRoutes:
         return web.json_response({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": regexes})
 
     async def _of_broker(self, broker: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         for name, policy in (await self._policies.isolation_in_force()).items():
             primary = matches_broker(policy.primary, broker)
             if primary or matches_broker(policy.secondary, broker):
-                found.append({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": policy.namespaces})
-        return found
+                entries.append({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": policy.namespaces})
+        return entries
 
     async def domains(self, request: web.Request) -> web.Response:
         """GET …/failureDomains."""
@@ -127,10 +126,10 @@ class PolicyRoutes:
         """GET …/failureDomains/{domain}."""
         self._check_cluster(request)
         name = request.match_info["domain"]
-        found = (await self._policies.failure_domains()).get(name)
-        if found is None:
+        brokers = (await self._policies.failure_domains()).get(name)
+        if brokers is None:
             raise NotFoundError(f"Failure domain {name} does not exist")
-        return web.json_response({"brokers": found})
+        return web.json_response({"brokers": brokers})
 
     async def set_domain(self, request: web.Request) -> web.Response:
         """POST …/failureDomains/{domain}."""
@@ -149,8 +148,8 @@ class PolicyRoutes:
 
     async def group(self, request: web.Request) -> web.Response:
         """GET …/antiAffinity; 204 without a group, as Pulsar answers an empty value."""
-        found = await self._policies.anti_affinity_group(namespace_of(request))
-        return web.Response(status=204) if found is None else web.json_response(found)
+        group = await self._policies.anti_affinity_group(namespace_of(request))
+        return web.Response(status=204) if group is None else web.json_response(group)
 
     async def set_group(self, request: web.Request) -> web.Response:
         """POST …/antiAffinity with the group's name as a JSON text."""

@@ -8,10 +8,9 @@ from typing import Any
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body, flag, namespace_of, redirect_to, topic_of
+from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup, SubscribeRate, decode, plain
-from loadmanager.ports.control import TopicControl
-from loadmanager.ports.limits import LimitControl
 
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
@@ -39,13 +38,14 @@ Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ThrottlingRoutes:
     """Everything about limits."""
 
-    def __init__(self, limits: LimitControl, topics: TopicControl) -> None:
-        self._limits = limits
-        self._topics = topics
+    def __init__(self, use: UseCases) -> None:
+        self._self = use.self_address
+        self._limits = use.limits
+        self._directory = use.directory
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
-        found = [
+        routes = [
             web.get(NAMESPACE + "/resourcegroup", self.group_of_namespace),
             web.post(NAMESPACE + "/resourcegroup/{group}", self.attach),
             web.delete(NAMESPACE + "/resourcegroup", self.detach),
@@ -61,11 +61,11 @@ class ThrottlingRoutes:
             web.get(TOPIC + "/throttling", self.topic),
         ]
         for name, (field, kind) in NAMESPACE_RATES.items():
-            found += self._rate_routes(f"{NAMESPACE}/{name}", *self._of_namespace(field, kind))
+            routes += self._rate_routes(f"{NAMESPACE}/{name}", *self._of_namespace(field, kind))
         for name, kind in TOPIC_RATES.items():
-            found += self._rate_routes(f"{TOPIC}/{name}", *self._of_topic(name, kind))
-        found += self._rate_routes(TOPIC + "/{subscription}/dispatchRate", *self._of_subscription())
-        return found
+            routes += self._rate_routes(f"{TOPIC}/{name}", *self._of_topic(name, kind))
+        routes += self._rate_routes(TOPIC + "/{subscription}/dispatchRate", *self._of_subscription())
+        return routes
 
     @staticmethod
     def _rate_routes(path: str, read: Handle, write: Handle, remove: Handle) -> list[web.RouteDef]:
@@ -96,12 +96,12 @@ class ThrottlingRoutes:
     def _topic_policy(self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any) -> tuple[Handle, Handle, Handle]:
         async def read(request: web.Request) -> web.StreamResponse:
             topic, path = topic_of(request), path_of(request)
-            found: Any = await self._limits.topic_policies(topic)
+            policy: Any = await self._limits.topic_policies(topic)
             for name in path:
-                found = found.get(name) if isinstance(found, dict) else None
-            if found is None and flag(request, "applied"):
-                found = await self._limits.applied_limit(topic, path)
-            return _shown(found)
+                policy = policy.get(name) if isinstance(policy, dict) else None
+            if policy is None and flag(request, "applied"):
+                policy = await self._limits.applied_limit(topic, path)
+            return _shown(policy)
 
         async def write(request: web.Request) -> web.StreamResponse:
             await self._limits.set_topic_policy(topic_of(request), path_of(request), plain(await _rate(request, kind)))
@@ -171,11 +171,11 @@ class ThrottlingRoutes:
     async def topic(self, request: web.Request) -> web.Response:
         """GET …/{topic}/throttling: why are this topic's producers slow? Asked of the topic's owner."""
         topic = topic_of(request)
-        found = self._limits.topic_throttling(topic)
-        if found is not None:
-            return web.json_response(found)
-        owner = (await self._topics.lookup(topic)).broker
-        if owner == self._topics.self_address:
+        report = self._limits.topic_throttling(topic)
+        if report is not None:
+            return web.json_response(report)
+        owner = (await self._directory.lookup(topic)).broker
+        if owner == self._self:
             raise NotFoundError(f"Topic {topic} is not open: it has neither producers nor consumers")
         return redirect_to(owner.web_url, request)
 
@@ -188,6 +188,6 @@ async def _rate(request: web.Request, kind: Any) -> Any:
     return decode(document, kind)
 
 
-def _shown(found: Any) -> web.Response:
+def _shown(value: Any) -> web.Response:
     """200 with the value; 204 when nothing is set, as Pulsar answers."""
-    return web.Response(status=204) if found is None else web.json_response(found)
+    return web.Response(status=204) if value is None else web.json_response(value)

@@ -10,26 +10,20 @@ from typing import Protocol
 from aiohttp import web
 
 from loadmanager.adapters.admin.brokers import BrokerRoutes
-from loadmanager.adapters.admin.guards import AtOnce, access, errors
+from loadmanager.adapters.admin.middlewares import AtOnce, access, errors
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.admin.topics import TopicRoutes
-from loadmanager.ports.control import BrokerControl, NamespaceControl, PeerControl, TopicControl
-from loadmanager.ports.limits import LimitControl
-from loadmanager.ports.policies import PolicyControl
+from loadmanager.adapters.admin.use_cases import UseCases
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
 KEEP_ALIVE_S = 75.0
 BACKLOG = 512
 STOP_TIMEOUT_S = 2.0
-
-
-class Control(TopicControl, NamespaceControl, BrokerControl, PeerControl, Protocol):
-    """Everything that the API asks."""
 
 
 class Routes(Protocol):
@@ -45,26 +39,24 @@ class AdminServer:
 
     def __init__(
         self,
-        control: Control,
+        use: UseCases,
         *,
         cluster: str,
         version: str,
         metrics: Callable[[], tuple[bytes, str]],
         settings: AdminSettings | None = None,
-        limits: LimitControl | None = None,
-        policies: PolicyControl | None = None,
     ) -> None:
         self._settings = settings or AdminSettings()
         application = web.Application(
             middlewares=[access, AtOnce(self._settings.requests_max).middleware, errors], client_max_size=BODY_BYTES_MAX
         )
         parts: list[Routes] = [
-            BrokerRoutes(control, control, control, cluster=cluster, version=version, metrics=metrics),
-            PeerRoutes(control, control),
-            NamespaceRoutes(control, control, control),
-            TopicRoutes(control, control, control),
-            *([] if limits is None else [ThrottlingRoutes(limits, control)]),
-            *([] if policies is None else [PolicyRoutes(policies, control, cluster=cluster)]),
+            BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
+            PeerRoutes(use),
+            NamespaceRoutes(use),
+            TopicRoutes(use),
+            ThrottlingRoutes(use),
+            PolicyRoutes(use, cluster=cluster),
         ]
         for part in parts:
             for route in part.routes():

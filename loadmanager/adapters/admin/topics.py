@@ -5,10 +5,10 @@ from __future__ import annotations
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body, failed, flag, namespace_of, redirect_to, topic_of
+from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.ports.control import BrokerControl, NamespaceControl, TopicControl
 
 DOMAIN = "{domain:persistent|non-persistent}"
 
@@ -16,10 +16,13 @@ DOMAIN = "{domain:persistent|non-persistent}"
 class TopicRoutes:
     """Lookups and topics."""
 
-    def __init__(self, topics: TopicControl, namespaces: NamespaceControl, brokers: BrokerControl) -> None:
-        self._topics = topics
-        self._namespaces = namespaces
-        self._brokers = brokers
+    def __init__(self, use: UseCases) -> None:
+        self._self = use.self_address
+        self._directory = use.directory
+        self._hosting = use.hosting
+        self._namespaces = use.namespaces
+        self._topics = use.topics
+        self._deleting = use.deleting
 
     def routes(self) -> list[web.RouteDef]:
         """All routes; fixed paths come before those with a variable. A slash in a topic's name is written %2F."""
@@ -41,10 +44,10 @@ class TopicRoutes:
 
     async def lookup(self, request: web.Request) -> web.Response:
         """GET /lookup/v2/topic/…: who serves a topic. `brokerUrlTls` must be there: C++ clients crash without it."""
-        found = await self._topics.lookup(topic_of(request), authoritative=flag(request, "authoritative"))
-        broker = found.broker
-        if found.redirect:
-            return redirect_to(broker.web_url, request, authoritative=found.authoritative)
+        lookup = await self._directory.lookup(topic_of(request), authoritative=flag(request, "authoritative"))
+        broker = lookup.broker
+        if lookup.redirect:
+            return redirect_to(broker.web_url, request, authoritative=lookup.authoritative)
         return web.json_response(
             {
                 "brokerUrl": broker.service_url,
@@ -59,23 +62,23 @@ class TopicRoutes:
     async def bundle(self, request: web.Request) -> web.Response:
         """GET /lookup/v2/topic/…/bundle: the range that a topic falls into."""
         topic = topic_of(request)
-        cut = await self._namespaces.bundles(topic.namespace)
-        return web.Response(text=split_bundle_name(cut.bundle_of_topic(str(topic)))[1])
+        bundles = await self._namespaces.bundles(topic.namespace)
+        return web.Response(text=split_bundle_name(bundles.bundle_of_topic(str(topic)))[1])
 
     async def list(self, request: web.Request) -> web.Response:
         """GET /{domain}/{tenant}/{namespace}: partitions are named one by one."""
-        return web.json_response(await self._topics.topics_of_namespace(namespace_of(request), _mode(request)))
+        return web.json_response(await self._directory.topics_of_namespace(namespace_of(request), _mode(request)))
 
     async def list_partitioned(self, request: web.Request) -> web.Response:
         """GET /{domain}/{tenant}/{namespace}/partitioned: topics that have partitions."""
-        names = await self._topics.topics_of_namespace(namespace_of(request), _mode(request))
+        names = await self._directory.topics_of_namespace(namespace_of(request), _mode(request))
         parents = {topic.partitioned_topic for topic in map(TopicName.parse, names) if topic.partition >= 0}
-        return web.json_response([str(parent) for parent in sorted(parents) if await self._topics.partitions(parent, create=True)])
+        return web.json_response([str(parent) for parent in sorted(parents) if await self._directory.partitions(parent, create=True)])
 
     async def partitions(self, request: web.Request) -> web.Response:
         """GET …/partitions."""
         # A topic that does not exist yet has no partitions: asking never fails where it could be created.
-        return web.json_response({"partitions": await self._topics.partitions(topic_of(request), create=True)})
+        return web.json_response({"partitions": await self._directory.partitions(topic_of(request), create=True)})
 
     async def create_partitioned(self, request: web.Request) -> web.Response:
         """PUT …/partitions with the number as the body."""
@@ -83,7 +86,7 @@ class TopicRoutes:
         if not isinstance(count, int) or isinstance(count, bool):
             raise RefusedError(400, "the body must be the number of partitions")
         try:
-            await self._namespaces.create_partitioned_topic(topic, count)
+            await self._topics.create_partitioned(topic, count)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
@@ -93,24 +96,25 @@ class TopicRoutes:
     async def create(self, request: web.Request) -> web.Response:
         """PUT a topic without partitions."""
         topic = topic_of(request)
-        known = await self._topics.topics_of_namespace(topic.namespace, _mode(request))
-        if str(topic) in known or str(topic.partition_name(0)) in known:
+        present = await self._directory.topics_of_namespace(topic.namespace, _mode(request))
+        if str(topic) in present or str(topic.partition_name(0)) in present:
             raise ConflictError("This topic already exists")
-        await self._topics.open_topic(topic)
+        await self._directory.open_topic(topic)
         return web.Response(status=204)
 
     async def delete(self, request: web.Request) -> web.Response:
         """DELETE a topic, or a partitioned one."""
-        await self._namespaces.delete_topic(topic_of(request), force=flag(request, "force"))
+        await self._deleting.topic(topic_of(request), force=flag(request, "force"))
         return web.Response(status=204)
 
     async def stats(self, request: web.Request) -> web.Response:
         """GET …/stats: rates of the last period (messages/s, bytes/s) and counts, under Pulsar's names where it has them; 307 to the owner."""
         topic = topic_of(request)
-        traffic = await self._brokers.topic_traffic(topic)
+        bundle = await self._directory.owned_bundle(topic)
+        traffic = self._hosting.topics(bundle).get(str(topic)) if bundle else None
         if traffic is None:
-            owner = await self._topics.lookup(topic, authoritative=flag(request, "authoritative"))
-            if owner.broker.broker_id == self._brokers.self_address.broker_id:
+            owner = await self._directory.lookup(topic, authoritative=flag(request, "authoritative"))
+            if owner.broker.broker_id == self._self.broker_id:
                 raise NotFoundError(f"Topic {topic} is not open")
             return redirect_to(owner.broker.web_url, request, authoritative=owner.authoritative)
         return web.json_response(

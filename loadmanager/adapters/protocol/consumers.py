@@ -64,7 +64,7 @@ async def _create(connection: Connection, hosted: HostedTopic, asked: pb.Command
     start_id, creating = _start_id(hosted, asked), hosted.creating
     creating[asked.subscription] = None
     try:
-        await connection.server.control.record_subscription(hosted.name, asked.subscription)
+        await connection.server.directory.record_subscription(hosted.name, asked.subscription)
         hosted = await connection.server.host(hosted.name)
     finally:
         creating.pop(asked.subscription, None)
@@ -234,7 +234,7 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
         connection.error(asked.request_id, pb.ConsumerBusy, "the subscription has other consumers")
         return
     try:
-        await connection.server.control.forget_subscription(consumer.hosted.name, consumer.subscription.name)
+        await connection.server.directory.forget_subscription(consumer.hosted.name, consumer.subscription.name)
     except LoadManagerError as error:
         connection.error(asked.request_id, pb.MetadataError, str(error))
         return

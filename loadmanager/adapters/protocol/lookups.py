@@ -52,7 +52,7 @@ async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
     answer = pb.CommandPartitionedTopicMetadataResponse(request_id=asked.request_id, response=0)
     try:
         topic = TopicName.parse(asked.topic)
-        answer.partitions = await connection.server.control.partitions(topic, create=asked.metadata_auto_creation_enabled)
+        answer.partitions = await connection.server.directory.partitions(topic, create=asked.metadata_auto_creation_enabled)
     except LoadManagerError as error:
         answer.response, answer.error, answer.message = FAILED_METADATA, code_of(error), str(error)
     connection.send(encode(22, partition_metadata_response=answer))
@@ -63,7 +63,7 @@ async def on_lookup(connection: Connection, frame: Frame) -> None:
     asked = frame.command.lookup
     answer = pb.CommandLookupTopicResponse(request_id=asked.request_id)
     try:
-        found = await connection.server.control.lookup(TopicName.parse(asked.topic), authoritative=asked.authoritative)
+        found = await connection.server.directory.lookup(TopicName.parse(asked.topic), authoritative=asked.authoritative)
     except LoadManagerError as error:
         answer.response, answer.error, answer.message = FAILED_LOOKUP, code_of(error), str(error)
     else:
@@ -79,7 +79,7 @@ async def on_get_topics(connection: Connection, frame: Frame) -> None:
     asked = frame.command.get_topics
     try:
         mode = MODES[asked.mode] if 0 <= asked.mode < len(MODES) else ""
-        topics = await connection.server.control.topics_of_namespace(NamespaceName.parse(asked.namespace), mode)
+        topics = await connection.server.directory.topics_of_namespace(NamespaceName.parse(asked.namespace), mode)
     except LoadManagerError as error:
         connection.error(asked.request_id, code_of(error), str(error))
         return

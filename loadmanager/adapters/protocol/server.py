@@ -54,7 +54,7 @@ from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import REQUEST_ID_NONE, encode
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.control import TopicControl
+from loadmanager.ports.directory import Directory
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 
 MIB = 1024 * 1024
@@ -103,7 +103,7 @@ class BrokerServer:
     `connections_cap`: how many connections the process can serve at most, 0 for any number.
     """
 
-    control: TopicControl
+    directory: Directory
     """Set by `begin`: until then nothing asks."""
 
     def __init__(
@@ -146,10 +146,10 @@ class BrokerServer:
 
     # Life
 
-    def begin(self, control: TopicControl) -> None:
-        """Serve through `control` and start the timers. Sockets come with `listen`; connections
+    def begin(self, directory: Directory) -> None:
+        """Serve what `directory` says, and start the timers. Sockets come with `listen`; connections
         over other transports may be made at once: `Connection(server, HANDLERS)`."""
-        self.control = control
+        self.directory = directory
         stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
         self._tasks += [self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive")]
@@ -189,9 +189,9 @@ class BrokerServer:
 
     def may_serve(self, now_s: float) -> bool:
         """Whether the session is proven. If it is not, everything is fenced before this returns."""
-        if self.control.lease.held(now_s):
+        if self.directory.lease.held(now_s):
             return True
-        self.control.fence()
+        self.directory.fence()
         return False
 
     # Connections
@@ -219,7 +219,7 @@ class BrokerServer:
 
     def next_producer_name(self) -> str:
         """A name that no producer of the cluster has."""
-        return f"{self.control.self_address.broker_id.replace(':', '-')}-{self.clock.now_ms():x}-{next(self._names)}"
+        return f"{self.directory.self_address.broker_id.replace(':', '-')}-{self.clock.now_ms():x}-{next(self._names)}"
 
     def detach_producer(self, producer: AttachedProducer, *, for_good: bool) -> None:
         """A producer is gone."""
@@ -293,12 +293,12 @@ class BrokerServer:
         return hosted
 
     async def _open(self, topic: TopicName) -> None:
-        bundle = await self.control.owned_bundle(topic)
+        bundle = await self.directory.owned_bundle(topic)
         opened = None if bundle is None else self._bundles.get(bundle)
         if opened is None or opened.fenced:
             return
-        subscriptions = await self.control.open_topic(topic)
-        ledger_id = await self.control.next_ledger_id()
+        subscriptions = await self.directory.open_topic(topic)
+        ledger_id = await self.directory.next_ledger_id()
         # Meanwhile the bundle may have been unloaded or split, and another broker may have served it:
         # what was read before is of that older life.
         if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:

@@ -15,11 +15,10 @@ from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundErr
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.policies import ResourceGroup, applied, is_set, plain, stored
 from loadmanager.core.throttling.report import broker_report, topic_report
-from loadmanager.ports.limits import Document
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, read_object, update
+from loadmanager.runtime.shared.documents import Corrupt, Document, read_object, update
 
 UNREADABLE = (CorruptDataError, OperationalError)
 GROUP_FIELD = "resource_group_name"
@@ -53,7 +52,7 @@ class DynamicSettings(Protocol):
 
 
 class Limits:
-    """Implements `ports.limits.LimitControl`."""
+    """Limits of the cluster and of this broker. Every change acts at once on connected clients, of every broker."""
 
     def __init__(
         self,
@@ -138,46 +137,50 @@ class Limits:
             if before.get(name) != reason:
                 log.error("a stored dynamic setting cannot be used; its last good value stays in force", key=name, reason=reason)
 
-    # LimitControl
+    # What operators see and change
 
     async def namespace_limit(self, namespace: NamespaceName, field: str) -> Document | None:
-        """One rate of a namespace for this cluster."""
+        """One rate of a namespace's policies for this cluster (`publishMaxMessageRate`, `topicDispatchRate`, `subscriptionDispatchRate`,
+        `clusterSubscribeRate`); None when it is not set. Raises `NotFoundError` for a missing namespace."""
         by_cluster = (await self._namespaces.policies(namespace)).get(field)
         return by_cluster.get(self._throttling.cluster) if isinstance(by_cluster, dict) else None
 
     async def set_namespace_limit(self, namespace: NamespaceName, field: str, rate: Document | None) -> None:
-        """Set or remove one rate of a namespace for this cluster."""
+        """Set one rate of a namespace for this cluster; None removes it. Raises `NotFoundError`."""
         path = (field, self._throttling.cluster)
         await self._namespaces.update_policies(namespace, lambda policies: _with(policies, path, rate))
         log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
 
     async def namespace_group(self, namespace: NamespaceName) -> str | None:
-        """The resource group that a namespace is attached to."""
+        """The resource group that a namespace is attached to. Raises `NotFoundError`."""
         found = (await self._namespaces.policies(namespace)).get(GROUP_FIELD)
         return found if isinstance(found, str) else None
 
     async def set_namespace_group(self, namespace: NamespaceName, group: str | None) -> None:
-        """Attach a namespace to a resource group, or to none."""
+        """Attach a namespace to a resource group; None detaches it. Raises `NotFoundError`, or `BadInputError` for a missing group."""
         if group is not None and await self._store.get(paths.resource_group(check_part(group, "resource group"))) is None:
             raise BadInputError(f"Resource group {group} does not exist")
         await self._namespaces.update_policies(namespace, lambda policies: {**policies, GROUP_FIELD: group})
         log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
 
     async def topic_policies(self, topic: TopicName) -> Document:
-        """A topic's own policies; a partition has those of its partitioned topic, as in Pulsar."""
+        """A topic's own policies, empty when it has none; a partition has those of its partitioned topic, as in Pulsar.
+
+        Raises `NotFoundError` for a missing namespace.
+        """
         await self._namespaces.bundles(topic.namespace)
         path = paths.topic_policies(topic.partitioned_topic)
         node = await self._store.get(path)
         return {} if node is None else read_object(node.value, path)
 
     async def applied_limit(self, topic: TopicName, path: tuple[str, ...]) -> Document | None:
-        """The rate that a topic without one of its own is under."""
+        """The rate that a topic without one of its own is under, from its namespace or broker.conf; None when that is no limit."""
         shared, throttling = await self._namespaces.policies(topic.namespace), self._throttling
         rate = applied({}, shared, throttling.cluster, path, throttling.settings)
         return plain(rate) if is_set(rate) else None
 
     async def set_topic_policy(self, topic: TopicName, path: tuple[str, ...], rate: Document | None) -> None:
-        """Set or remove one policy of a topic, for all of its partitions."""
+        """Set one policy of a topic, for all of its partitions; `path` names the nested fields, None removes it."""
         await self._namespaces.bundles(topic.namespace)
         await update(self._store, paths.topic_policies(topic.partitioned_topic), lambda document: _with(document, path, rate))
         log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
@@ -187,7 +190,7 @@ class Limits:
         return await self._store.children(paths.RESOURCE_GROUPS)
 
     async def resource_group(self, name: str) -> Document:
-        """A resource group."""
+        """A resource group; raises `NotFoundError`."""
         path = paths.resource_group(check_part(name, "resource group"))
         node = await self._store.get(path)
         if node is None:
@@ -195,7 +198,7 @@ class Limits:
         return read_object(node.value, path)
 
     async def put_resource_group(self, name: str, group: Document) -> None:
-        """Create or change a resource group."""
+        """Create or change a resource group; fields that are not given stay as they are."""
         path = paths.resource_group(check_part(name, "resource group"))
         await update(
             self._store,
@@ -209,7 +212,7 @@ class Limits:
         log.info("resource group changed", group=name, rates=group)
 
     async def delete_resource_group(self, name: str) -> None:
-        """Delete a resource group that no namespace is attached to."""
+        """Delete a resource group; raises `NotFoundError`, or `BadInputError` while a namespace is attached to it."""
         await self.resource_group(name)
         attached = await self._attached_to(name)
         if attached:
@@ -230,18 +233,18 @@ class Limits:
         return {}
 
     async def set_dynamic(self, name: str, value: str | None) -> None:
-        """Change one key on every broker."""
+        """Change one key on every broker; None goes back to broker.conf. Raises `BadInputError` for keys and values that are not allowed."""
         await update(self._store, paths.DYNAMIC_CONFIGURATION, lambda stored: self._settings.changed(stored, name, value))
         log.info("dynamic configuration changed", key=name, value=value)
 
     def broker_throttling(self) -> Document:
-        """Every limit of this broker."""
+        """Every limit of this broker with configured and delivered rate, and what pauses its connections."""
         return broker_report(self._throttling)
 
     def topic_throttling(self, topic: TopicName) -> Document | None:
-        """Why a topic's clients are slow."""
-        found = self._throttling.topics.get(str(topic))
-        return None if found is None else topic_report(found)
+        """Why the producers and subscriptions of a topic are slow, if they are; None when the topic is not open here."""
+        throttled = self._throttling.topics.get(str(topic))
+        return None if throttled is None else topic_report(throttled)
 
     async def _attached_to(self, group: str) -> list[str]:
         """Namespaces of a resource group; one whose policies are corrupt is in none."""

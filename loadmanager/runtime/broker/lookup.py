@@ -15,7 +15,7 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.control import Lookup
+from loadmanager.ports.directory import Lookup
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.runtime.broker.locks import Owner
 from loadmanager.runtime.broker.namespaces import Namespaces
@@ -63,7 +63,7 @@ class Lookups:
         """How long the last lookups took, the failed ones included."""
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
-        """See `ports.control.TopicControl.lookup`."""
+        """See `ports.directory.Directory.lookup`."""
         lookups_max = self._settings.value.lookups_max
         if self.pending >= lookups_max:
             self.failures += 1
@@ -87,8 +87,8 @@ class Lookups:
         return found
 
     async def _lookup(self, topic: TopicName, authoritative: bool) -> Lookup:
-        cut = self._namespaces.cached_bundles(topic.namespace) or await self._namespaces.bundles(topic.namespace)
-        bundle = cut.bundle_of_topic(str(topic))
+        bundles = self._namespaces.cached_bundles(topic.namespace) or await self._namespaces.bundles(topic.namespace)
+        bundle = bundles.bundle_of_topic(str(topic))
         owner = self._ownership.cached_owner(bundle)
         if owner is not None:
             return Lookup(owner)

@@ -13,7 +13,6 @@ from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.strategies.splitting.algorithms import TopicLoad, boundaries
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.strategies.splitting.threshold import limits_of, useful_cuts
-from loadmanager.ports.control import Redirect
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
@@ -49,23 +48,27 @@ class Splitting:
         namespace: NamespaceName,
         bundle_range: str,
         *,
-        algorithm: str | None,
-        positions: Sequence[int],
+        algorithm: str | None = None,
+        positions: Sequence[int] = (),
         unload: bool,
-        automatic: bool,
-    ) -> Redirect | None:
-        """See `ports.control.BrokerControl.split_bundle`. Does nothing, successfully, where the algorithm finds no useful cut (Pulsar's rule)."""
-        cut = await self._namespaces.bundles(namespace)
+        automatic: bool = False,
+    ) -> str | None:
+        """Split a bundle (range, LARGEST or HOT) here; None when that is done, else the web URL of its owner, who must be asked.
+
+        `automatic`: only if that divides its topics. Does nothing, successfully, where the algorithm
+        finds no useful boundary (Pulsar's rule).
+        """
+        bundles = await self._namespaces.bundles(namespace)
         if bundle_range in (LARGEST, HOT):
             bundle = self._pick(str(namespace), bundle_range)
         else:
-            bundle = bundle_name(str(namespace), str(cut.require(bundle_range)))
+            bundle = bundle_name(str(namespace), str(bundles.require(bundle_range)))
         span = BundleRange.parse(split_bundle_name(bundle)[1])
         if not span.splittable:
             raise BadInputError(f"{bundle} is one hash wide and cannot be split")
         owner = await self._ownership.owner(bundle)
         if owner is not None and owner.address != self._self:
-            return Redirect(owner.address.web_url)
+            return owner.address.web_url
         if owner is None:
             await self._ownership.acquire(bundle, "to be split")
         settings = self._settings.value
@@ -81,9 +84,9 @@ class Splitting:
         if not cuts:
             log.info("bundle not split", bundle=bundle, reason=why_not, topics=len(topics))
             return None
-        if len(cut.ranges) + len(cuts) > settings.bundles_max:
+        if len(bundles.ranges) + len(cuts) > settings.bundles_max:
             raise ConflictError(
-                f"{namespace} has {len(cut.ranges)} bundles; loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
+                f"{namespace} has {len(bundles.ranges)} bundles; loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
             )
         children = await self._ownership.split(bundle, list(cuts), "admin")
         log.info("bundle split", bundle=bundle, children=children, reason="admin")

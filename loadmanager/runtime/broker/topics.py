@@ -42,7 +42,7 @@ class Topics:
             self._partitions.clear()
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """Number of partitions, 0 for a topic that is not partitioned; see `ports.control.TopicControl.partitions`."""
+        """Number of partitions, 0 for a topic that is not partitioned; see `ports.directory.Directory.partitions`."""
         known = self._partitions.get(topic)
         if known is not None:
             return known

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from loadmanager.core.errors import OperationalError
-from loadmanager.ports.election import Election, Term
+from loadmanager.ports.election import Term
+from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import Scope, Steps, retrying
 
@@ -29,7 +30,7 @@ Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
 class Leadership:
     """Keeps `Leading` true, and runs the leader's work while this broker leads."""
 
-    def __init__(self, election: Election, leading: Leading, lead: Lead) -> None:
+    def __init__(self, election: StoreElection, leading: Leading, lead: Lead) -> None:
         self._election = election
         self._leading = leading
         self._lead = lead

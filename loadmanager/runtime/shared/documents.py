@@ -30,6 +30,8 @@ ATTEMPTS_MAX = 7
 CORRUPT_PATHS_MAX = 1_000
 """So many corrupt paths are remembered; those beyond are counted at each reading, not logged."""
 
+Document = dict[str, Any]
+
 log = structlog.get_logger("documents")
 
 

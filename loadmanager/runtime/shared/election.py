@@ -32,7 +32,7 @@ log = structlog.get_logger("leadership")
 
 
 class StoreElection:
-    """Implements `ports.election.Election`. `on_change` must be fed by a watch on `path`."""
+    """Competes for one leadership through an ephemeral node (Pulsar `LeaderElection`). `on_change` must be fed by a watch on `path`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class StoreElection:
     # Terms
 
     async def campaign(self) -> Term:
-        """Wait until this process leads."""
+        """Wait until this process leads, and return its term. Raises `OperationalError` when the store does not answer."""
         while True:
             mine = await self._try() if self._clock.monotonic_s() >= self._stands_from_s else None
             if mine is not None:
@@ -129,7 +129,7 @@ class StoreElection:
         return self._store.lease.held(self._clock.monotonic_s())
 
     async def lost(self, term: Term) -> None:
-        """Return when the term is over."""
+        """Return when the term is over: the session is lost, or the node is no longer ours."""
         session_id = self._store.session_id
         while self._store.session_id == session_id and self._seen.value == (term.leader, session_id):
             left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()

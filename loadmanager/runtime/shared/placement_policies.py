@@ -10,10 +10,9 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.policies.isolation import IsolationPolicy, check_number, decode_policy, policy_of, split_policies
-from loadmanager.ports.policies import Document
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, read_object, update
+from loadmanager.runtime.shared.documents import Corrupt, Document, read_object, update
 
 GROUP_FIELD = "namespaceAntiAffinityGroup"
 SCOPES = ("all_matching", "changed", "none")
@@ -22,7 +21,7 @@ log = structlog.get_logger("policies")
 
 
 class PlacementPolicies:
-    """Implements `ports.policies.PolicyControl`; the leader reads the attributes."""
+    """Policies of the cluster. The leader reads the attributes, so that its next decision respects every change."""
 
     def __init__(self, store: Store, cluster: str, corrupt: Corrupt | None = None) -> None:
         self._store = store
@@ -91,20 +90,20 @@ class PlacementPolicies:
             else:
                 self.groups[namespace] = group
 
-    # PolicyControl
+    # What operators see and change
 
     async def isolation_policies(self) -> dict[str, Document]:
-        """Name → policy."""
+        """Name → policy as it was set."""
         node = await self._store.get(self._isolation_path)
         return {} if node is None else read_object(node.value, self._isolation_path)
 
     async def isolation_in_force(self) -> Mapping[str, IsolationPolicy]:
-        """The policies that can be used, read anew."""
+        """Name → policy, of those that can be used, read anew."""
         await self._read_isolation()
         return self.isolation
 
     async def set_isolation_policy(self, name: str, policy: Document | None) -> list[NamespaceName]:
-        """Set or remove a policy."""
+        """Set a policy, or remove it with None; returns the namespaces that its `unload_scope` says to unload. Raises `BadInputError`."""
         check_part(name, "isolation policy")
         scope = "changed" if policy is None else policy.get("unload_scope") or "changed"
         if scope not in SCOPES:
@@ -136,7 +135,7 @@ class PlacementPolicies:
         return found
 
     async def set_failure_domain(self, domain: str, brokers: list[str] | None) -> None:
-        """Set or remove a domain."""
+        """Set a domain's brokers; None removes the domain. Raises `ConflictError` when a broker is in another domain, `NotFoundError`."""
         path = f"{self._domains_path}/{check_part(domain, 'failure domain')}"
         known = await self.failure_domains()
         if brokers is None:
@@ -151,7 +150,7 @@ class PlacementPolicies:
         log.info("failure domain changed", domain=domain, brokers=brokers)
 
     async def anti_affinity_group(self, namespace: NamespaceName) -> str | None:
-        """The group of a namespace."""
+        """The group of a namespace. Raises `NotFoundError`."""
         path = paths.local_policies(namespace)
         node = await self._store.get(path)
         if node is None and await self._store.get(paths.policies(namespace)) is None:
@@ -159,13 +158,13 @@ class PlacementPolicies:
         return None if node is None else _group(read_object(node.value, path))
 
     async def set_anti_affinity_group(self, namespace: NamespaceName, group: str | None) -> None:
-        """Set or remove a namespace's group."""
+        """Put a namespace into a group, or out of it with None. Raises `NotFoundError`."""
         await self.anti_affinity_group(namespace)
         await update(self._store, paths.local_policies(namespace), lambda document: {**document, GROUP_FIELD: group})
         log.info("anti-affinity group changed", namespace=str(namespace), group=group)
 
     def namespaces_of_group(self, group: str) -> list[str]:
-        """Namespaces of a group."""
+        """Namespaces of a group, sorted; names of groups are compared without regard to case."""
         return sorted(namespace for namespace, other in self.groups.items() if other.lower() == group.lower())
 
     async def _all_namespaces(self) -> list[NamespaceName]:

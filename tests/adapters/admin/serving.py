@@ -1,24 +1,29 @@
-"""The admin API of a few brokers on real ports, over a cluster in memory."""
+"""The admin API of complete brokers over a store in memory, on real ports."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from wiring.running import Cluster, Running, a_cluster, until
 from yarl import URL
 
+from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
-from loadmanager.adapters.memory.admin_control import CLUSTER, MemoryCluster, MemoryControl
-from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.wiring.initialize import record_cluster
+
+CLUSTER = "standalone"
+ORDERS = NamespaceName("acme", "orders")
 
 
 @dataclass(frozen=True)
@@ -39,28 +44,43 @@ class Answer:
 class Served:
     """Brokers behind their APIs; broker 0 leads."""
 
-    cluster: MemoryCluster
-    brokers: list[MemoryControl]
+    cluster: Cluster
     session: aiohttp.ClientSession
 
-    def open_two_topics(self, bundle_range: str) -> None:
-        """Topics of acme/orders in a bundle: one with fewer than two is not cut at given positions."""
-        span, found = BundleRange.parse(bundle_range), 0
-        for index in itertools.count():
-            topic = TopicName.parse(f"acme/orders/in-{index}")
-            if topic_hash(str(topic)) in span:
-                self.cluster.topics[topic] = set()
-                found += 1
-            if found == 2:
-                return
+    @property
+    def brokers(self) -> list[Running]:
+        """The brokers, those that were stopped included."""
+        return self.cluster.brokers
+
+    async def own(self, *bundles: str, at: int = 0) -> None:
+        """Have a broker own bundles."""
+        for bundle in bundles:
+            await self.brokers[at].use.orders.acquire(bundle)
+
+    def owners(self) -> dict[str, str]:
+        """Bundle → brokerId of the broker that serves it."""
+        return {bundle: broker.address.broker_id for broker in self.brokers for bundle in broker.use.ownership.owned()}
+
+    async def open_two_topics(self, bundle_range: str, *, at: int = 0) -> None:
+        """Topics of acme/orders in a bundle: one with fewer than two is not divided at given positions."""
+        span = BundleRange.parse(bundle_range)
+        topics = (TopicName("persistent", ORDERS, f"in-{index}") for index in itertools.count())
+        for topic in itertools.islice((topic for topic in topics if topic_hash(str(topic)) in span), 2):
+            await self.brokers[at].serve(topic)
+
+    async def depose(self) -> None:
+        """Nobody leads any more."""
+        for broker in self.brokers:
+            await broker.parts._election.resign()
+        await until(lambda: all(broker.use.leading.leader is None for broker in self.brokers))
 
     def url(self, index: int = 0) -> str:
         """Base address of a broker's API."""
-        return self.brokers[index].self_address.web_url
+        return self.brokers[index].address.web_url
 
     def broker_id(self, index: int) -> str:
         """Name of a broker."""
-        return self.brokers[index].self_address.broker_id
+        return self.brokers[index].address.broker_id
 
     async def ask(self, method: str, path: str, body: Any = None, *, at: int = 0, raw: bytes | None = None) -> Answer:
         """One request; redirects are not followed."""
@@ -68,6 +88,11 @@ class Served:
         async with self.session.request(method, URL(self.url(at) + path, encoded=True), data=data, allow_redirects=False) as answer:
             text = await answer.text()
             return Answer(answer.status, json.loads(text) if "json" in answer.content_type else text, answer.headers)
+
+    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Status and body of a request; None without a body."""
+        answer = await self.ask(method, path, body)
+        return answer.status, answer.body or None if answer.status == 204 else answer.body
 
     async def get(self, path: str, *, at: int = 0) -> Any:
         """Body of a successful GET."""
@@ -77,25 +102,29 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(brokers: int = 2, settings: AdminSettings | None = None) -> AsyncIterator[Served]:
-    """Start the APIs, with a tenant acme that has a namespace acme/orders of four bundles."""
-    cluster, controls, servers = MemoryCluster(), [], []
-    for _ in range(brokers):
-        sock = socket.create_server(("127.0.0.1", 0))
-        port = sock.getsockname()[1]
-        control = cluster.join(BrokerAddress(f"127.0.0.1:{port}", f"pulsar://127.0.0.1:{port + 1}", f"http://127.0.0.1:{port}"))
-        server = AdminServer(
-            control, cluster=CLUSTER, version="1.2.3", metrics=lambda: (b"pulsar_x 1\n", "text/plain; version=0.0.4"), settings=settings
-        )
-        await server.start(sock)
-        controls.append(control)
-        servers.append(server)
-    try:
-        async with aiohttp.ClientSession() as session:
-            served = Served(cluster, controls, session)
-            assert (await served.ask("PUT", "/admin/v2/tenants/acme", {"allowedClusters": [CLUSTER]})).status == 204
-            assert (await served.ask("PUT", "/admin/v2/namespaces/acme/orders", {"bundles": {"numBundles": 4}})).status == 204
-            yield served
-    finally:
-        for server in servers:
-            await server.stop()
+async def serving(
+    brokers: int = 2, settings: AdminSettings | None = None, values: Mapping[str, str] | None = None
+) -> AsyncIterator[Served]:
+    """Start brokers that ask each other over HTTP, with a tenant acme that has a namespace acme/orders of four bundles."""
+    socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
+    hosts = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
+    addresses = [BrokerAddress(host, f"pulsar://{host}", f"http://{host}") for host in hosts]
+    async with AsyncExitStack() as stack:
+        peers = HttpPeers(release_timeout_s=lambda: 5)
+        stack.push_async_callback(peers.close)
+        cluster = await stack.enter_async_context(a_cluster(values, addresses=addresses, peers=peers))
+        for broker, sock in zip(cluster.brokers, socks, strict=True):
+            server = AdminServer(
+                broker.use,
+                cluster=CLUSTER,
+                version="1.2.3",
+                metrics=lambda: (b"pulsar_x 1\n", "text/plain; version=0.0.4"),
+                settings=settings,
+            )
+            await server.start(sock)
+            stack.push_async_callback(server.stop)
+        served = Served(cluster, await stack.enter_async_context(aiohttp.ClientSession()))
+        await record_cluster(cluster.brokers[0].store, CLUSTER, service_url="", web_url="")
+        assert (await served.ask("PUT", "/admin/v2/tenants/acme", {"allowedClusters": [CLUSTER]})).status == 204
+        assert (await served.ask("PUT", "/admin/v2/namespaces/acme/orders", {"bundles": {"numBundles": 4}})).status == 204
+        yield served

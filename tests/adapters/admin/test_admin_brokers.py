@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from adapters.admin.serving import serving
+from adapters.admin.serving import ORDERS, serving
+
+from loadmanager.core.bundles.names import TopicName
 
 
 async def test_lists_brokers_with_and_without_cluster() -> None:
     """Both paths give the sorted brokerIds; another cluster is 404."""
     async with serving(3) as served:
-        everybody = sorted(broker.self_address.broker_id for broker in served.brokers)
+        everybody = sorted(broker.address.broker_id for broker in served.brokers)
         assert await served.get("/admin/v2/brokers") == everybody
         assert await served.get("/admin/v2/brokers/standalone") == everybody
         other = await served.ask("GET", "/admin/v2/brokers/elsewhere")
@@ -20,7 +22,7 @@ async def test_leader() -> None:
     """The leader is named by URL and brokerId; without one it is 404."""
     async with serving() as served:
         assert await served.get("/admin/v2/brokers/leaderBroker", at=1) == {"serviceUrl": served.url(0), "brokerId": served.broker_id(0)}
-        served.cluster.leader = None
+        await served.depose()
         assert (await served.ask("GET", "/admin/v2/brokers/leaderBroker")).status == 404
 
 
@@ -31,10 +33,14 @@ async def test_health_ready_version_status() -> None:
             answer = await served.ask("GET", f"/admin/v2/{path}")
             assert (answer.status, answer.body) == (200, text)
         assert (await served.ask("GET", "/status.html")).body == "OK"
-        served.cluster.reachable = False
+        served.brokers[0].store.suspend()
         unhealthy = await served.ask("GET", "/admin/v2/brokers/health")
-        assert (unhealthy.status, unhealthy.reason) == (503, "the metadata store cannot be reached")
-        served.brokers[0].stopping = True
+        assert (unhealthy.status, unhealthy.reason) == (503, "the metadata store does not answer")
+        served.brokers[0].store.resume()
+        assert (await served.ask("GET", "/admin/v2/brokers/health")).status == 200
+        await served.brokers[0].parts.stop(0)
+        stopping = await served.ask("GET", "/admin/v2/brokers/health")
+        assert (stopping.status, stopping.reason) == (503, "this broker is stopping")
         assert (await served.ask("GET", "/admin/v2/brokers/ready")).status == 500
         assert (await served.ask("GET", "/status.html")).status == 503
 
@@ -53,7 +59,7 @@ async def test_owned_namespaces() -> None:
     """Bundles with Pulsar's status of each, at the broker that owns them; 307 elsewhere, 404 for a dead one."""
     async with serving() as served:
         bundle = "acme/orders/0x00000000_0x40000000"
-        served.cluster.owners[bundle] = served.broker_id(1)
+        await served.own(bundle, at=1)
         path = f"/admin/v2/brokers/standalone/{served.broker_id(1)}/ownedNamespaces"
         redirected = await served.ask("GET", path)
         assert (redirected.status, redirected.headers["Location"]) == (307, served.url(1) + path)
@@ -84,9 +90,9 @@ async def test_shutdown_passes_the_rate_on() -> None:
     """204 at once, and the stop has begun with the rate that was asked for; nonsense is refused and stops nothing."""
     async with serving() as served:
         assert (await served.ask("POST", "/admin/v2/brokers/shutdown?maxConcurrentUnloadPerSec=-1")).status == 412
-        assert not served.brokers[0].stopping
+        assert served.brokers[0].stopped_with == []
         assert (await served.ask("POST", "/admin/v2/brokers/shutdown?maxConcurrentUnloadPerSec=7&forcedTerminateTopic=true")).status == 204
-        assert (served.brokers[0].stopping, served.brokers[0].asked_unloads_per_s) == (True, 7)
+        assert served.brokers[0].stopped_with == [7]
 
 
 async def test_decisions_and_dry_run_are_the_leaders() -> None:
@@ -94,14 +100,17 @@ async def test_decisions_and_dry_run_are_the_leaders() -> None:
     async with serving() as served:
         await served.ask("GET", "/lookup/v2/topic/persistent/acme/orders/t")
         (decision,) = await served.get("/admin/v2/loadmanager/decisions?limit=1")
-        assert decision["reason"] == "owns fewest bundles"
+        topic = TopicName("persistent", ORDERS, "t")
+        bundle = (await served.brokers[0].use.namespaces.bundles(ORDERS)).bundle_of_topic(str(topic))
+        assert (decision["kind"], decision["bundle"]) == ("place", bundle)
+        assert sorted(decision["candidates"]) == sorted(broker.address.broker_id for broker in served.brokers)
         assert (await served.get("/admin/v2/loadmanager/dry-run"))["unloads"] == []
         for path in ("/admin/v2/loadmanager/decisions?limit=5", "/admin/v2/loadmanager/dry-run"):
             answer = await served.ask("GET", path, at=1)
             assert (answer.status, answer.headers["Location"]) == (307, served.url(0) + path)
         for limit in ("0", "1001", "x", "9" * 10_00):
             assert (await served.ask("GET", f"/admin/v2/loadmanager/decisions?limit={limit}")).status == 412
-        served.cluster.leader = None
+        await served.depose()
         assert (await served.ask("GET", "/admin/v2/loadmanager/dry-run")).status == 503
 
 
@@ -114,4 +123,6 @@ async def test_peers_release_and_acquire() -> None:
         assert (await served.ask("POST", f"{base}/acquire", at=1)).status == 503
         answer = await served.ask("POST", f"{base}/release?destination={served.broker_id(1)}")
         assert (answer.status, answer.body) == (200, {"released": True})
-        assert served.cluster.owners[bundle] == served.broker_id(1)
+        assert served.owners() == {bundle: served.broker_id(1)}
+        assert (await served.ask("POST", f"{base}/release")).body == {"released": False}
+        assert served.owners() == {bundle: served.broker_id(1)}

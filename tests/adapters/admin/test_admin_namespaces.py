@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from adapters.admin.serving import serving
 
+from loadmanager.core.bundles.ranges import topic_hash
+
 NAMESPACE = "/admin/v2/namespaces/acme/orders"
 FIRST = "0x00000000_0x40000000"
 
@@ -88,11 +90,11 @@ async def test_unload_bundle_redirects_to_the_owner() -> None:
     """307 with the method's path and `authoritative`; 204 there, and also when nobody owns it; 409 for a bundle that does not exist."""
     async with serving() as served:
         bundle = f"acme/orders/{FIRST}"
-        served.cluster.owners[bundle] = served.broker_id(1)
+        await served.own(bundle, at=1)
         answer = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload")
         assert (answer.status, answer.headers["Location"]) == (307, f"{served.url(1)}{NAMESPACE}/{FIRST}/unload?authoritative=false")
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload", at=1)).status == 204
-        assert bundle not in served.cluster.owners
+        assert served.owners() == {}
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload")).status == 204
         assert (await served.ask("PUT", f"{NAMESPACE}/0x00000000_0x41000000/unload")).status == 409
         assert (await served.ask("PUT", f"{NAMESPACE}/first/unload")).status == 412
@@ -100,14 +102,23 @@ async def test_unload_bundle_redirects_to_the_owner() -> None:
 
 async def test_unload_to_a_destination() -> None:
     """The leader takes it, with or without a scheme before the broker; others redirect to the leader; an unknown destination is 409."""
-    async with serving() as served:
+    async with serving(3) as served:
         path = f"{NAMESPACE}/{FIRST}/unload?destinationBroker=http://{served.broker_id(1)}"
         at_follower = await served.ask("PUT", path, at=1)
         assert at_follower.status == 307
         assert at_follower.headers["Location"].startswith(served.url(0) + NAMESPACE)
         assert "destinationBroker" in at_follower.headers["Location"]
+        for before in (0, 2):  # owned by the leader, or by another broker
+            await served.own(f"acme/orders/{FIRST}", at=before)
+            assert (await served.ask("PUT", path)).status == 204
+            assert served.owners() == {f"acme/orders/{FIRST}": served.broker_id(1)}
+            assert (await served.ask("PUT", f"{NAMESPACE}/unload")).status == 204
         assert (await served.ask("PUT", path)).status == 204
-        assert served.cluster.preferred[f"acme/orders/{FIRST}"] == served.broker_id(1)
+        topic = next(
+            topic for topic in (f"t{index}" for index in range(1000)) if topic_hash(f"persistent://acme/orders/{topic}") < 0x40000000
+        )
+        lookup = await served.ask("GET", f"/lookup/v2/topic/persistent/acme/orders/{topic}")
+        assert lookup.headers["Location"].startswith(served.url(1)), "a bundle that nobody owns is placed there next"
         gone = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload?destinationBroker=nobody:1")
         assert (gone.status, "nobody:1" in gone.reason) == (409, True)
 
@@ -115,9 +126,11 @@ async def test_unload_to_a_destination() -> None:
 async def test_unload_namespace() -> None:
     """Every bundle is given up, whoever owns it."""
     async with serving() as served:
-        served.cluster.owners[f"acme/orders/{FIRST}"] = served.broker_id(1)
+        await served.own(f"acme/orders/{FIRST}", at=1)
+        await served.own("acme/orders/0x40000000_0x80000000", at=0)
+        assert len(served.owners()) == 2
         assert (await served.ask("PUT", f"{NAMESPACE}/unload")).status == 204
-        assert not served.cluster.owners
+        assert served.owners() == {}
 
 
 async def test_split() -> None:
@@ -125,12 +138,15 @@ async def test_split() -> None:
     async with serving(1) as served:
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")).status == 204
         assert (await served.get(f"{NAMESPACE}/bundles"))["boundaries"][1] == "0x20000000"
-        served.open_two_topics("0x40000000_0x80000000")
+        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 404, "nobody serves a bundle"
+        await served.open_two_topics("0x40000000_0x80000000")
         at = await served.ask("PUT", f"{NAMESPACE}/0x40000000_0x80000000/split?splitAlgorithmName=specified_positions_divide", [0x50000000])
         assert at.status == 204
         assert "0x50000000" in (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
+        before = len(served.owners())
+        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 204
+        assert len(served.owners()) == before + 1
         last = f"{NAMESPACE}/0xc0000000_0xffffffff/split"
-        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 404
         assert (await served.ask("PUT", f"{last}?splitAlgorithmName=magic")).status == 412
         assert (await served.ask("PUT", f"{last}?splitAlgorithmName=specified_positions_divide")).status == 412
         for body in ({"a": 1}, [1.5], [True], ["1"]):
@@ -141,7 +157,7 @@ async def test_split() -> None:
 async def test_split_at_the_owner() -> None:
     """Another broker owns the bundle: 307 to it, with the query kept."""
     async with serving() as served:
-        served.cluster.owners[f"acme/orders/{FIRST}"] = served.broker_id(1)
+        await served.own(f"acme/orders/{FIRST}", at=1)
         answer = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")
         assert (answer.status, answer.headers["Location"]) == (307, f"{served.url(1)}{NAMESPACE}/{FIRST}/split?unload=true")
 

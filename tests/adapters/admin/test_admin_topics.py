@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from adapters.admin.serving import serving
+from adapters.admin.serving import ORDERS, serving
 
+from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import topic_hash
 
 LOOKUP = "/lookup/v2/topic/persistent/acme/orders"
@@ -13,16 +14,15 @@ TOPICS = "/admin/v2/persistent/acme/orders"
 async def test_lookup_is_redirected_until_the_owner_answers() -> None:
     """A follower sends to the leader, the leader authoritatively to the placed broker, which answers with every URL that clients read."""
     async with serving(3) as served:
-        follower = max((1, 2), key=served.broker_id)  # the leader and the other one come first by name or load
-        served.cluster.owners["acme/orders/0x00000000_0x00000001"] = served.broker_id(0)
-        first = await served.ask("GET", f"{LOOKUP}/t", at=follower)
+        bundle = await served.ask("GET", f"{LOOKUP}/t/bundle")
+        to_broker_2 = f"/admin/v2/namespaces/acme/orders/{bundle.body}/unload?destinationBroker={served.broker_id(2)}"
+        assert (await served.ask("PUT", to_broker_2)).status == 204
+        first = await served.ask("GET", f"{LOOKUP}/t", at=1)
         assert (first.status, first.headers["Location"]) == (307, f"{served.url(0)}{LOOKUP}/t?authoritative=false")
         second = await served.ask("GET", f"{LOOKUP}/t?authoritative=false")
-        assert second.status == 307
-        assert second.headers["Location"].endswith(f"{LOOKUP}/t?authoritative=true")
-        owner = next(broker.self_address for broker in served.brokers if second.headers["Location"].startswith(broker.self_address.web_url))
-        index = next(index for index in range(3) if served.broker_id(index) == owner.broker_id)
-        assert await served.get(f"{LOOKUP}/t?authoritative=true", at=index) == {
+        assert (second.status, second.headers["Location"]) == (307, f"{served.url(2)}{LOOKUP}/t?authoritative=true")
+        owner = served.brokers[2].address
+        assert await served.get(f"{LOOKUP}/t?authoritative=true", at=2) == {
             "brokerUrl": owner.service_url,
             "brokerUrlTls": "",
             "brokerUrlSsl": "",
@@ -30,19 +30,17 @@ async def test_lookup_is_redirected_until_the_owner_answers() -> None:
             "httpUrlTls": "",
             "nativeUrl": owner.service_url,
         }
-        assert (await served.get(f"{LOOKUP}/t", at=follower))["brokerUrl"] == owner.service_url
+        assert (await served.get(f"{LOOKUP}/t", at=1))["brokerUrl"] == owner.service_url
 
 
 async def test_lookup_refused() -> None:
-    """404 no such namespace or domain, 412 a bad flag, 503 without leader or store."""
+    """404 no such namespace or domain, 412 a bad flag, 503 without the store."""
     async with serving() as served:
         assert (await served.ask("GET", "/lookup/v2/topic/persistent/acme/none/t")).status == 404
         assert (await served.ask("GET", "/lookup/v2/topic/volatile/acme/orders/t")).status == 404
         assert (await served.ask("GET", f"{LOOKUP}/t?authoritative=perhaps")).status == 412
         assert (await served.ask("PUT", f"{LOOKUP}/t")).status == 405
-        served.cluster.leader = None
-        assert (await served.ask("GET", f"{LOOKUP}/t", at=1)).status == 503
-        served.cluster.reachable = False
+        served.brokers[0].store.suspend()
         assert (await served.ask("GET", f"{LOOKUP}/t")).status == 503
 
 
@@ -81,7 +79,7 @@ async def test_topics_by_mode() -> None:
     async with serving(1) as served:
         assert (await served.ask("PUT", f"{TOPICS}/a%2Fb")).status == 204
         assert (await served.ask("PUT", f"{TOPICS}/a%2Fb")).status == 409
-        assert (await served.ask("PUT", "/admin/v2/non-persistent/acme/orders/n")).status == 204
+        await served.brokers[0].serve(TopicName("non-persistent", ORDERS, "n"))
         durable, volatile = ["persistent://acme/orders/a/b"], ["non-persistent://acme/orders/n"]
         assert await served.get(TOPICS) == durable
         assert await served.get("/admin/v2/non-persistent/acme/orders") == volatile
@@ -96,8 +94,7 @@ async def test_delete_topic() -> None:
     """409 while it has subscriptions, 204 forced, 404 when it is gone."""
     async with serving(1) as served:
         await served.ask("PUT", f"{TOPICS}/t")
-        (topic,) = served.cluster.topics
-        await served.brokers[0].record_subscription(topic, "s")
+        await served.brokers[0].use.directory.record_subscription(TopicName("persistent", ORDERS, "t"), "s")
         assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 409
         assert (await served.ask("DELETE", f"{TOPICS}/t?force=true")).status == 204
         assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 404
@@ -106,14 +103,13 @@ async def test_delete_topic() -> None:
 async def test_stats_are_the_owners() -> None:
     """The owner answers with rates; others send there; 404 for a topic that is not open."""
     async with serving() as served:
-        await served.ask("PUT", f"{TOPICS}/t")
-        bundle = served.cluster.cut(next(iter(served.cluster.cuts))).bundle_of_topic("persistent://acme/orders/t")
-        served.cluster.owners[bundle] = served.broker_id(1)
+        topic = TopicName("persistent", ORDERS, "t")
+        await served.brokers[1].serve(topic)
         answer = await served.ask("GET", f"{TOPICS}/t/stats")
         assert answer.status == 307
         assert answer.headers["Location"].startswith(f"{served.url(1)}{TOPICS}/t/stats")
         assert (await served.get(f"{TOPICS}/t/stats", at=1))["msgRateIn"] == 0.0
-        served.cluster.topics.clear()
+        served.brokers[1].parts.hosting.close_topic(str(topic), force=False)
         assert (await served.ask("GET", f"{TOPICS}/t/stats", at=1)).status == 404
 
 

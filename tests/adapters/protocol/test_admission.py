@@ -74,7 +74,7 @@ async def test_open_files_cap_connections_without_a_setting() -> None:
     """brokerMaxConnections=0 means as many as the limit of open files allows."""
     broker = Broker()
     broker.server = BrokerServer(broker.messaging, clock=broker.clock, spawn=broker.spawn, throttling=broker.throttling, connections_cap=2)
-    broker.server.control = OwnsAll()
+    broker.server.directory = OwnsAll()
     wires = [(await broker.connect())[1] for _ in range(3)]
     assert [wire.closed for wire in wires] == [False, False, True]
 

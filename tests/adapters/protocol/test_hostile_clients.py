@@ -280,7 +280,7 @@ async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> N
         async def topics_of_namespace(self, namespace: Any, mode: str) -> list[str]:
             return ["x" * 1000] * 1_000
 
-    broker.server.control = ManyTopics()
+    broker.server.directory = ManyTopics()
     connection = Connection(broker.server, HANDLERS)
     wire = SlowWire(connection)
     connection.connection_made(wire)

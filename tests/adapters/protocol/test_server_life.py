@@ -105,16 +105,16 @@ async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker, spl
             await self.go_on.wait()
             return ("of the older life",)
 
-    broker.server.control = control = Slow()
+    broker.server.directory = directory = Slow()
     opening = asyncio.ensure_future(broker.server.host(TOPIC))
-    await control.asked.wait()
+    await directory.asked.wait()
     if split:
         halves = ["public/default/0x00000000_0x80000000", "public/default/0x80000000_0xffffffff"]
         broker.server.split_bundle(BUNDLE, 1, halves, 2)
     else:
         await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
         await broker.server.open_bundle(BUNDLE, 2)
-    control.go_on.set()
+    directory.go_on.set()
     with pytest.raises(OperationalError, match="Please redo the lookup"):
         await opening
     assert broker.server.served(str(TOPIC)) is None

@@ -22,7 +22,7 @@ from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.throttling.tracker import Cause
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameReader, encode
-from loadmanager.ports.control import Lookup
+from loadmanager.ports.directory import Lookup
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.session import Lease
 
@@ -31,7 +31,7 @@ RECEIPT, MESSAGE, PONG, ERROR = 7, 9, 19, 14
 
 
 class OwnsAll:
-    """`TopicControl` of a broker that owns everything and records nothing."""
+    """`Directory` of a broker that owns everything and records nothing."""
 
     def __init__(self) -> None:
         self.lease = Lease(float("inf"))
@@ -109,7 +109,7 @@ class Broker:
         self.throttling = BrokerThrottling(Live(ThrottlingSettings(**settings)), cluster="c", clock=self.clock)
         self.messaging = Live(MessagingSettings())
         self.server = BrokerServer(self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling)
-        self.server.control = OwnsAll()
+        self.server.directory = OwnsAll()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:

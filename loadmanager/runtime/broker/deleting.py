@@ -1,0 +1,92 @@
+"""Deletes topics and namespaces so that nothing of them stays open on any broker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.peers import Peers
+from loadmanager.runtime.broker.directory import TopicDirectory
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.broker.unloading import Unloading
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import for_each, sleep
+
+ATTEMPTS_MAX = 5
+POLL_S = 0.2
+AT_ONCE_MAX = 20
+"""How many topics are closed at once for one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleting:
+    """Deletes the records, and has the owners of bundles close what is open."""
+
+    settings: Live[BrokerSettings]
+    self_address: BrokerAddress
+    namespaces: Namespaces
+    topics: Topics
+    directory: TopicDirectory
+    ownership: Ownership
+    unloading: Unloading
+    hosting: Hosting
+    peers: Peers
+
+    async def namespace(self, namespace: NamespaceName, *, force: bool) -> None:
+        """Delete a namespace: mark it, so that nobody acquires its bundles, unload them, remove the records.
+
+        When this fails in between (an owner does not answer), the namespace stays marked, nobody can
+        use it, and deleting it again goes on. Raises `ConflictError` while it has topics, unless forced.
+        """
+        if force and not self.settings.value.delete_namespace_force:
+            raise BadInputError("forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true")
+        if not force and await self.directory.topics_of_namespace(namespace, "ALL"):
+            raise ConflictError(f"Cannot delete non empty namespace {namespace}")
+        await self.namespaces.mark_deleted(namespace)
+        for _ in range(ATTEMPTS_MAX):
+            bundles = await self.namespaces.locked_bundles(namespace)
+            if not bundles:
+                await self.namespaces.delete_namespace(namespace)
+                return
+            await self.unloading.all_of(bundles, f"namespace {namespace} is deleted")
+            await sleep(POLL_S)  # a bundle that was being opened or moved
+        raise OperationalError(f"{bundles[0]} of the deleted namespace {namespace} is still owned; delete it again")
+
+    async def topic(self, topic: TopicName, *, force: bool) -> None:
+        """Delete a topic's records, and have the owners of its partitions tell clients and forget messages.
+
+        Unforced, a topic with subscriptions or clients is refused (`ConflictError`). Forced, the records go
+        first, because clients come back at once: they make a new topic, if that is allowed.
+        """
+        names = await self.topics.names_of(topic)
+        was_open = False
+        if not force:
+            await self.topics.require_unsubscribed(names)
+            was_open = await self._close_topics(names, force=False)
+        try:
+            await self.topics.delete(topic, force=force)
+        except NotFoundError:
+            was_open = await self._close_topics(names, force=force) or was_open
+            if not was_open:
+                raise
+        else:
+            await self._close_topics(names, force=True)
+
+    async def _close_topics(self, topics: Sequence[TopicName], *, force: bool) -> bool:
+        """Close topics wherever they are open; whether any was."""
+        return any(await for_each(topics, lambda topic: self._close_anywhere(topic, force=force), AT_ONCE_MAX, "close-topic"))
+
+    async def _close_anywhere(self, topic: TopicName, *, force: bool) -> bool:
+        bundle = (await self.namespaces.bundles(topic.namespace)).bundle_of_topic(str(topic))
+        if self.ownership.served(bundle):
+            return self.hosting.close_topic(str(topic), force=force)
+        owner = await self.ownership.owner(bundle)
+        if owner is None or owner.address == self.self_address:
+            return False
+        return await self.peers.close_topic(owner.address, str(topic), force=force)

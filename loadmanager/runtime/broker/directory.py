@@ -1,0 +1,89 @@
+"""What this broker tells its tenant of topics: who serves them, what is recorded of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.directory import Lookup
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.session import Lease
+from loadmanager.ports.store import Store
+from loadmanager.runtime.broker.guard import SessionGuard
+from loadmanager.runtime.broker.limits import Limits
+from loadmanager.runtime.broker.lookup import Lookups
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.topics import Topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDirectory:
+    """Implements `ports.directory.Directory`."""
+
+    store: Store
+    self_address: BrokerAddress
+    guard: SessionGuard
+    namespaces: Namespaces
+    topics: Topics
+    ownership: Ownership
+    lookups: Lookups
+    limits: Limits
+    hosting: Hosting
+
+    @property
+    def lease(self) -> Lease:
+        """Proof of the session."""
+        return self.store.lease
+
+    def fence(self) -> None:
+        """Give up everything at once."""
+        self.guard.fence_unproven()
+
+    async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
+        """Who serves the topic."""
+        return await self.lookups.lookup(topic, authoritative=authoritative)
+
+    async def owned_bundle(self, topic: TopicName) -> str | None:
+        """The topic's bundle if it is served here. A lock of ours that is idle since the session recovered is put to work again."""
+        bundles = self.namespaces.cached_bundles(topic.namespace) or await self.namespaces.bundles(topic.namespace)
+        bundle = bundles.bundle_of_topic(str(topic))
+        if self.ownership.served(bundle):
+            return bundle
+        owner = await self.ownership.owner(bundle)
+        if owner is None or owner.session_id != self.store.session_id:
+            return None
+        try:
+            await self.ownership.acquire(bundle, "the lock is ours")
+        except OperationalError:
+            return None
+        return bundle if self.ownership.served(bundle) else None
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """Number of partitions."""
+        return await self.topics.partitions(topic, create=create)
+
+    async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
+        """The recorded topics, and those that are open here: nothing is recorded of non-persistent ones."""
+        prefix = f"{namespace}/"
+        owned = [bundle for bundle in self.ownership.owned() if bundle.startswith(prefix)]
+        served = [topic for bundle in owned for topic in self.hosting.topics(bundle)]
+        return await self.topics.of_namespace(namespace, mode, served)
+
+    async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
+        """Record a topic, once its limits are known; returns its durable subscriptions."""
+        await self.limits.opening(topic.namespace)
+        return await self.topics.opened(topic)
+
+    async def record_subscription(self, topic: TopicName, subscription: str) -> None:
+        """Record a durable subscription."""
+        await self.topics.record_subscription(topic, subscription)
+
+    async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
+        """Forget a durable subscription."""
+        await self.topics.forget_subscription(topic, subscription)
+
+    async def next_ledger_id(self) -> int:
+        """A ledger id that nobody used before."""
+        return await self.topics.next_ledger_id()

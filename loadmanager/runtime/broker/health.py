@@ -1,0 +1,39 @@
+"""Whether this broker can do its work now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.store import Store
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.leading import Leading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """Checks, as Pulsar's health and readiness endpoints mean them."""
+
+    self_address: BrokerAddress
+    store: Store
+    ownership: Ownership
+    brokers: Brokers
+    leading: Leading
+
+    def ready(self) -> bool:
+        """Whether this broker is registered, knows a leader and takes lookups."""
+        registered = self.self_address.broker_id in self.brokers.registered
+        return self.ownership.accepting and registered and self.leading.leader is not None
+
+    async def check(self) -> None:
+        """Write to the store and read it back in this session. Raises `OperationalError` when that fails, or this broker stops."""
+        if not self.ownership.accepting:
+            raise OperationalError("this broker is stopping")
+        path = f"{paths.HEALTH}/{self.self_address.broker_id}"
+        version = await self.store.put(path, b"")
+        node = await self.store.get(path)
+        if node is None or node.version < version:
+            raise OperationalError("the metadata store lost a write")

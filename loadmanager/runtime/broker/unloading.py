@@ -1,0 +1,95 @@
+"""Unloads bundles at an operator's wish, wherever they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import bundle_name
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.peers import Peers
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.tasks import for_each
+
+AT_ONCE_MAX = 20
+"""How many bundles are unloaded at once for one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unloading:
+    """Releases bundles of this broker, and asks other owners to release theirs."""
+
+    settings: Live[BrokerSettings]
+    self_address: BrokerAddress
+    namespaces: Namespaces
+    ownership: Ownership
+    brokers: Brokers
+    leading: Leading
+    peers: Peers
+
+    async def namespace(self, namespace: NamespaceName) -> None:
+        """Unload all bundles of a namespace, a bounded number at once."""
+        bundles = await self.namespaces.bundles(namespace)
+        await self.all_of(bundles.names, f"unload of namespace {namespace}")
+
+    async def all_of(self, bundles: Sequence[str], reason: str) -> None:
+        """Unload these bundles, a bounded number at once; then raises the first error, if there was one."""
+        await for_each(bundles, lambda bundle: self._anywhere(bundle, None, reason), AT_ONCE_MAX, "unload")
+
+    async def bundle(self, namespace: NamespaceName, bundle_range: str, *, destination: str | None = None) -> str | None:
+        """Unload one bundle; None when that is done, else the web URL of the broker that must be asked.
+
+        That is the owner, or with a destination the leader, which places the bundle there next
+        (Pulsar's unload affinity) and unloads it wherever it is. `destination` is a brokerId, or a
+        URL of that host and port. Raises `ConflictError` when it is not an active broker, or when
+        the bundle does not exist.
+        """
+        bundles = await self.namespaces.bundles(namespace)
+        bundle = bundle_name(str(namespace), str(bundles.require(bundle_range)))
+        if destination:
+            return await self._to(bundle, destination.partition("://")[2] or destination)
+        owner = await self.ownership.owner(bundle)
+        if owner is None:
+            return None
+        if owner.address != self.self_address:
+            return owner.address.web_url
+        await self.release(bundle, None, "admin")
+        return None
+
+    async def _to(self, bundle: str, destination: str) -> str | None:
+        address = self.brokers.address(destination)
+        if address is None:
+            raise ConflictError(
+                f"Destination broker {destination} is not active: the brokers are {', '.join(sorted(self.brokers.reports))}"
+            )
+        if self.leading.desk is None:
+            leader = self.leading.leader
+            if leader is None or leader.broker_id == self.self_address.broker_id:
+                raise OperationalError("The leader is not known yet; try again")
+            return leader.service_url
+        self.leading.desk.prefer(bundle, destination)
+        await self._anywhere(bundle, address, "admin")
+        return None
+
+    async def _anywhere(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
+        owner = await self.ownership.owner(bundle)
+        if self.ownership.served(bundle):
+            await self.release(bundle, destination, reason)
+        elif owner is not None and owner.address != self.self_address:
+            await self.peers.release_bundle(owner.address, bundle, destination, epoch=None)
+
+    async def release(self, bundle: str, destination: BrokerAddress | None, reason: str, *, epoch: int | None = None) -> bool:
+        """Unload a bundle of this broker; False when it is not its own, so that nothing was done.
+
+        `epoch` as in `ports.peers.Peers`. Raises `ConflictError` while the bundle is in transit.
+        """
+        timeout_s = self.settings.value.bundle_unload_timeout_ms / 1000
+        closed = await self.ownership.release(bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch)
+        return closed is not None
