@@ -7,7 +7,7 @@ from aiohttp import web
 from loadmanager.adapters.admin.answers import RefusedError, body, body_object, flag, namespace_of, no_content, whole_numbers
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.bundles.ranges import format_boundaries, topic_hash
+from loadmanager.core.bundles.ranges import bundles_data, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError
 
 
@@ -108,7 +108,7 @@ class NamespaceRoutes:
     async def bundles(self, request: web.Request) -> web.Response:
         """GET …/bundles."""
         bundles = await self._namespaces.bundles(namespace_of(request))
-        return web.json_response({"boundaries": format_boundaries(bundles.boundaries), "numBundles": len(bundles.ranges)})
+        return web.json_response(bundles_data(bundles.boundaries))
 
     async def list_topics(self, request: web.Request) -> web.Response:
         """GET …/topics?mode=."""
@@ -149,5 +149,5 @@ class NamespaceRoutes:
 
 def _check_texts(document: dict[str, object], field: str) -> None:
     value = document.get(field)
-    if value is not None and not (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+    if value is not None and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
         raise RefusedError(400, f"{field} must be a list of texts")

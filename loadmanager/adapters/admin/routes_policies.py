@@ -135,7 +135,7 @@ class PolicyRoutes:
         """POST …/failureDomains/{domain}."""
         self._check_cluster(request)
         brokers = (await body_object(request)).get("brokers")
-        if not isinstance(brokers, list) or not all(isinstance(item, str) for item in brokers):
+        if not isinstance(brokers, list) or not all(isinstance(broker, str) for broker in brokers):
             raise RefusedError(400, 'the body must be {"brokers": ["host:port", ...]}')
         await self._policies.set_failure_domain(request.match_info["domain"], brokers)
         return web.Response(status=204)

@@ -99,9 +99,14 @@ def format_boundaries(boundaries: tuple[int, ...]) -> list[str]:
     return [f"0x{value:08x}" for value in boundaries]
 
 
+def bundles_data(boundaries: tuple[int, ...]) -> dict[str, object]:
+    """The bundles of a namespace as policies and the admin API show them (Pulsar's `BundlesData`)."""
+    return {"boundaries": format_boundaries(boundaries), "numBundles": len(boundaries) - 1}
+
+
 @dataclass(frozen=True, slots=True)
 class NamespaceBundles:
-    """How one namespace is cut. `version` is that of the stored policies, the optimistic lock of a split (−1: not stored)."""
+    """The bundles of one namespace. `version` is that of the stored policies, the optimistic lock of a split (−1: not stored)."""
 
     namespace: NamespaceName
     boundaries: tuple[int, ...]

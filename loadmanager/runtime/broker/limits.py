@@ -67,7 +67,7 @@ class Limits:
         self._throttling = throttling
         self._settings = settings
         self._corrupt = corrupt or Corrupt()
-        self._known: set[NamespaceName] = set()
+        self._namespaces_read: set[NamespaceName] = set()
 
     # Reading
 
@@ -83,23 +83,23 @@ class Limits:
         elif path == paths.DYNAMIC_CONFIGURATION:
             await self._read_dynamic()
         elif path.startswith(f"{paths.POLICIES}/"):
-            await self._read_namespaces([known for known in self._known if paths.policies(known) == path])
+            await self._read_namespaces([namespace for namespace in self._namespaces_read if paths.policies(namespace) == path])
 
     async def opening(self, namespace: NamespaceName) -> None:
         """A topic of a namespace is about to open: read its limits first, unless they are known."""
-        if namespace not in self._known:
-            self._known.add(namespace)
+        if namespace not in self._namespaces_read:
+            self._namespaces_read.add(namespace)
             try:
                 await self._read_namespaces([namespace])
             except OperationalError:
-                self._known.discard(namespace)
+                self._namespaces_read.discard(namespace)
                 raise
 
     async def _read_all(self) -> None:
         await self._read_dynamic()
         names = await self._store.children(paths.RESOURCE_GROUPS)
         await self._read_groups(sorted({*names, *self._throttling.groups}))
-        await self._read_namespaces(sorted(self._known))
+        await self._read_namespaces(sorted(self._namespaces_read))
         await self._read_topics(await self._policy_paths())
 
     async def _policy_paths(self) -> list[str]:
@@ -112,7 +112,7 @@ class Limits:
     async def _read_namespaces(self, namespaces: list[NamespaceName]) -> None:
         for namespace, node in zip(namespaces, await self._store.get_many([paths.policies(name) for name in namespaces]), strict=True):
             if node is None:
-                self._known.discard(namespace)  # deleted; one of this name that comes later is read when a topic opens
+                self._namespaces_read.discard(namespace)  # deleted; one of this name that comes later is read when a topic opens
             self._throttling.set_namespace_policies(str(namespace), self._corrupt.object_of(node, "policy", paths.policies(namespace)))
 
     async def _read_topics(self, policy_paths: list[str]) -> None:
@@ -153,8 +153,8 @@ class Limits:
 
     async def namespace_group(self, namespace: NamespaceName) -> str | None:
         """The resource group that a namespace is attached to. Raises `NotFoundError`."""
-        found = (await self._namespaces.policies(namespace)).get(GROUP_FIELD)
-        return found if isinstance(found, str) else None
+        group = (await self._namespaces.policies(namespace)).get(GROUP_FIELD)
+        return group if isinstance(group, str) else None
 
     async def set_namespace_group(self, namespace: NamespaceName, group: str | None) -> None:
         """Attach a namespace to a resource group; None detaches it. Raises `NotFoundError`, or `BadInputError` for a missing group."""

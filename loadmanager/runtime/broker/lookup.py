@@ -71,7 +71,7 @@ class Lookups:
         self.pending += 1
         began_s = self._clock.monotonic_s()
         try:
-            found = await self._lookup(topic, authoritative)
+            answer = await self._lookup(topic, authoritative)
         except BaseException:
             self.failures += 1
             raise
@@ -80,11 +80,11 @@ class Lookups:
             took_s = self._clock.monotonic_s() - began_s
             self.took_s_total += took_s
             self.took_s.append(took_s)
-        if found.redirect:
+        if answer.redirect:
             self.redirects += 1
         else:
             self.answers += 1
-        return found
+        return answer
 
     async def _lookup(self, topic: TopicName, authoritative: bool) -> Lookup:
         bundles = self._namespaces.cached_bundles(topic.namespace) or await self._namespaces.bundles(topic.namespace)
@@ -102,7 +102,7 @@ class Lookups:
         future: asyncio.Future[Lookup] = asyncio.get_running_loop().create_future()
         self._searching[key] = future
         try:
-            found = await self.find(bundle, authoritative=authoritative)
+            answer = await self.find(bundle, authoritative=authoritative)
         except asyncio.CancelledError:
             future.set_exception(OperationalError(f"Failed to acquire ownership of {bundle}: the search was given up"))
             future.exception()
@@ -113,8 +113,8 @@ class Lookups:
             raise
         finally:
             del self._searching[key]
-        future.set_result(found)
-        return found
+        future.set_result(answer)
+        return answer
 
     async def find(self, bundle: str, *, authoritative: bool) -> Lookup:
         """Who serves a bundle, placing and acquiring it where that is this broker's business."""

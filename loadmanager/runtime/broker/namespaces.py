@@ -1,4 +1,4 @@
-"""Tenants, namespaces and how they are cut into bundles, cached and kept current by watches (Pulsar `NamespaceBundleFactory`, `NamespaceResources`)."""
+"""Tenants, namespaces and their bundles, cached and kept current by watches (Pulsar `NamespaceBundleFactory`, `NamespaceResources`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, check_part
-from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries
+from loadmanager.core.bundles.ranges import NamespaceBundles, bundles_data, equal_boundaries, parse_boundaries
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
 from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
@@ -52,24 +52,22 @@ class Namespaces:
         return self._bundles.get(namespace)
 
     async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
-        """How a namespace is cut. Raises `NotFoundError`, or `CorruptDataError` for its boundaries."""
-        known = self._bundles.get(namespace)
-        if known is not None:
-            return known
+        """The bundles of a namespace. Raises `NotFoundError`, or `CorruptDataError` for its boundaries."""
+        cached = self._bundles.get(namespace)
+        if cached is not None:
+            return cached
         generation = self._generation
         local, policies = await self._store.get_many([paths.local_policies(namespace), paths.policies(namespace)])
         if policies is None or read_object(policies.value, paths.policies(namespace)).get(DELETED):
             raise NotFoundError(f"Namespace {namespace} does not exist")
-        found = self._boundaries_of(namespace, local, policies)
+        bundles = self._boundaries_of(namespace, local, policies)
         if local is None:
             # As Pulsar does on first use: the local copy is what locks and splits are checked against.
-            await self._store.create(
-                paths.local_policies(namespace), write_object({"bundles": {"boundaries": format_boundaries(found.boundaries)}})
-            )
+            await self._store.create(paths.local_policies(namespace), write_object({"bundles": bundles_data(bundles.boundaries)}))
             return await self.bundles(namespace)
         if generation == self._generation:
-            self._bundles[namespace] = found
-        return found
+            self._bundles[namespace] = bundles
+        return bundles
 
     async def bundle_count(self, namespace: NamespaceName) -> int:
         """Number of bundles of a namespace; 0 if it does not exist (any more) or is corrupt."""
@@ -139,13 +137,13 @@ class Namespaces:
         """Store a new namespace. Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles)."""
         await self._require_room(namespace)
         boundaries = self._requested_boundaries(policies.get("bundles"))
-        cut = {"boundaries": format_boundaries(boundaries), "numBundles": len(boundaries) - 1}
+        bundles = bundles_data(boundaries)
         stored = {
             **policies,
-            "bundles": cut,
+            "bundles": bundles,
             "replication_clusters": policies.get("replication_clusters") or [self._settings.value.cluster_name],
         }
-        local = {"bundles": cut, "bookieAffinityGroup": None, "namespaceAntiAffinityGroup": policies.get("namespaceAntiAffinityGroup")}
+        local = {"bundles": bundles, "bookieAffinityGroup": None, "namespaceAntiAffinityGroup": policies.get("namespaceAntiAffinityGroup")}
         await self._store.create(f"{paths.LOCAL_POLICIES}/{namespace.tenant}", b"")
         try:
             await self._store.commit(
@@ -180,8 +178,7 @@ class Namespaces:
         node = await self._store.get(paths.policies(namespace))
         if node is None:
             raise NotFoundError(f"Namespace {namespace} does not exist")
-        cut = {"boundaries": format_boundaries(bundles.boundaries), "numBundles": len(bundles.boundaries) - 1}
-        return {**read_object(node.value, paths.policies(namespace)), "bundles": cut}
+        return {**read_object(node.value, paths.policies(namespace)), "bundles": bundles_data(bundles.boundaries)}
 
     async def update_policies(self, namespace: NamespaceName, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         """Change the stored policies by compare-and-set; a field with the value None is removed.
@@ -241,10 +238,10 @@ class Namespaces:
         local, policies = await self._store.get_many([local_path, path])
         if policies is None or local is None:
             raise NotFoundError(f"Namespace {after.namespace} does not exist")
-        cut = {"boundaries": format_boundaries(after.boundaries), "numBundles": len(after.boundaries) - 1}
+        bundles = bundles_data(after.boundaries)
         return [
-            Put(local_path, write_object({**read_object(local.value, local_path), "bundles": cut}), version=after.version),
-            Put(path, write_object({**read_object(policies.value, path), "bundles": cut}), version=policies.version),
+            Put(local_path, write_object({**read_object(local.value, local_path), "bundles": bundles}), version=after.version),
+            Put(path, write_object({**read_object(policies.value, path), "bundles": bundles}), version=policies.version),
         ]
 
     def forget(self, namespace: NamespaceName) -> None:

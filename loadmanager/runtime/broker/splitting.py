@@ -1,4 +1,4 @@
-"""Splits a bundle on request: chooses the bundle and the cuts, and has the owner carry it out."""
+"""Splits a bundle on request: chooses the bundle and the new boundaries, and has the owner carry it out."""
 
 from __future__ import annotations
 
@@ -73,14 +73,16 @@ class Splitting:
             await self._ownership.acquire(bundle, "to be split")
         settings = self._settings.value
         topics = {
-            name: TopicLoad(topic_hash(name), item.msg_rate_in + item.msg_rate_out, item.msg_throughput_in + item.msg_throughput_out)
-            for name, item in self._hosting.topics(bundle).items()
+            name: TopicLoad(
+                topic_hash(name), traffic.msg_rate_in + traffic.msg_rate_out, traffic.msg_throughput_in + traffic.msg_throughput_out
+            )
+            for name, traffic in self._hosting.topics(bundle).items()
         }
         if automatic:
             cuts, why_not = useful_cuts(settings.algorithm, span, topics, settings=settings)
         else:  # somebody's wish: as Pulsar does it
             cuts = boundaries(algorithm or settings.algorithm, span, topics, positions=positions, limits=limits_of(settings))
-            why_not = "no useful cut: one topic, or topics of one hash"
+            why_not = "no useful boundary: one topic, or topics of one hash"
         if not cuts:
             log.info("bundle not split", bundle=bundle, reason=why_not, topics=len(topics))
             return None
@@ -99,7 +101,7 @@ class Splitting:
 
     def _pick(self, namespace: str, which: str) -> str:
         """The namespace's bundle with most topics, or most traffic, among those served here."""
-        stats = {name: item for name, item in self._hosting.bundle_stats().items() if name.startswith(f"{namespace}/")}
+        stats = {name: bundle for name, bundle in self._hosting.bundle_stats().items() if name.startswith(f"{namespace}/")}
         if not stats:
             raise NotFoundError(f"{self._self.broker_id} serves no bundle of {namespace}")
         if which == LARGEST:

@@ -43,9 +43,9 @@ class Topics:
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """Number of partitions, 0 for a topic that is not partitioned; see `ports.directory.Directory.partitions`."""
-        known = self._partitions.get(topic)
-        if known is not None:
-            return known
+        cached = self._partitions.get(topic)
+        if cached is not None:
+            return cached
         generation = self._generation
         await self._namespaces.bundles(topic.namespace)
         path = paths.partitioned_topic(topic)
@@ -101,14 +101,14 @@ class Topics:
         if mode not in _DOMAINS_OF_MODE:
             raise BadInputError(f"mode {mode!r}: PERSISTENT, NON_PERSISTENT or ALL is expected")
         await self._namespaces.bundles(namespace)
-        domains, found = _DOMAINS_OF_MODE[mode], set[str]()
+        domains, topics = _DOMAINS_OF_MODE[mode], set[str]()
         for domain in domains:
             names = await self._store.children(f"{paths.MANAGED_LEDGERS}/{namespace}/{domain}")
-            found.update(f"{domain}://{namespace}/{paths.decode(name)}" for name in names)
-            found.update(await self._partitions_of(namespace, domain))
+            topics.update(f"{domain}://{namespace}/{paths.decode(name)}" for name in names)
+            topics.update(await self._partitions_of(namespace, domain))
         prefixes = tuple(f"{domain}://{namespace}/" for domain in domains)
-        found.update(name for name in served if name.startswith(prefixes))
-        return sorted(found)
+        topics.update(name for name in served if name.startswith(prefixes))
+        return sorted(topics)
 
     async def _partitions_of(self, namespace: NamespaceName, domain: str) -> list[str]:
         root = f"{paths.PARTITIONED_TOPICS}/{namespace}/{domain}"
@@ -172,13 +172,13 @@ class Topics:
         names = await self.names_of(topic)
         ledgers = [paths.managed_ledger(name) for name in names]
         node = await self._store.get(paths.partitioned_topic(topic))
-        found = await self._store.get_many(ledgers)
-        if node is None and not any(found):
+        records = await self._store.get_many(ledgers)
+        if node is None and not any(records):
             raise NotFoundError(f"Topic {topic} does not exist")
         if not force:
             await self.require_unsubscribed(names)
-        for path, exists in zip(ledgers, found, strict=True):
-            if exists is not None:
+        for path, record in zip(ledgers, records, strict=True):
+            if record is not None:
                 await self._store.delete_tree(path)
         if node is not None:
             await self._store.delete(paths.partitioned_topic(topic))

@@ -127,23 +127,23 @@ class PlacementPolicies:
         """Domain → brokerIds."""
         names = await self._store.children(self._domains_path)
         nodes = await self._store.get_many([f"{self._domains_path}/{name}" for name in names])
-        found = {}
+        domains = {}
         for name, node in zip(names, nodes, strict=True):
             brokers = self._corrupt.object_of(node, "policy", f"{self._domains_path}/{name}").get("brokers")
             if isinstance(brokers, list):
-                found[name] = [broker for broker in brokers if isinstance(broker, str)]
-        return found
+                domains[name] = [broker for broker in brokers if isinstance(broker, str)]
+        return domains
 
     async def set_failure_domain(self, domain: str, brokers: list[str] | None) -> None:
         """Set a domain's brokers; None removes the domain. Raises `ConflictError` when a broker is in another domain, `NotFoundError`."""
         path = f"{self._domains_path}/{check_part(domain, 'failure domain')}"
-        known = await self.failure_domains()
+        domains = await self.failure_domains()
         if brokers is None:
-            if domain not in known:
+            if domain not in domains:
                 raise NotFoundError(f"Failure domain {domain} does not exist")
             await self._store.delete(path)
         else:
-            for other, theirs in known.items():
+            for other, theirs in domains.items():
                 if other != domain and set(theirs) & set(brokers):
                     raise ConflictError(f"{', '.join(sorted(set(theirs) & set(brokers)))} is in failure domain {other} already")
             await update(self._store, path, lambda document: {**document, "brokers": brokers})
@@ -176,12 +176,12 @@ def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
     """The policy, typed. Raises `BadInputError` for one that cannot be used."""
     if policy is None:
         return None
-    found = decode_policy(name, msgspec.json.encode(policy))
-    if not found.namespaces or not found.primary:
+    decoded = decode_policy(name, msgspec.json.encode(policy))
+    if not decoded.namespaces or not decoded.primary:
         raise BadInputError(f"isolation policy {name!r}: namespaces and primary must not be empty")
-    if found.auto_failover_policy.policy_type != "min_available":
+    if decoded.auto_failover_policy.policy_type != "min_available":
         raise BadInputError(f"isolation policy {name!r}: auto_failover_policy.policy_type must be min_available")
-    return found
+    return decoded
 
 
 def _with(document: Document, name: str, value: Document | None) -> Document:
