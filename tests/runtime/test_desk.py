@@ -14,6 +14,7 @@ from runtime.fleet import NS, Fleet, LoopClock, a_fleet
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
@@ -21,7 +22,7 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.election import Leader
 from loadmanager.ports.store import Change, ChangeKind
 from loadmanager.runtime.leader.desk import LeaderDesk
-from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
@@ -46,10 +47,12 @@ class Led:
             return len((await first.namespaces.bundles(namespace)).ranges)
 
         self.steps = Steps()
-        self.view = LoadView(first.brokers, self.policies, LoopClock(), Corrupt(), self.steps)
+        self.view = ClusterView()
+        self.feed = LoadFeed(self.view, first.brokers, LoopClock(), Corrupt(), self.steps)
         self.desk = LeaderDesk(
             epoch=1,
             view=self.view,
+            policies=self.policies,
             brokers=first.brokers,
             peers=fleet,
             clock=LoopClock(),
@@ -89,7 +92,7 @@ async def _led(brokers: int) -> AsyncIterator[Led]:
         watcher = Watcher(led.store, paths.ADMIN, led.policies.on_change)
         scope.spawn(watcher.run(), "watch-policies")
         await watcher.synced.wait()
-        with led.view:
+        with led.feed:
             yield led
         scope.cancel()
 

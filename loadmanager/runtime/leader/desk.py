@@ -15,6 +15,8 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Placement, Plan, Unload
 from loadmanager.core.strategies.guards import together
@@ -25,8 +27,8 @@ from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.peers import Peers
-from loadmanager.runtime.leader.load_view import LoadView
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.tasks import Steps
 
 DECISIONS_KEPT = 1_000
@@ -44,7 +46,8 @@ class LeaderDesk:
         self,
         *,
         epoch: int,
-        view: LoadView,
+        view: ClusterView,
+        policies: PlacementPolicies,
         brokers: Brokers,
         peers: Peers,
         clock: Clock,
@@ -57,6 +60,7 @@ class LeaderDesk:
     ) -> None:
         self._epoch = epoch
         self._view = view
+        self._policies = policies
         self._brokers = brokers
         self._peers = peers
         self._clock = clock
@@ -82,7 +86,7 @@ class LeaderDesk:
         preferred = self._preferred.pop(bundle, None)
         if preferred and preferred[0] in self._brokers.reports and self._clock.now_ms() - preferred[1] <= PREFERENCE_MS_MAX:
             return self._placed(bundle, preferred[0], "preferred by the unload before")
-        under_way = self._view.placed(bundle)
+        under_way = self._view.under_way(bundle, self._clock.now_ms())
         if under_way is not None:
             return under_way
         settings = self._strategies.value
@@ -98,11 +102,11 @@ class LeaderDesk:
         return self._placed(bundle, choice.broker, f"one of {len(choice.candidates)} candidates")
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
-        (choice,), self._memory = cycle.place(self._view.snapshot(settings), [bundle], settings, self._memory, self._rng)
+        (choice,), self._memory = cycle.place(self._snapshot(settings), [bundle], settings, self._memory, self._rng)
         return choice
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
-        self._view.place(bundle, broker_id)
+        self._view.placed(bundle, broker_id, self._clock.now_ms())
         log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self._epoch)
         return broker_id
 
@@ -144,7 +148,7 @@ class LeaderDesk:
         )
         if destination is not None:
             self.prefer(unload.bundle, destination.broker_id)
-            self._view.place(unload.bundle, destination.broker_id)
+            self._view.placed(unload.bundle, destination.broker_id, self._clock.now_ms())
         try:
             released = await self._peers.release_bundle(source, unload.bundle, destination, epoch=self._epoch)
         except OperationalError as error:
@@ -154,7 +158,7 @@ class LeaderDesk:
             self._preferred.pop(unload.bundle, None)
             self._view.not_placed(unload.bundle)
             return False
-        self._view.moved(unload.bundle, unload.source)
+        self._view.moved(unload.bundle, unload.source, self._clock.now_ms())
         return True
 
     def dry_run(self) -> dict[str, Any]:
@@ -163,9 +167,18 @@ class LeaderDesk:
         return _plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
 
     def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memory]:
-        snapshot = self._view.snapshot(settings)
+        snapshot = self._snapshot(settings)
         plan, memory = cycle.shed(snapshot, settings, self._memory)
         return cycle.destinations(snapshot, plan, settings, memory, rng)
+
+    def _snapshot(self, settings: StrategySettings) -> ClusterSnapshot:
+        return self._view.snapshot(
+            self._clock.now_ms(),
+            settings,
+            isolation_policies=self._policies.isolation,
+            anti_affinity_groups=self._policies.groups,
+            failure_domains=self._policies.domains,
+        )
 
     # Splitting
 
@@ -177,7 +190,7 @@ class LeaderDesk:
         settings, strategies = self._splits.value, self._strategies.value
         if not settings.enabled:
             return
-        snapshot = self._view.snapshot(strategies)
+        snapshot = self._snapshot(strategies)
         asked_before_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
         self._split_ms = {bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms}
         self._unsplit_ms = {bundle: at_ms for bundle, at_ms in self._unsplit_ms.items() if at_ms > asked_before_ms}
