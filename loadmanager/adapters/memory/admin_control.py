@@ -14,6 +14,8 @@ from typing import Any
 from loadmanager.core.bundles.names import NamespaceName, TopicName, check_part
 from loadmanager.core.bundles.ranges import BundleRange, NamespaceBundles, equal_boundaries, format_boundaries, parse_boundaries, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.strategies.decision import Plan, Skip
+from loadmanager.core.strategies.plan_document import plan_document
 from loadmanager.ports.control import Lookup, Redirect
 from loadmanager.ports.hosting import BrokerAddress, TopicTraffic
 from loadmanager.ports.session import Lease
@@ -372,7 +374,7 @@ class MemoryControl(_Topics, _Namespaces):
 
     async def dry_run(self) -> dict[str, Any]:
         """There is no load, so nothing would move."""
-        return {"strategy": "none", "unloads": [], "skipped": [{"reason": "no load"}]}
+        return plan_document(Plan("none", skipped=(Skip("cluster", "no load"),)))
 
     def address_of(self, broker_id: str) -> BrokerAddress | None:
         """Where a live broker is reached."""

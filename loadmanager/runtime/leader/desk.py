@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
@@ -21,6 +20,14 @@ from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Placement, Plan, Unload
 from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.plan_document import (
+    log_fields,
+    placement_document,
+    placement_reason,
+    plan_document,
+    split_document,
+    unload_document,
+)
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import is_system_namespace
 from loadmanager.core.strategies.splitting import threshold
@@ -97,9 +104,10 @@ class LeaderDesk:
             choice, rule = self._choose(bundle, dataclasses.replace(settings, placement=FALLBACK_PLACEMENT)), FALLBACK_PLACEMENT
         if choice.broker is None:
             raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
-        self._remember("place", dataclasses.asdict(choice))
+        document = placement_document(choice)
+        self._remember("place", document)
         self._observe(self.cycles, Plan(rule, placements=(choice,)))
-        return self._placed(bundle, choice.broker, f"one of {len(choice.candidates)} candidates")
+        return self._placed(bundle, choice.broker, placement_reason(document))
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
         (choice,), self._memory = cycle.place(self._snapshot(settings), [bundle], settings, self._memory, self._rng)
@@ -125,7 +133,7 @@ class LeaderDesk:
         self.cycles += 1
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
-            self._remember("shed", _plan_document(plan))
+            self._remember("shed", plan_document(plan))
         for moves in together(plan.unloads):
             for unload in reversed(moves):  # of a swap, what goes out goes first: without it nothing may come back
                 if not await self._move(unload):
@@ -137,15 +145,7 @@ class LeaderDesk:
         destination = self._brokers.address(unload.destination) if unload.destination else None
         if source is None:
             return False  # it died: its bundles are placed by lookups
-        log.info(
-            "bundle unloads",
-            bundle=unload.bundle,
-            source=unload.source,
-            destination=unload.destination,
-            reason=unload.reason,
-            epoch=self._epoch,
-            **{f"why_{key}": value for key, value in unload.why.items()},
-        )
+        log.info("bundle unloads", epoch=self._epoch, **log_fields(unload_document(unload)))
         if destination is not None:
             self.prefer(unload.bundle, destination.broker_id)
             self._view.placed(unload.bundle, destination.broker_id, self._clock.now_ms())
@@ -164,7 +164,7 @@ class LeaderDesk:
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now; changes nothing, neither the averages nor what chance brings next."""
         settings = self._strategies.value
-        return _plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
+        return plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
 
     def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memory]:
         snapshot = self._snapshot(settings)
@@ -211,7 +211,7 @@ class LeaderDesk:
                 continue
             self._split_ms[split.bundle] = self._clock.now_ms()
             self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
-            self._remember("split", {"bundle": split.bundle, "broker": owner.broker_id, "reason": split.reason})
+            self._remember("split", {**split_document(split), "broker": owner.broker_id})
             log.info("bundle splits", bundle=split.bundle, owner=owner.broker_id, reason=split.reason, epoch=self._epoch)
             try:
                 await self._peers.split_bundle(owner, split.bundle, unload=settings.unload_after, epoch=self._epoch)
@@ -230,11 +230,3 @@ class LeaderDesk:
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""
         return list(self._decisions)[:limit]
-
-
-def _plan_document(plan: Plan) -> dict[str, Any]:
-    return {
-        "strategy": plan.strategy,
-        "unloads": [msgspec.structs.asdict(unload) for unload in plan.unloads],
-        "skipped": [dataclasses.asdict(skip) for skip in plan.skipped],
-    }
