@@ -31,7 +31,7 @@ class Deciding:
     def decide(self, line: Line, strategies: StrategySettings, splits: SplitSettings) -> Plan:
         """What the leader does in this cycle. Raises `BadInputError`."""
         snapshot = self._snapshot(line, strategies)
-        plan = Plan(cycle.shedder_name(snapshot, strategies))
+        plan = Plan(cycle.shedder_of(snapshot, strategies).name)
         if "shed" in line.do:
             plan, self._memory = cycle.shed(snapshot, strategies, self._memory)
             for unload in plan.unloads:

@@ -98,7 +98,7 @@ class LeaderDesk:
             return under_way
         settings = self._strategies.value
         try:
-            choice, rule = self._choose(bundle, settings), registry.short_name(settings.placement)
+            choice, rule = self._choose(bundle, settings), registry.placement(settings.placement).name
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
             self._steps.failed("place", error)
             choice, rule = self._choose(bundle, dataclasses.replace(settings, placement=FALLBACK_PLACEMENT)), FALLBACK_PLACEMENT
