@@ -40,6 +40,12 @@ def shedder(name: str) -> Shedder:
     return found
 
 
+def own_settings() -> tuple[type, ...]:
+    """The settings that single strategies declare."""
+    strategies: tuple[Shedder | PlacementRule, ...] = (*SHEDDERS.values(), *PLACEMENTS.values())
+    return tuple(dict.fromkeys(item.settings for item in strategies if item.settings is not None))
+
+
 def check(shedder_name: str, placement_name: str) -> None:
     """Raises `ConfigError` for an unknown strategy, and for a placement rule that follows another shedder (Pulsar's rule for AvgShedder)."""
     shedder(shedder_name)

@@ -28,6 +28,8 @@ class Shedder:
     shed: Callable[[ClusterSnapshot, StrategySettings, Any], Shed]
     """One cycle: snapshot, settings and its memory in."""
     memory: Callable[[], Any] = no_memory
+    settings: type | None = None
+    """The dataclass of its own broker.conf keys (`core.conf.conf`), which it reads with `StrategySettings.of`."""
     extensible: bool = True
     """Whether it can read the reports of the extensible manager."""
     checks_destinations: bool = False
@@ -42,6 +44,8 @@ class PlacementRule:
     candidates: Callable[[ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[list[str], Any]]
     """Of the brokers that the filters left, those among which only chance decides, and its memory afterwards."""
     memory: Callable[[], Any] = no_memory
+    settings: type | None = None
+    """As a shedder's."""
     advance: Callable[[ClusterSnapshot, StrategySettings, Any], Any] | None = None
     """Its memory after the reports of a snapshot; called once a request, however many bundles are placed."""
     follows: str | None = None
