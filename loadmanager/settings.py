@@ -82,19 +82,31 @@ class Unknown:
     nearest: str | None
 
 
-@cache
 def known_keys() -> dict[str, KnownKey]:
-    """Every key and alias that is understood; Pulsar's spelling → where it goes."""
+    """Every key and alias that is understood, those of third parties' strategies included; Pulsar's spelling → where it goes.
+
+    Raises `ConfigError` for a key that two components declare.
+    """
+    return _known_keys((*LEAVES, *registry.own_settings()))
+
+
+@cache
+def _known_keys(leaves: tuple[type, ...]) -> dict[str, KnownKey]:
     known: dict[str, KnownKey] = {}
-    for leaf in LEAVES:
+    for leaf in leaves:
         hints = typing.get_type_hints(leaf)
-        for field in dataclasses.fields(leaf):
-            key: Key = field.metadata["key"]
+        for field, key in _keys(leaf):
             for name in (key.name, *key.aliases):
                 if name in known:
-                    raise AssertionError(f"{name} is declared by {known[name].leaf.__name__} and by {leaf.__name__}")
+                    raise ConfigError(f"{name} is declared by {known[name].leaf.__name__} and by {leaf.__name__}")
                 known[name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
     return known
+
+
+def _keys(leaf: type) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
+    for field in dataclasses.fields(leaf):
+        if "key" in field.metadata:
+            yield field, field.metadata["key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +144,7 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None) -
 def parse(values: Mapping[str, str]) -> Settings:
     """Settings of key → text; see `load`."""
     known, problems = known_keys(), []
-    fields: dict[type, dict[str, Any]] = {leaf: {} for leaf in LEAVES}
+    fields: dict[type, dict[str, Any]] = {leaf: {} for leaf in (*LEAVES, *registry.own_settings())}
     given: dict[str, str] = {}
     # An alias gives way to the present spelling of the same key, whatever their order in the file.
     for name in sorted((name for name in values if name in known), key=lambda name: name == known[name].key.name):
@@ -146,6 +158,8 @@ def parse(values: Mapping[str, str]) -> Settings:
     if problems:
         raise ConfigError("; ".join(sorted(problems)))
     by_leaf = {leaf: leaf(**chosen) for leaf, chosen in fields.items()}
+    own = {leaf: by_leaf[leaf] for leaf in registry.own_settings()}
+    by_leaf[StrategySettings] = dataclasses.replace(by_leaf[StrategySettings], own=own)
     return Settings(by_leaf, given, tuple(_unknown(values, known)))
 
 
@@ -453,8 +467,7 @@ def template() -> str:
     ]
     for leaf in LEAVES:
         lines += ["", f"### {(leaf.__doc__ or leaf.__name__).splitlines()[0].rstrip('.')}"]
-        for field in dataclasses.fields(leaf):
-            key: Key = field.metadata["key"]
+        for field, key in _keys(leaf):
             allowed = f" ({', '.join(key.choices)})" if key.choices else ""
             dynamic = " [dynamic]" if key.dynamic else ""
             lines += ["", f"# {key.doc}{allowed}{dynamic}", f"{key.name}={spell(field.default)}"]

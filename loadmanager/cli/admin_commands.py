@@ -14,6 +14,7 @@ from loadmanager.cli.tables import Cell, table
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
+from loadmanager.core.strategies.plan_document import plan_lines
 
 V2 = "/admin/v2"
 RESOURCES = (("cpu", "cpu %"), ("memory", "mem %"), ("directMemory", "direct %"), ("bandwidthIn", "in %"), ("bandwidthOut", "out %"))
@@ -295,10 +296,8 @@ def _dated_line(item: dict[str, Any]) -> str:
 def dry_run(ask: Asking, _args: argparse.Namespace) -> Shown:
     """What a shedding cycle would do right now."""
     plan = ask.get(f"{V2}/loadmanager/dry-run")
-    lines = [f"strategy {plan.get('strategy')}: {len(plan.get('unloads', []))} bundles would move"]
-    lines += [f"  unload {_one_line(item)}" for item in plan.get("unloads", [])]
-    lines += [f"  skip   {_one_line(item)}" for item in plan.get("skipped", [])]
-    return Shown(plan, "\n".join(lines))
+    head = f"strategy {plan['strategy']}: {len(plan['unloads'])} bundles would move"
+    return Shown(plan, "\n".join([head, *plan_lines(plan)]))
 
 
 def _one_line(item: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from loadmanager import settings
 from loadmanager.wiring.broker import BrokerOptions, run_broker
+from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
   loadmanager broker --config /etc/loadmanager/broker.conf
@@ -30,5 +31,6 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 def run(args: argparse.Namespace) -> int:
     """Run the broker until it is told to stop."""
+    register_plugins()
     loaded = settings.load(args.config, settings.parse_overrides(args.set))
     return run_broker(loaded, BrokerOptions(log_format=args.log_format, stop_with_parent=args.stop_with_parent))

@@ -7,14 +7,17 @@ import random
 import sys
 from pathlib import Path
 
+import msgspec
+
 from loadmanager import settings
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.plan_document import plan_document
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.deciding import Deciding
 from loadmanager.simulator.explaining import explain
-from loadmanager.simulator.lines import decode_line, encode_output
+from loadmanager.simulator.lines import decode_line
 from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
@@ -62,15 +65,15 @@ def run(args: argparse.Namespace) -> int:
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})  # who gives them wants them to count
             checked = checked if loaded is checked else _checked(loaded)
-            plan = deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
+            document = plan_document(deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings)))
         except (BadInputError, ConfigError) as error:
             sys.stdout.flush()
             print(f"loadmanager decide: line {number}: {error}", file=sys.stderr)
             return 2
         if args.explain:
-            sys.stdout.write(explain(number, line, plan))
+            sys.stdout.write(explain(number, line, document))
         else:
-            sys.stdout.buffer.write(encode_output(line.now, plan) + b"\n")
+            sys.stdout.buffer.write(msgspec.json.encode({"now": line.now, **document}) + b"\n")
             sys.stdout.buffer.flush()
     return 0
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from loadmanager.core.bundles.ranges import BundleRange, parse_boundaries, split_bundle_name, topic_hash
-from loadmanager.core.load.reports import BundleData, LocalBrokerData, default_bundle_data
-from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
+from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Plan, Skip, Split
@@ -18,9 +19,6 @@ from loadmanager.core.strategies.splitting.algorithms import TopicLoad
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.lines import Line, Reports, SplitLine, decode_reports
 
-PENDING_MS_MAX = 60_000
-"""A placement that no report shows after this long did not happen, as in the live leader."""
-
 
 class Deciding:
     """One leader's state over the lines of one input."""
@@ -28,21 +26,18 @@ class Deciding:
     def __init__(self, rng: cycle.Rng) -> None:
         self._rng = rng
         self._memory = Memory()
-        self._bundle_data: dict[str, BundleData] = {}
-        self._unloaded_ms: dict[str, int] = {}
-        self._unloaded_brokers_ms: dict[str, int] = {}
-        self._placed: dict[str, tuple[str, int]] = {}
-        """Bundle → where it was placed, and when; until a report shows it."""
+        self._view = ClusterView()
 
     def decide(self, line: Line, strategies: StrategySettings, splits: SplitSettings) -> Plan:
         """What the leader does in this cycle. Raises `BadInputError`."""
         snapshot = self._snapshot(line, strategies)
-        plan = Plan(cycle.shedder_name(snapshot, strategies))
+        plan = Plan(cycle.shedder_of(snapshot, strategies).name)
         if "shed" in line.do:
             plan, self._memory = cycle.shed(snapshot, strategies, self._memory)
             for unload in plan.unloads:
-                self._unloaded_ms[unload.bundle] = snapshot.now_ms
-                self._unloaded_brokers_ms[unload.source] = snapshot.now_ms
+                self._view.moved(unload.bundle, unload.source, snapshot.now_ms)
+                if unload.destination is not None:
+                    self._view.placed(unload.bundle, unload.destination, snapshot.now_ms)
         if "split" in line.do:
             done, skipped = self._split(line, snapshot, splits, strategies.load_manager_class)
             leaving = {unload.bundle for unload in plan.unloads}
@@ -50,67 +45,44 @@ class Deciding:
             staying = tuple(split for split in done if split.bundle not in leaving)
             plan = replace(plan, splits=staying, skipped=(*plan.skipped, *skipped, *late))
         if "place" in line.do:
-            snapshot = _with_moves(snapshot, plan)
+            snapshot = replace(snapshot, pending=self._view.pending())  # with the moves of this cycle
             placements, self._memory = cycle.place(snapshot, line.place, strategies, self._memory, self._rng)
             plan = replace(plan, placements=tuple(placements))
-            self._placed.update((item.bundle, (item.broker, snapshot.now_ms)) for item in placements if item.broker is not None)
+            for item in placements:
+                if item.broker is not None:
+                    self._view.placed(item.bundle, item.broker, snapshot.now_ms)
         return plan
 
     def _snapshot(self, line: Line, strategies: StrategySettings) -> ClusterSnapshot:
-        found = decode_reports(line.brokers)
-        reports, load_data = found.local, found.load
-        now_ms = int(line.now)
-        self._sample(line, reports)
-        self._unloaded_ms.update((bundle, int(at_ms)) for bundle, at_ms in line.recently_unloaded.items())
-        self._unloaded_brokers_ms.update((broker, int(at_ms)) for broker, at_ms in line.recently_unloaded_brokers.items())
-        oldest_ms = now_ms - strategies.grace_period_minutes * 60_000
-        self._unloaded_ms = {bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms}
-        averages = {broker: time_average_of(report, self._bundle_data) for broker, report in reports.items()}
-        policies = decode_policies(bytes(line.isolation_policies))
-        groups = {name: item.anti_affinity_group for name, item in line.namespaces.items() if item.anti_affinity_group}
-        return ClusterSnapshot(
-            isolation_policies=policies,
-            anti_affinity_groups=groups,
-            failure_domains=line.failure_domains if strategies.failure_domains else {},
-            now_ms=now_ms,
-            reports=reports,
-            bundle_data=self._bundle_data,
-            time_averages={**averages, **line.broker_time_averages},
-            pending=self._pending(line, found),
-            recently_unloaded_ms=dict(self._unloaded_ms),
-            load_data=load_data,
-            top_bundles=line.top_bundles,
-            recently_unloaded_brokers_ms=dict(self._unloaded_brokers_ms),
-            owners=line.owners,
-            unusable=found.unusable,
+        found, now_ms = decode_reports(line.brokers), int(line.now)
+        self._observe(line, found, now_ms)
+        snapshot = self._view.snapshot(
+            now_ms,
+            strategies,
+            isolation_policies=decode_policies(bytes(line.isolation_policies)),
+            anti_affinity_groups={name: item.anti_affinity_group for name, item in line.namespaces.items() if item.anti_affinity_group},
+            failure_domains=line.failure_domains,
         )
+        averages = {**snapshot.time_averages, **line.broker_time_averages}
+        return replace(snapshot, time_averages=averages, owners=line.owners, unusable=found.unusable)
 
-    def _pending(self, line: Line, found: Reports) -> dict[str, dict[str, BundleData]]:
-        """Placements of earlier lines that count until their broker reports them, goes, or a minute passes; without a time none do."""
-
-        def counts(bundle: str, broker: str, at_ms: int) -> bool:
-            shown = bundle in found.local[broker].bundles if broker in found.local else bundle in tops.get(broker, ())
-            return (broker in found.local or broker in found.load) and int(line.now) - at_ms < PENDING_MS_MAX and not shown
-
-        tops = {broker: {item.bundle_name for item in top.top_bundles_load_data} for broker, top in line.top_bundles.items()}
-        placed = self._placed.items() if line.now else ()
-        self._placed = {bundle: (broker, at_ms) for bundle, (broker, at_ms) in placed if counts(bundle, broker, at_ms)}
-        pending: dict[str, dict[str, BundleData]] = {}
-        for bundle, (broker, _) in self._placed.items():
-            pending.setdefault(broker, {})[bundle] = self._bundle_data.get(bundle) or default_bundle_data()
-        return pending
-
-    def _sample(self, line: Line, reports: Mapping[str, LocalBrokerData]) -> None:
-        """The line's averages if it has them, else a sample of each report into ours; bundles that nobody reports are forgotten."""
-        if line.bundle_data is not None:
-            self._bundle_data = line.bundle_data
-            return
-        reported: dict[str, BundleData] = {}
+    def _observe(self, line: Line, found: Reports, now_ms: int) -> None:
+        """Feed the view what a line says. A line names all brokers, so the others are gone."""
+        view = self._view
+        reports: dict[str, LocalBrokerData | BrokerLoadData] = {**found.local, **found.load}
+        for broker in (view.reports.keys() | view.load_data.keys()) - reports.keys():
+            view.gone(broker, now_ms)
         for broker in sorted(reports):
-            for bundle, stats in reports[broker].last_stats.items():
-                data = reported[bundle] = self._bundle_data.get(bundle) or default_bundle_data()
-                data.update(stats)
-        self._bundle_data = reported
+            view.observe(broker, reports[broker], now_ms)
+        view.observe_top_bundles(line.top_bundles)
+        if not line.now:
+            view.forget_passing()
+        if line.bundle_data is not None:
+            view.restore(line.bundle_data, now_ms)
+        view.know_moves(
+            {bundle: int(at_ms) for bundle, at_ms in line.recently_unloaded.items()},
+            {broker: int(at_ms) for broker, at_ms in line.recently_unloaded_brokers.items()},
+        )
 
     def _split(
         self, line: Line, snapshot: ClusterSnapshot, settings: SplitSettings, load_manager: str
@@ -178,12 +150,3 @@ def _of_bundles(line: Line, splits: tuple[Split, ...], skipped: tuple[Skip, ...]
         else:
             done.append(split)
     return tuple(done), (*skipped, *gone)
-
-
-def _with_moves(snapshot: ClusterSnapshot, plan: Plan) -> ClusterSnapshot:
-    """What was planned in this cycle counts where it goes."""
-    pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
-    for unload in plan.unloads:
-        if unload.destination is not None:
-            pending.setdefault(unload.destination, {})[unload.bundle] = snapshot.data_of(unload.bundle)
-    return replace(snapshot, pending=pending)

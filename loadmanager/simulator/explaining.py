@@ -3,43 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.usage import max_usage
-from loadmanager.core.strategies.decision import Plan, Unload
+from loadmanager.core.strategies.plan_document import TO_BE_PLACED, plan_lines
 from loadmanager.simulator.lines import Line, decode_reports
 
 BAR_WIDTH = 40
-TO_BE_PLACED = "(to be placed)"
 
 
-def explain(number: int, line: Line, plan: Plan) -> str:
-    """The text of one cycle."""
+def explain(number: int, line: Line, document: Mapping[str, Any]) -> str:
+    """The text of one cycle; `document` is the plan's."""
     found = decode_reports(line.brokers)
     before = {
         **{name: max_usage(report) for name, report in found.local.items()},
         **{name: data.weighted_max_ema for name, data in found.load.items()},
     }
+    unloads = document["unloads"]
     after = dict(before)
-    for unload in plan.unloads:
-        moved = _share(found.local.get(unload.source), line, unload) * before.get(unload.source, 0.0)
-        after[unload.source] = max(after.get(unload.source, 0.0) - moved, 0.0)
-        destination = unload.destination if unload.destination in before else TO_BE_PLACED
+    for unload in unloads:
+        source = unload["source"]
+        moved = _share(found.local.get(source), line, source, unload["bundle"]) * before.get(source, 0.0)
+        after[source] = max(after.get(source, 0.0) - moved, 0.0)
+        destination = unload["destination"] if unload["destination"] in before else TO_BE_PLACED
         after[destination] = after.get(destination, 0.0) + moved
-    lines = [f"cycle {number}, {plan.strategy}: {len(plan.unloads)} unloads, {len(plan.placements)} placements, {len(plan.splits)} splits"]
+    placements, splits = len(document["placements"]), len(document["splits"])
+    lines = [f"cycle {number}, {document['strategy']}: {len(unloads)} unloads, {placements} placements, {splits} splits"]
     if before:
         lines += _bars("before", before)
-    if plan.unloads:
+    if unloads:
         lines += _bars("after (by share of traffic)", after)
-    for unload in plan.unloads:
-        why = ", ".join(f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}" for key, value in unload.why.items())
-        lines.append(f"  move   {unload.bundle}  {unload.source} -> {unload.destination or TO_BE_PLACED}  {unload.reason}: {why}")
-    for item in plan.placements:
-        lines.append(f"  place  {item.bundle}  -> {item.broker or 'nobody'}  out of {', '.join(item.candidates) or 'no candidates'}")
-        lines += [f"         not {broker}: {reason}" for broker, reason in sorted(item.rejected.items())]
-    lines += [f"  split  {item.bundle}  at {', '.join(f'0x{cut:08x}' for cut in item.boundaries)}  {item.reason}" for item in plan.splits]
-    lines += [f"  stay   {item.what}: {item.reason}" for item in plan.skipped]
-    return "\n".join(lines) + "\n\n"
+    return "\n".join([*lines, *plan_lines(document)]) + "\n\n"
 
 
 def _bars(title: str, usage: dict[str, float]) -> list[str]:
@@ -50,7 +46,7 @@ def _bars(title: str, usage: dict[str, float]) -> list[str]:
     ]
 
 
-def _share(report: LocalBrokerData | None, line: Line, unload: Unload) -> float:
+def _share(report: LocalBrokerData | None, line: Line, source: str, bundle: str) -> float:
     """The part of its broker's traffic that a bundle carries; in the extensible manager, of the bundles that the broker published."""
     if report is not None:
         averages = line.bundle_data or {}
@@ -58,7 +54,7 @@ def _share(report: LocalBrokerData | None, line: Line, unload: Unload) -> float:
             name: averages[name].short_term_data.throughput for name in report.bundles if name in averages
         }
     else:
-        top = line.top_bundles.get(unload.source)
+        top = line.top_bundles.get(source)
         loads = {item.bundle_name: item.stats.throughput for item in top.top_bundles_load_data} if top else {}
     total = math.fsum(loads.values())
-    return loads.get(unload.bundle, 0.0) / total if total else 0.0
+    return loads.get(bundle, 0.0) / total if total else 0.0

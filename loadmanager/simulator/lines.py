@@ -1,11 +1,10 @@
-"""`decide`'s lines: what one cycle's snapshot looks like as JSON, and what was decided."""
+"""`decide`'s input lines: what one cycle's snapshot looks like as JSON."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -21,7 +20,6 @@ from loadmanager.core.load.reports import (
     decode_local_broker_data,
     decode_tolerant,
 )
-from loadmanager.core.strategies.decision import Placement, Plan, Skip, Split, Unload
 from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS
 
 
@@ -186,38 +184,3 @@ def _complete(report: LocalBrokerData, data: bytes) -> LocalBrokerData:
         report.msg_rate_in = math.fsum(item.msg_rate_in for item in stats)
         report.msg_rate_out = math.fsum(item.msg_rate_out for item in stats)
     return report
-
-
-def encode_output(now: float, plan: Plan) -> bytes:
-    """The decision's line, without the line end."""
-    return msgspec.json.encode(
-        {
-            "now": now,
-            "strategy": plan.strategy,
-            "unloads": [_unload(item) for item in plan.unloads],
-            "placements": [_placement(item) for item in plan.placements],
-            "splits": [_split(item) for item in plan.splits],
-            "skipped": [_skip(item) for item in plan.skipped],
-        }
-    )
-
-
-def _unload(item: Unload) -> dict[str, Any]:
-    return {"bundle": item.bundle, "source": item.source, "destination": item.destination, "reason": item.reason, "why": dict(item.why)}
-
-
-def _placement(item: Placement) -> dict[str, Any]:
-    return {
-        "bundle": item.bundle,
-        "broker": item.broker,
-        "candidates": list(item.candidates),
-        "rejected": dict(sorted(item.rejected.items())),
-    }
-
-
-def _split(item: Split) -> dict[str, Any]:
-    return {"bundle": item.bundle, "boundaries": [f"0x{cut:08x}" for cut in item.boundaries], "reason": item.reason}
-
-
-def _skip(item: Skip) -> dict[str, Any]:
-    return {"what": item.what, "reason": item.reason}

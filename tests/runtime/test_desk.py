@@ -2,103 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-
-import msgspec
 import pytest
-from runtime.fleet import NS, Fleet, LoopClock, a_fleet
+from runtime.fleet import NS, LoopClock
+from runtime.led import led_fleet
 
 from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.ports.election import Leader
+from loadmanager.core.strategies.strategy import PlacementRule
 from loadmanager.ports.store import Change, ChangeKind, VersionConflictError
-from loadmanager.runtime.leader.desk import LeaderDesk
-from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.election import StoreElection
-from loadmanager.runtime.shared.placement_policies import PlacementPolicies
-from loadmanager.runtime.shared.watching import Watcher
-from loadmanager.runtime.tasks import Scope, Steps
+from loadmanager.runtime.tasks import Steps
 
 GOLD = {"namespaces": ["gold/.*"], "primary": ["b1"], "secondary": ["b2"], "auto_failover_policy": {"parameters": {"min_limit": "1"}}}
 
 
-class Led:
-    """A fleet whose broker 0 leads."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        first = fleet.brokers[0]
-        self.fleet, self.store = fleet, first.store
-        self.policies = PlacementPolicies(first.store, "standalone")
-        self.strategies = Live(StrategySettings(failure_domains=True, distribute_evenly=False))
-        self.splits = Live(SplitSettings(topics_max=10))
-        self.observed: list[Plan] = []
-
-        async def bundle_count(namespace: NamespaceName) -> int:
-            return len((await first.namespaces.bundles(namespace)).ranges)
-
-        self.steps = Steps()
-        self.view = LoadView(first.brokers, self.policies, LoopClock(), Corrupt(), self.steps)
-        self.desk = LeaderDesk(
-            epoch=1,
-            view=self.view,
-            brokers=first.brokers,
-            peers=fleet,
-            clock=LoopClock(),
-            rng=random.Random(1),  # noqa: S311 - reproducible, not secret
-            strategies=self.strategies,
-            splits=self.splits,
-            bundle_count=bundle_count,
-            steps=self.steps,
-            observe=lambda _cycle, plan: self.observed.append(plan),
-        )
-        first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what a watch is to bring."""
-        async with asyncio.timeout(5):
-            while not condition():
-                await asyncio.sleep(0.005)
-
-    async def report(self, index: int, stats: dict[str, NamespaceBundleStats]) -> None:
-        """A broker reports."""
-        address = self.fleet.brokers[index].address
-        data = LocalBrokerData(
-            web_service_url=address.web_url,
-            pulsar_service_url=address.service_url,
-            bundles=list(stats),
-            last_stats=stats,
-            msg_rate_in=sum(item.msg_rate_in for item in stats.values()),
-        )
-        await self.fleet.brokers[index].store.put(paths.broker(address.broker_id), msgspec.json.encode(data))
-        await self.until(lambda: self.fleet.brokers[0].brokers.reports[address.broker_id].bundles == list(stats))
-
-
-@asynccontextmanager
-async def _led(brokers: int) -> AsyncIterator[Led]:
-    async with a_fleet(brokers) as fleet, Scope("policies") as scope:
-        led = Led(fleet)
-        watcher = Watcher(led.store, paths.ADMIN, led.policies.on_change)
-        scope.spawn(watcher.run(), "watch-policies")
-        await watcher.synced.wait()
-        with led.view:
-            yield led
-        scope.cancel()
-
-
 async def test_isolation_acts_on_the_next_placement() -> None:
     """A namespace goes to its primaries while the policy is there; others keep off them."""
-    async with _led(3) as led:
+    async with led_fleet(3) as led:
         assert await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
         assert {await led.desk.place(f"gold/a/0x{n:08x}_0x{n + 1:08x}") for n in range(8)} == {"b1:8080"}
         assert {await led.desk.place(f"iron/a/0x{n:08x}_0x{n + 1:08x}") for n in range(16)} == {"b0:8080", "b2:8080"}
@@ -108,7 +36,7 @@ async def test_isolation_acts_on_the_next_placement() -> None:
 
 async def test_which_namespaces_a_policy_unloads() -> None:
     """The symmetric difference of the expressions, everything when the primaries changed, nothing when told so."""
-    async with _led(1) as led:
+    async with led_fleet(1) as led:
         names = led.fleet.brokers[0].namespaces
         await names.create_tenant("gold", {})
         for name in ("a", "b"):
@@ -134,7 +62,7 @@ async def test_which_namespaces_a_policy_unloads() -> None:
 )
 async def test_policies_that_cannot_be_used_are_refused(policy: dict[str, object]) -> None:
     """And change nothing."""
-    async with _led(1) as led:
+    async with led_fleet(1) as led:
         with pytest.raises(BadInputError):
             await led.policies.set_isolation_policy("gold", policy)
         assert await led.policies.isolation_policies() == {}
@@ -142,7 +70,7 @@ async def test_policies_that_cannot_be_used_are_refused(policy: dict[str, object
 
 async def test_anti_affinity_over_failure_domains() -> None:
     """Namespaces of a group are spread over the domains first; a broker cannot be in two of them."""
-    async with _led(4) as led:
+    async with led_fleet(4) as led:
         await led.policies.set_failure_domain("left", ["b0:8080", "b1:8080"])
         await led.policies.set_failure_domain("right", ["b2:8080", "b3:8080"])
         with pytest.raises(ConflictError):
@@ -161,7 +89,7 @@ async def test_anti_affinity_over_failure_domains() -> None:
 
 async def test_unreadable_policies_leave_the_known_ones_in_force() -> None:
     """A broken node does not open a namespace to everybody."""
-    async with _led(2) as led:
+    async with led_fleet(2) as led:
         await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"})
         await led.store.put("/admin/clusters/standalone/namespaceIsolationPolicies", b"{")
         await led.policies.on_change(Change(ChangeKind.RESYNC, paths.ADMIN))
@@ -170,7 +98,7 @@ async def test_unreadable_policies_leave_the_known_ones_in_force() -> None:
 
 async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
     """The owner is asked; a bundle that its owner does not split is not asked about again in the grace period."""
-    async with _led(2) as led:
+    async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.fleet.brokers[1].ownership.acquire(bundle, "test")
         await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
@@ -184,14 +112,14 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
 
 async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
     """One topic that no cut divides: the reason is recorded, once in a grace period; that a cluster has one broker only is no bundle's fault."""
-    async with _led(2) as led:
+    async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.report(1, {bundle: NamespaceBundleStats(topics=1, producer_count=5000)})
         await led.desk.split()
         await led.desk.split()
         (skip,) = [skip for plan in led.observed for skip in plan.skipped]
         assert (skip.what, "partition the topic" in skip.reason) == (bundle, True)
-    async with _led(1) as alone:
+    async with led_fleet(1) as alone:
         await alone.report(0, {bundle: NamespaceBundleStats(topics=11)})
         await alone.desk.split()
         assert alone.observed == []
@@ -199,7 +127,7 @@ async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
 
 async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
     """A bundle whose broker cannot be reached is tried again in the next cycle, and nothing counts where it never went."""
-    async with _led(2) as led:
+    async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         led.strategies.set(StrategySettings(shedder="UniformLoadShedder", unload_rate_min=0, distribute_evenly=False))
         loads = {bundle: NamespaceBundleStats(msg_rate_in=900), f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(msg_rate_in=800)}
@@ -213,7 +141,7 @@ async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
 
 async def test_splits_can_be_switched_off() -> None:
     """loadBalancerAutoBundleSplitEnabled=false."""
-    async with _led(1) as led:
+    async with led_fleet(1) as led:
         led.splits.set(SplitSettings(topics_max=10, enabled=False))
         await led.report(0, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats(topics=11)})
         await led.desk.split()
@@ -226,9 +154,9 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
     def broken(*_: object) -> tuple[list[str], object]:
         raise RuntimeError("a bug in a plug-in")
 
-    registry.PLACEMENTS["Broken"] = broken  # type: ignore[assignment]
+    registry.PLACEMENTS["Broken"] = PlacementRule(name="Broken", candidates=broken)
     try:
-        async with _led(2) as led:
+        async with led_fleet(2) as led:
             led.strategies.set(StrategySettings(placement="Broken"))
             assert await led.desk.place("gold/a/0x00000000_0xffffffff") in ("b0:8080", "b1:8080")
             assert led.steps.failures == {"place": 1}
@@ -241,16 +169,16 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
 
 async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
     """They are written in transactions that the term fences, and can be read by the next leader."""
-    async with _led(1) as led:
+    async with led_fleet(1) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.report(0, {bundle: NamespaceBundleStats(msg_rate_in=900)})
         election = StoreElection(led.store, LoopClock(), broker_id="b0:8080", web_url="")
         term = await election.campaign()
         for _ in range(2):  # created, then overwritten
-            await led.view.save(led.store, -1, term.fence)
-        view = LoadView(led.fleet.brokers[0].brokers, led.policies, LoopClock(), Corrupt(), Steps())
-        await view.restore(led.store)
+            await led.feed.save(led.store, -1, term.fence)
+        view = ClusterView()
+        await LoadFeed(view, led.fleet.brokers[0].brokers, LoopClock(), Corrupt(), Steps()).restore(led.store)
         assert view.bundle_data[bundle] == led.view.bundle_data[bundle]
         await election.resign()
         with pytest.raises(VersionConflictError):
-            await led.view.save(led.store, -1, term.fence)
+            await led.feed.save(led.store, -1, term.fence)

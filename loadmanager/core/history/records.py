@@ -13,6 +13,7 @@ import msgspec
 
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan_document import placement_reason, plan_document
 
 VERSION = 1
 SKIPS_MAX = 100
@@ -188,27 +189,12 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
     def record(action: str, **fields: object) -> Decision:
         return Decision(ts=ts, broker=broker, epoch=epoch, cycle=cycle, strategy=plan.strategy, action=action, **fields)  # type: ignore[arg-type]
 
-    found = [
-        record(
-            "unload",
-            bundle=item.bundle,
-            source=item.source,
-            destination=item.destination,
-            reason=item.reason,
-            why={name: str(value) for name, value in item.why.items()},
-        )
-        for item in plan.unloads
-    ]
+    document = plan_document(plan)
+    found = [record("unload", **{**item, "why": {name: str(value) for name, value in item["why"].items()}}) for item in document["unloads"]]
     found += [
-        record(
-            "place",
-            bundle=item.bundle,
-            destination=item.broker,
-            reason=f"one of {len(item.candidates)} candidates",
-            why=dict(item.rejected),
-        )
-        for item in plan.placements
+        record("place", bundle=item["bundle"], destination=item["broker"], reason=placement_reason(item), why=item["rejected"])
+        for item in document["placements"]
     ]
-    found += [record("split", bundle=item.bundle, reason=item.reason) for item in plan.splits]
-    found += [record("skip", what=item.what, reason=item.reason) for item in plan.skipped[:SKIPS_MAX]]
+    found += [record("split", bundle=item["bundle"], reason=item["reason"]) for item in document["splits"]]
+    found += [record("skip", **item) for item in document["skipped"][:SKIPS_MAX]]
     return found

@@ -17,9 +17,9 @@ from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies import filters, guards, registry
 from loadmanager.core.strategies.decision import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.memory import Memory
-from loadmanager.core.strategies.placement import least_resource_usage, round_robin
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.threshold import weights_of
+from loadmanager.core.strategies.strategy import PlacementRule, Shedder
 
 
 class Rng(Protocol):
@@ -30,30 +30,33 @@ class Rng(Protocol):
         ...
 
 
-def shedder_name(snapshot: ClusterSnapshot, settings: StrategySettings) -> str:
-    """The shedder that decides: as configured, but Pulsar's extensible manager knows one only."""
-    name = registry.short_name(settings.shedder)
-    return "TransferShedder" if snapshot.extensible and name in registry.MODULAR_SHEDDERS else name
+def shedder_of(snapshot: ClusterSnapshot, settings: StrategySettings) -> Shedder:
+    """The shedder that decides: as configured, but one that can read the reports. Raises `ConfigError`."""
+    shedder = registry.shedder(settings.shedder)
+    return registry.EXTENSIBLE_SHEDDER if snapshot.extensible and not shedder.extensible else shedder
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> tuple[Plan, Memory]:
     """Which bundles to move, and why each other one stays: the strategy, then the guards that all strategies share."""
-    name = shedder_name(snapshot, settings)
+    shedder = shedder_of(snapshot, settings)
+    name = shedder.name
     if not settings.shedding_enabled:
         return Plan(name, skipped=(Skip("cluster", "SheddingDisabled"),)), memory
     snapshot = guards.usable(snapshot, settings)
     unusable = tuple(Skip(broker, reason) for broker, reason in sorted(snapshot.unusable.items()))
     if len(snapshot.available) < 2:
         return Plan(name, skipped=(Skip("cluster", "NoOtherBroker: one broker, or none, has a report that counts"), *unusable)), memory
-    answer = registry.shedder(name)(snapshot, settings, memory)
-    allowed, refused = guards.Guards(snapshot, settings, filtered=name == "TransferShedder" and snapshot.extensible).admit(answer.unloads)
+    answer = shedder.shed(snapshot, settings, memory.of_shedder(shedder))
+    allowed, refused = guards.Guards(snapshot, settings, filtered=shedder.checks_destinations and snapshot.extensible).admit(answer.unloads)
     planned = {item.bundle: item.destination for item in allowed if item.destination is not None}
-    return Plan(name, allowed, skipped=(*answer.skipped, *unusable, *refused)), replace(answer.memory, planned=planned)
+    memory = replace(memory, planned=planned, shedders={**memory.shedders, name: answer.memory})
+    return Plan(name, allowed, skipped=(*answer.skipped, *unusable, *refused)), memory
 
 
 def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Plan, Memory]:
     """The plan with a destination for every move that has none; moves planned before count as done. A move without a possible destination is dropped."""
-    snapshot, memory = _advanced(guards.usable(snapshot, settings), settings, memory)
+    snapshot = guards.usable(snapshot, settings)
+    memory = _advanced(snapshot, settings, memory)
     moves: list[Unload] = []
     refused: list[Skip] = []
     pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
@@ -74,7 +77,7 @@ def place(
     snapshot: ClusterSnapshot, bundles: Sequence[str], settings: StrategySettings, memory: Memory, rng: Rng
 ) -> tuple[list[Placement], Memory]:
     """Where each bundle belongs; each placement counts as pending for the next. A bundle that is on its way gets the same answer again."""
-    snapshot, memory = _advanced(snapshot, settings, memory)
+    memory = _advanced(snapshot, settings, memory)
     placements: dict[str, Placement] = {}
     pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
     for bundle in bundles:
@@ -92,9 +95,18 @@ def place(
     return [placements[bundle] for bundle in bundles], memory
 
 
-def _advanced(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> tuple[ClusterSnapshot, Memory]:
-    """The brokers' averages advanced, once for all placements of a request."""
-    return snapshot, memory if snapshot.extensible else least_resource_usage.advance(snapshot, settings, memory)
+def _advanced(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Memory:
+    """The memory of the rule that places after these reports, once for all placements of a request."""
+    rule = registry.placement(settings.placement)
+    if snapshot.extensible or rule.advance is None:
+        return memory
+    return memory.with_placement(rule, rule.advance(snapshot, settings, memory.of_placement(rule)))
+
+
+def _rule_for(snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings) -> PlacementRule:
+    if snapshot.extensible:
+        return registry.EXTENSIBLE_PLACEMENT
+    return registry.EXCLUDED_PLACEMENT if namespace in settings.excluded_namespaces else registry.placement(settings.placement)
 
 
 def _place_one(
@@ -103,19 +115,18 @@ def _place_one(
     """Pulsar's selection pipeline: filters, then the strategy; every broker that drops out has its reason."""
     rejected: dict[str, str] = {}
     namespace = split_bundle_name(bundle)[0]
-    rule, name = registry.placement(settings.placement), registry.short_name(settings.placement)
+    rule = _rule_for(snapshot, namespace, settings)
     if snapshot.extensible:
         able = filters.extensible(snapshot, namespace, settings, rejected, leaving=leaving)
-        rule, name = least_resource_usage.candidates, "LeastResourceUsageWithWeight"  # the only one of that manager
         candidates, memory = _asked(rule, snapshot, able, settings, memory)
         chosen = _choose(candidates, rng)
     else:
         allowed = filters.may_serve(snapshot, namespace, rejected)
         able = filters.modular(snapshot, allowed, namespace, settings, rejected, leaving=leaving)
         allowed = [broker for broker in allowed if broker != leaving]
-        if namespace in settings.excluded_namespaces:
-            rule, name = round_robin.candidates, "RoundRobinBrokerSelector"
-        candidates, memory = _planned(snapshot, bundle, able, settings, memory) or _asked(rule, snapshot, able, settings, memory)
+        candidates, memory = _planned(rule, snapshot, bundle, able, settings, memory=memory) or _asked(
+            rule, snapshot, able, settings, memory
+        )
         chosen = _choose(candidates, rng)
         if chosen is not None and _overloaded(snapshot, chosen, settings) and set(allowed) - set(able):
             # As Pulsar does: with an overloaded choice the filters after isolation are given up, and the strategy is asked once more.
@@ -123,16 +134,16 @@ def _place_one(
             able = allowed
             candidates, memory = _asked(rule, snapshot, able, settings, memory)
             chosen = _choose(candidates, rng)
-    rejected.update((broker, f"{name}: another broker scores better") for broker in able if broker not in candidates)
+    rejected.update((broker, f"{rule.name}: another broker scores better") for broker in able if broker not in candidates)
     return Placement(bundle, chosen, tuple(candidates), {**snapshot.unusable, **rejected}), memory
 
 
 def _asked(
-    rule: registry.PlacementRule, snapshot: ClusterSnapshot, able: Sequence[str], settings: StrategySettings, memory: Memory
+    rule: PlacementRule, snapshot: ClusterSnapshot, able: Sequence[str], settings: StrategySettings, memory: Memory
 ) -> tuple[list[str], Memory]:
     """The rule's candidates, as far as the filters left them."""
-    candidates, memory = rule(snapshot, able, settings, memory)
-    return [broker for broker in candidates if broker in able], memory
+    candidates, remembered = rule.candidates(snapshot, able, settings, memory.of_placement(rule))
+    return [broker for broker in candidates if broker in able], memory.with_placement(rule, remembered)
 
 
 def _choose(candidates: Sequence[str], rng: Rng) -> str | None:
@@ -140,11 +151,11 @@ def _choose(candidates: Sequence[str], rng: Rng) -> str | None:
 
 
 def _planned(
-    snapshot: ClusterSnapshot, bundle: str, able: Sequence[str], settings: StrategySettings, memory: Memory
+    rule: PlacementRule, snapshot: ClusterSnapshot, bundle: str, able: Sequence[str], settings: StrategySettings, *, memory: Memory
 ) -> tuple[list[str], Memory] | None:
-    """AvgShedder's own placement honours the destination that it planned when it shed the bundle; another healthy broker if that is overloaded by now."""
+    """A rule that follows a shedder honours the destination of its plan; another healthy broker if that is overloaded by now."""
     destination = memory.planned.get(bundle)
-    if destination is None or destination not in able or registry.short_name(settings.placement) != "AvgShedder":
+    if destination is None or destination not in able or rule.follows is None:
         return None
     memory = replace(memory, planned={name: broker for name, broker in memory.planned.items() if name != bundle})
     healthy = [broker for broker in able if not _overloaded(snapshot, broker, settings)]

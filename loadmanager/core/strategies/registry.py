@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from loadmanager.core.errors import ConfigError
-from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.placement import any_broker, least_long_term_message_rate, least_resource_usage, round_robin
-from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding import avg, overload, threshold, transfer, uniform
-from loadmanager.core.strategies.shedding.selection import Shed
-
-Shedder = Callable[[ClusterSnapshot, StrategySettings, Memory], Shed]
-PlacementRule = Callable[[ClusterSnapshot, Sequence[str], StrategySettings, Memory], tuple[list[str], Memory]]
+from loadmanager.core.strategies.strategy import PlacementRule, Shedder
 
 SHEDDERS: dict[str, Shedder] = {
-    "AvgShedder": avg.shed,
-    "OverloadShedder": overload.shed,
-    "ThresholdShedder": threshold.shed,
-    "TransferShedder": transfer.shed,
-    "UniformLoadShedder": uniform.shed,
+    item.name: item for item in (avg.SHEDDER, overload.SHEDDER, threshold.SHEDDER, transfer.SHEDDER, uniform.SHEDDER)
 }
 PLACEMENTS: dict[str, PlacementRule] = {
-    "AvgShedder": any_broker.candidates,
-    "LeastLongTermMessageRate": least_long_term_message_rate.candidates,
-    "LeastResourceUsageWithWeight": least_resource_usage.candidates,
-    "RoundRobin": round_robin.candidates,
-    "RoundRobinBrokerSelector": round_robin.candidates,
+    item.name: item
+    for item in (
+        any_broker.PLACEMENT,
+        least_long_term_message_rate.PLACEMENT,
+        least_resource_usage.PLACEMENT,
+        round_robin.PLACEMENT,
+        round_robin.ALIAS,
+    )
 }
-MODULAR_SHEDDERS = ("AvgShedder", "OverloadShedder", "ThresholdShedder", "UniformLoadShedder")
-"""Those that read the modular manager's reports."""
+EXTENSIBLE_SHEDDER = transfer.SHEDDER
+EXTENSIBLE_PLACEMENT = least_resource_usage.PLACEMENT
+"""Pulsar's extensible manager places by this rule, whatever the settings say."""
+EXCLUDED_PLACEMENT = round_robin.PLACEMENT
+"""Places the bundles of namespaces that are excluded from shedding."""
 
 
 def short_name(name: str) -> str:
@@ -46,12 +40,19 @@ def shedder(name: str) -> Shedder:
     return found
 
 
+def own_settings() -> tuple[type, ...]:
+    """The settings that single strategies declare."""
+    strategies: tuple[Shedder | PlacementRule, ...] = (*SHEDDERS.values(), *PLACEMENTS.values())
+    return tuple(dict.fromkeys(item.settings for item in strategies if item.settings is not None))
+
+
 def check(shedder_name: str, placement_name: str) -> None:
-    """Raises `ConfigError` for an unknown strategy, and where AvgShedder is to place but not to shed: its placement needs its plans (Pulsar's rule)."""
+    """Raises `ConfigError` for an unknown strategy, and for a placement rule that follows another shedder (Pulsar's rule for AvgShedder)."""
     shedder(shedder_name)
     placement(placement_name)
-    if short_name(placement_name) == "AvgShedder" != short_name(shedder_name):
-        raise ConfigError("loadBalancerLoadPlacementStrategy = AvgShedder needs loadBalancerLoadSheddingStrategy = AvgShedder, too")
+    rule = placement(placement_name)
+    if rule.follows not in (None, short_name(shedder_name)):
+        raise ConfigError(f"loadBalancerLoadPlacementStrategy = {rule.name} needs loadBalancerLoadSheddingStrategy = {rule.follows}, too")
 
 
 def placement(name: str) -> PlacementRule:

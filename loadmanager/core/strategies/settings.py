@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from loadmanager.core.conf import conf
+
+Leaf = TypeVar("Leaf")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategySettings:
     """Placing and shedding."""
+
+    own: Mapping[type, Any] = field(default_factory=dict, hash=False)
+    """The settings of single strategies, which declare them."""
+
+    def of(self, leaf: type[Leaf]) -> Leaf:
+        """A strategy's own settings; their defaults where nobody set them."""
+        found: Leaf = self.own[leaf] if leaf in self.own else leaf()
+        return found
 
     shedding_enabled: bool = conf("loadBalancerSheddingEnabled", True, "Move load away from hot brokers", dynamic=True)
     shedding_interval_minutes: float = conf(

@@ -8,25 +8,34 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Placement, Plan, Unload
 from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.plan_document import (
+    log_fields,
+    placement_document,
+    placement_reason,
+    plan_document,
+    split_document,
+    unload_document,
+)
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import is_system_namespace
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.peers import Peers
-from loadmanager.runtime.leader.load_view import LoadView
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.tasks import Steps
 
 DECISIONS_KEPT = 1_000
@@ -44,7 +53,8 @@ class LeaderDesk:
         self,
         *,
         epoch: int,
-        view: LoadView,
+        view: ClusterView,
+        policies: PlacementPolicies,
         brokers: Brokers,
         peers: Peers,
         clock: Clock,
@@ -57,6 +67,7 @@ class LeaderDesk:
     ) -> None:
         self._epoch = epoch
         self._view = view
+        self._policies = policies
         self._brokers = brokers
         self._peers = peers
         self._clock = clock
@@ -82,27 +93,28 @@ class LeaderDesk:
         preferred = self._preferred.pop(bundle, None)
         if preferred and preferred[0] in self._brokers.reports and self._clock.now_ms() - preferred[1] <= PREFERENCE_MS_MAX:
             return self._placed(bundle, preferred[0], "preferred by the unload before")
-        under_way = self._view.placed(bundle)
+        under_way = self._view.under_way(bundle, self._clock.now_ms())
         if under_way is not None:
             return under_way
         settings = self._strategies.value
         try:
-            choice, rule = self._choose(bundle, settings), registry.short_name(settings.placement)
+            choice, rule = self._choose(bundle, settings), registry.placement(settings.placement).name
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
             self._steps.failed("place", error)
             choice, rule = self._choose(bundle, dataclasses.replace(settings, placement=FALLBACK_PLACEMENT)), FALLBACK_PLACEMENT
         if choice.broker is None:
             raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
-        self._remember("place", dataclasses.asdict(choice))
+        document = placement_document(choice)
+        self._remember("place", document)
         self._observe(self.cycles, Plan(rule, placements=(choice,)))
-        return self._placed(bundle, choice.broker, f"one of {len(choice.candidates)} candidates")
+        return self._placed(bundle, choice.broker, placement_reason(document))
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
-        (choice,), self._memory = cycle.place(self._view.snapshot(settings), [bundle], settings, self._memory, self._rng)
+        (choice,), self._memory = cycle.place(self._snapshot(settings), [bundle], settings, self._memory, self._rng)
         return choice
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
-        self._view.place(bundle, broker_id)
+        self._view.placed(bundle, broker_id, self._clock.now_ms())
         log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self._epoch)
         return broker_id
 
@@ -121,7 +133,7 @@ class LeaderDesk:
         self.cycles += 1
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
-            self._remember("shed", _plan_document(plan))
+            self._remember("shed", plan_document(plan))
         for moves in together(plan.unloads):
             for unload in reversed(moves):  # of a swap, what goes out goes first: without it nothing may come back
                 if not await self._move(unload):
@@ -133,18 +145,10 @@ class LeaderDesk:
         destination = self._brokers.address(unload.destination) if unload.destination else None
         if source is None:
             return False  # it died: its bundles are placed by lookups
-        log.info(
-            "bundle unloads",
-            bundle=unload.bundle,
-            source=unload.source,
-            destination=unload.destination,
-            reason=unload.reason,
-            epoch=self._epoch,
-            **{f"why_{key}": value for key, value in unload.why.items()},
-        )
+        log.info("bundle unloads", epoch=self._epoch, **log_fields(unload_document(unload)))
         if destination is not None:
             self.prefer(unload.bundle, destination.broker_id)
-            self._view.place(unload.bundle, destination.broker_id)
+            self._view.placed(unload.bundle, destination.broker_id, self._clock.now_ms())
         try:
             released = await self._peers.release_bundle(source, unload.bundle, destination, epoch=self._epoch)
         except OperationalError as error:
@@ -154,18 +158,27 @@ class LeaderDesk:
             self._preferred.pop(unload.bundle, None)
             self._view.not_placed(unload.bundle)
             return False
-        self._view.moved(unload.bundle, unload.source)
+        self._view.moved(unload.bundle, unload.source, self._clock.now_ms())
         return True
 
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now; changes nothing, neither the averages nor what chance brings next."""
         settings = self._strategies.value
-        return _plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
+        return plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
 
     def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memory]:
-        snapshot = self._view.snapshot(settings)
+        snapshot = self._snapshot(settings)
         plan, memory = cycle.shed(snapshot, settings, self._memory)
         return cycle.destinations(snapshot, plan, settings, memory, rng)
+
+    def _snapshot(self, settings: StrategySettings) -> ClusterSnapshot:
+        return self._view.snapshot(
+            self._clock.now_ms(),
+            settings,
+            isolation_policies=self._policies.isolation,
+            anti_affinity_groups=self._policies.groups,
+            failure_domains=self._policies.domains,
+        )
 
     # Splitting
 
@@ -177,7 +190,7 @@ class LeaderDesk:
         settings, strategies = self._splits.value, self._strategies.value
         if not settings.enabled:
             return
-        snapshot = self._view.snapshot(strategies)
+        snapshot = self._snapshot(strategies)
         asked_before_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
         self._split_ms = {bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms}
         self._unsplit_ms = {bundle: at_ms for bundle, at_ms in self._unsplit_ms.items() if at_ms > asked_before_ms}
@@ -198,7 +211,7 @@ class LeaderDesk:
                 continue
             self._split_ms[split.bundle] = self._clock.now_ms()
             self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
-            self._remember("split", {"bundle": split.bundle, "broker": owner.broker_id, "reason": split.reason})
+            self._remember("split", {**split_document(split), "broker": owner.broker_id})
             log.info("bundle splits", bundle=split.bundle, owner=owner.broker_id, reason=split.reason, epoch=self._epoch)
             try:
                 await self._peers.split_bundle(owner, split.bundle, unload=settings.unload_after, epoch=self._epoch)
@@ -217,11 +230,3 @@ class LeaderDesk:
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""
         return list(self._decisions)[:limit]
-
-
-def _plan_document(plan: Plan) -> dict[str, Any]:
-    return {
-        "strategy": plan.strategy,
-        "unloads": [msgspec.structs.asdict(unload) for unload in plan.unloads],
-        "skipped": [dataclasses.asdict(skip) for skip in plan.skipped],
-    }

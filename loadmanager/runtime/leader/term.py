@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
+from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.strategies.cycle import Rng
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
@@ -16,7 +17,7 @@ from loadmanager.ports.election import Term
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Store
 from loadmanager.runtime.leader.desk import LeaderDesk
-from loadmanager.runtime.leader.load_view import LoadView
+from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
@@ -48,12 +49,14 @@ class LeaderWork:
 
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Lead until cancelled."""
-        view = LoadView(self.brokers, self.policies, self.clock, self.corrupt, steps)
-        await view.restore(self.store)
-        with view:
+        view = ClusterView()
+        feed = LoadFeed(view, self.brokers, self.clock, self.corrupt, steps)
+        await feed.restore(self.store)
+        with feed:
             desk = LeaderDesk(
                 epoch=term.epoch,
                 view=view,
+                policies=self.policies,
                 brokers=self.brokers,
                 peers=self.peers,
                 clock=self.clock,
@@ -66,17 +69,17 @@ class LeaderWork:
             )
             self.leading.desk = desk
             if self.broker.value.load_balancer_enabled:
-                self._run_cycles(term, desk, view, scope, steps)
+                self._run_cycles(term, desk, feed, scope, steps)
             await forever()
 
-    def _run_cycles(self, term: Term, desk: LeaderDesk, view: LoadView, scope: Scope, steps: Steps) -> None:
+    def _run_cycles(self, term: Term, desk: LeaderDesk, feed: LoadFeed, scope: Scope, steps: Steps) -> None:
         broker = self.broker
         shedding = Interval(self.strategies, lambda settings: settings.shedding_interval_minutes * 60)
         splitting = Interval(self.splits, lambda settings: settings.interval_minutes * 60)
         saving = Interval(broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
         async def save() -> None:
-            await view.save(self.store, broker.value.bundles_in_report_max, term.fence)
+            await feed.save(self.store, broker.value.bundles_in_report_max, term.fence)
 
         for interval, step, name in ((shedding, desk.shed, "shed"), (splitting, desk.split, "split"), (saving, save, "save")):
             scope.spawn(every(interval, step, name, steps, first_after_s=None), name)

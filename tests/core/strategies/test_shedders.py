@@ -23,7 +23,7 @@ from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.decision import Plan, Unload
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.from_reports import with_load_data
+from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
 
 MIB = 1024 * 1024
 
@@ -90,7 +90,7 @@ def test_threshold_40_10_10() -> None:
     plan, memory = shed(a_cluster((40, [100, 100, 100, 100]), (10, [50, 50]), (10, [50, 50])), "ThresholdShedder")
     assert moved(plan) == [(a_bundle(0), "b0", None)]
     assert plan.unloads[0].why["goalBytesPerSecond"] == pytest.approx(400 * MIB * 0.15, rel=1e-5)
-    assert memory.usage_averages == {"b0": pytest.approx(0.4), "b1": pytest.approx(0.1), "b2": pytest.approx(0.1)}
+    assert memory.shedders["ThresholdShedder"] == {"b0": pytest.approx(0.4), "b1": pytest.approx(0.1), "b2": pytest.approx(0.1)}
 
 
 def test_threshold_history_and_minimum() -> None:
@@ -99,7 +99,7 @@ def test_threshold_history_and_minimum() -> None:
     _, memory = shed(calm, "ThresholdShedder")
     plan, memory = shed(hot, "ThresholdShedder", memory)
     assert plan.unloads == ()
-    assert memory.usage_averages["b0"] == pytest.approx(0.19)
+    assert memory.shedders["ThresholdShedder"]["b0"] == pytest.approx(0.19)
     small = a_cluster((90, [1, 1]), (10, [1, 1]))
     assert shed(small, "ThresholdShedder")[0].unloads == ()
     assert len(shed(small, "ThresholdShedder", min_throughput_mib=0.1)[0].unloads) == 1
@@ -189,7 +189,7 @@ def test_transfer_acts_on_the_fourth_hit() -> None:
         assert "HitCount" in plan.skipped[0].reason
     plan, memory = shed(snapshot, "TransferShedder", memory)
     assert moved(plan)[:2] == [(a_bundle(0), "b0", "b1"), (a_bundle(1), "b0", "b1")]
-    assert memory.hits == 0
+    assert memory.shedders["TransferShedder"].hits == 0
 
 
 def test_transfer_rests_and_waits_for_reports() -> None:
@@ -229,7 +229,8 @@ def test_transfer_on_modular_reports() -> None:
     """TransferShedder can be tried on the modular manager's reports: averages as brokers of the extensible manager compute them, bundles in its order."""
     settings = StrategySettings(history_weight=0.75, cpu_weight=0.5, memory_weight=0.5, direct_memory_weight=0.5, bandwidth_in_weight=0.5)
     usage = [(1, 400, 2, 3, 4, 3), (300, 100, 2, 3, 4, 11)]
-    memory, averages = Memory(), []
+    memory: LoadAverages = {}
+    averages = []
     for cpu, heap, direct, bandwidth_in, bandwidth_out, throughput in usage:
         percents = [ResourceUsage(usage=value, limit=100) for value in (cpu, heap, direct, bandwidth_in, bandwidth_out)]
         names = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.strategy import PlacementRule
 
 
-def candidates(_snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, memory: Memory) -> tuple[list[str], Memory]:
+def candidates(_snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, _memory: None) -> tuple[list[str], None]:
     """All brokers, in the order given."""
-    return list(brokers), memory
+    return list(brokers), None
+
+
+PLACEMENT = PlacementRule(name="AvgShedder", candidates=candidates, follows="AvgShedder")

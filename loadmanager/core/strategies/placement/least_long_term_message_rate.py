@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from loadmanager.core.load.reports import TimeAverageBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.threshold import weights_of
+from loadmanager.core.strategies.strategy import PlacementRule
 
 
-def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, memory: Memory) -> tuple[list[str], Memory]:
+def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, _memory: None) -> tuple[list[str], None]:
     """The brokers with the minimum score, in the order given; all of them when all are overloaded."""
     scores = {broker: _score(snapshot, broker, settings) for broker in brokers}
     least = min(scores.values(), default=0.0)
-    return [broker for broker in brokers if scores[broker] == least], memory
+    return [broker for broker in brokers if scores[broker] == least], None
 
 
 def _score(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -> float:
@@ -27,3 +27,6 @@ def _score(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -
     average = snapshot.time_averages.get(broker) or TimeAverageBrokerData()
     pending = sum(data.long_term_data.rate for data in snapshot.pending.get(broker, {}).values())
     return pending + average.long_term_msg_rate_in + average.long_term_msg_rate_out
+
+
+PLACEMENT = PlacementRule(name="LeastLongTermMessageRate", candidates=candidates)

@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.strategy import PlacementRule
 
 
-def candidates(_snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, memory: Memory) -> tuple[list[str], Memory]:
-    """The one broker whose turn it is."""
+def candidates(_snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, placed: int) -> tuple[list[str], int]:
+    """The one broker whose turn it is; its memory: how many it has placed."""
     if not brokers:
-        return [], memory
-    return [brokers[memory.round_robin % len(brokers)]], replace(memory, round_robin=memory.round_robin + 1)
+        return [], placed
+    return [brokers[placed % len(brokers)]], placed + 1
+
+
+PLACEMENT = PlacementRule(name="RoundRobinBrokerSelector", candidates=candidates, memory=int)
+ALIAS = replace(PLACEMENT, name="RoundRobin")

@@ -5,18 +5,27 @@ A pair acts when it differs by the low threshold for many cycles, or by the high
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.decision import Skip, Unload
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import Shed, sheddable
 from loadmanager.core.strategies.shedding.threshold import weights_of
+from loadmanager.core.strategies.strategy import Shedder
 
 
-def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Shed:
+@dataclass(frozen=True, slots=True)
+class AvgMemory:
+    """What AvgShedder remembers: brokerId → cycles above a threshold."""
+
+    hits_high: Mapping[str, int] = field(default_factory=dict)
+    hits_low: Mapping[str, int] = field(default_factory=dict)
+
+
+def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemory) -> Shed:
     """One cycle."""
     weights = weights_of(settings)
     scores = {broker: max_weighted_usage(snapshot.reports[broker], weights) * 100 for broker in snapshot.brokers}
@@ -28,7 +37,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
         if _count(scores[most] - scores[least], (least, most), settings, high, low) and least != most:
             pairs.append((least, most))
     if not pairs:
-        return Shed((), (Skip("cluster", "Balanced: no pair of brokers differs enough"),), replace(memory, hits_high={}, hits_low={}))
+        return Shed((), (Skip("cluster", "Balanced: no pair of brokers differs enough"),), AvgMemory())
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     for least, most in pairs:
@@ -41,7 +50,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
             counts.pop(most, None)
         why: dict[str, float | str] = {"score": scores[most], "destinationScore": scores[least]}
         unloads += _between(snapshot, settings, least, most, why=why, skipped=skipped)
-    return Shed(tuple(unloads), tuple(skipped), replace(memory, hits_high=high, hits_low=low))
+    return Shed(tuple(unloads), tuple(skipped), AvgMemory(high, low))
 
 
 def _count(difference: float, pair: tuple[str, str], settings: StrategySettings, high: dict[str, int], low: dict[str, int]) -> bool:
@@ -82,3 +91,6 @@ def _between(
     if not chosen:
         skipped.append(Skip(most, "NoBundles: none is small enough to move"))
     return chosen
+
+
+SHEDDER = Shedder(name="AvgShedder", shed=shed, memory=AvgMemory, extensible=False)

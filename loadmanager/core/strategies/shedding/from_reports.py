@@ -15,7 +15,6 @@ from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData, Names
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import Weights, max_weighted_usage
 from loadmanager.core.strategies.filters import has_policy
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import is_system_namespace
 
@@ -24,13 +23,17 @@ TOP_BUNDLES = 10
 """Pulsar's default of loadBalancerMaxNumberOfBundlesInBundleLoadReport."""
 
 
-def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> tuple[ClusterSnapshot, Memory]:
-    """The snapshot with load data and top bundles for every report, and the memory with the averages advanced."""
+LoadAverages = Mapping[str, tuple[float, float]]
+"""brokerId → exponential averages of its usage and throughput."""
+
+
+def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, before: LoadAverages) -> tuple[ClusterSnapshot, LoadAverages]:
+    """The snapshot with load data and top bundles for every report, and the averages advanced."""
     averages: dict[str, tuple[float, float]] = {}
     data: dict[str, BrokerLoadData] = {}
     for broker in snapshot.brokers:
         report = snapshot.reports[broker]
-        known = memory.load_averages.get(broker)
+        known = before.get(broker)
         weighted, throughput = _weighted_max(report, settings), report.throughput
         if known is not None:
             weighted = known[0] * settings.history_weight + (1 - settings.history_weight) * weighted
@@ -54,7 +57,7 @@ def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, memory
             updated_at=report.last_update or snapshot.now_ms,
         )
     tops = {broker: _top(snapshot, snapshot.reports[broker].last_stats, settings) for broker in snapshot.brokers}
-    return replace(snapshot, load_data=data, top_bundles=tops), replace(memory, load_averages=averages)
+    return replace(snapshot, load_data=data, top_bundles=tops), averages
 
 
 def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_usage
 from loadmanager.core.strategies.decision import Skip, Unload
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import Shed, sheddable, take_largest
+from loadmanager.core.strategies.strategy import Shedder
 
 MARGIN = 0.05
 """A broker is brought this far below the threshold."""
 
 
-def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Shed:
+def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) -> Shed:
     """One cycle; a usage equal to the threshold is overloaded."""
     threshold = settings.overloaded_percent / 100
     unloads: list[Unload] = []
@@ -33,3 +33,6 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
             why = {"usage": usage, "threshold": threshold, "goalBytesPerSecond": goal}
             unloads += [Unload(bundle, broker, None, "Overloaded", why) for bundle in chosen]
     return Shed(tuple(unloads), tuple(skipped), memory)
+
+
+SHEDDER = Shedder(name="OverloadShedder", shed=shed, extensible=False)

@@ -6,22 +6,22 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
-from loadmanager.core.strategies.memory import Memory
 
 _SYSTEM_NAMESPACE = re.compile(r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsar/([^/]+/)?[^:]+:\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class Shed:
-    """What one shedder answers: unloads before the guards, reasons for every no, and its memory afterwards."""
+    """A shedder's answer: moves before the guards, a reason for every no, and its memory afterwards."""
 
     unloads: tuple[Unload, ...]
     skipped: tuple[Skip, ...]
-    memory: Memory
+    memory: Any
 
 
 @lru_cache(maxsize=100_000)

@@ -6,15 +6,14 @@ Deviation: Pulsar advances each broker's average a second time within a cycle wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import Weights, max_weighted_usage, max_weighted_usage_within_limit
 from loadmanager.core.strategies.decision import Skip, Unload
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import Shed, sheddable, take_largest
+from loadmanager.core.strategies.strategy import Shedder
 
 MIB = 1024 * 1024
 MARGIN = 0.05
@@ -22,13 +21,12 @@ MARGIN = 0.05
 LOWER_BOUNDARY_MARGIN = 0.5
 
 
-def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Shed:
-    """One cycle."""
-    averages = _advance(snapshot, settings, memory.usage_averages)
-    memory = replace(memory, usage_averages=averages)
+def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Mapping[str, float]) -> Shed:
+    """One cycle; its memory: brokerId → exponential average of its usage."""
+    averages = _advance(snapshot, settings, memory)
     average = sum(averages.values()) / len(averages) if averages else 0.0
     if average == 0:
-        return Shed((), (Skip("cluster", "NoLoad"),), memory)
+        return Shed((), (Skip("cluster", "NoLoad"),), averages)
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     threshold = settings.threshold_percent / 100
@@ -41,7 +39,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
         unloads += _shed_broker(snapshot, broker, goal, settings, skipped, why={"usage": usage, "average": average, "threshold": threshold})
     if not unloads and settings.lower_boundary_shedding:
         unloads += _lower_boundary(snapshot, averages, average, settings, skipped)
-    return Shed(tuple(unloads), tuple(skipped), memory)
+    return Shed(tuple(unloads), tuple(skipped), averages)
 
 
 def _advance(snapshot: ClusterSnapshot, settings: StrategySettings, before: Mapping[str, float]) -> dict[str, float]:
@@ -96,3 +94,6 @@ def _lower_boundary(
     goal = snapshot.reports[best].throughput * threshold * LOWER_BOUNDARY_MARGIN
     why: dict[str, float | str] = {"usage": best_usage, "average": average, "threshold": threshold, "pass": "lowerBoundary"}
     return _shed_broker(snapshot, best, goal, settings, skipped, why=why)
+
+
+SHEDDER = Shedder(name="ThresholdShedder", shed=shed, memory=dict, extensible=False)

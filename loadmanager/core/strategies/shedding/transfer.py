@@ -13,13 +13,23 @@ from dataclasses import dataclass, field, replace
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
 from loadmanager.core.strategies.filters import Transferability
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.from_reports import with_load_data
+from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
 from loadmanager.core.strategies.shedding.selection import Shed
+from loadmanager.core.strategies.strategy import Shedder
 
 SWAP_CEILING = 0.75
 """A swap is good when it leaves the most loaded broker with less than this part of its throughput."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferMemory:
+    """What TransferShedder remembers."""
+
+    hits: int = 0
+    """Cycles in a row in which the cluster was out of balance."""
+    load_averages: LoadAverages = field(default_factory=dict)
+    """On the modular manager's reports only."""
 
 
 @dataclass(slots=True)
@@ -49,10 +59,11 @@ class _Stats:
             self.loads[broker] = after
 
 
-def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Shed:
+def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: TransferMemory) -> Shed:
     """One cycle."""
     if snapshot.reports and not snapshot.load_data:
-        snapshot, memory = with_load_data(snapshot, settings, memory)
+        snapshot, averages = with_load_data(snapshot, settings, memory.load_averages)
+        memory = replace(memory, load_averages=averages)
     reason, stats = _measure(snapshot, settings)
     if stats is None:
         return Shed((), (Skip("cluster", reason),), memory)
@@ -221,3 +232,6 @@ def _swap(most: float, least: float, ceiling: float, returning: Iterator[tuple[s
             if least <= most < SWAP_CEILING * ceiling:
                 return chosen
     return None
+
+
+SHEDDER = Shedder(name="TransferShedder", shed=shed, memory=TransferMemory, checks_destinations=True)

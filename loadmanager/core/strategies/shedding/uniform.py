@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
-from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import Shed, sheddable
+from loadmanager.core.strategies.strategy import Shedder
 
 SLACK = 1000
 """A bundle may exceed what is left to move by this much: messages/s or bytes/s alike."""
@@ -27,18 +27,16 @@ class _Extremes:
     low: float
 
 
-def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Shed:
+def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -> Shed:
     """One cycle, one source; rates go before throughputs."""
     if not snapshot.reports:
-        return Shed((), (Skip("cluster", "NoBrokers"),), memory)
+        return Shed((), (Skip("cluster", "NoBrokers"),), None)
     rate, throughput = _extremes(snapshot, lambda report: report.rate), _extremes(snapshot, lambda report: report.throughput)
     difference, ratio = (rate.high - rate.low) * 100 / rate.low, throughput.high / throughput.low
     if 0 < settings.rate_difference_percent < difference:
         why: dict[str, float | str] = {"maxRate": rate.high, "minRate": rate.low, "differencePercent": difference}
         minimum, measure = settings.unload_rate_min, "MsgRate"
-        return _shed_most(
-            snapshot, settings, rate, minimum=minimum, loads=snapshot.by_rate(rate.most), reason=measure, why=why, memory=memory
-        )
+        return _shed_most(snapshot, settings, rate, minimum=minimum, loads=snapshot.by_rate(rate.most), reason=measure, why=why)
     if 0 < settings.throughput_difference_ratio < ratio:
         why = {"maxThroughput": throughput.high, "minThroughput": throughput.low, "ratio": ratio}
         minimum, measure = settings.unload_throughput_min, "Throughput"
@@ -50,9 +48,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
             loads=snapshot.by_throughput(throughput.most),
             reason=measure,
             why=why,
-            memory=memory,
         )
-    return Shed((), (Skip("cluster", f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor of {ratio:.2f}"),), memory)
+    return Shed((), (Skip("cluster", f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor of {ratio:.2f}"),), None)
 
 
 def _extremes(snapshot: ClusterSnapshot, value: Callable[[LocalBrokerData], float]) -> _Extremes:
@@ -77,14 +74,13 @@ def _shed_most(
     loads: Iterable[tuple[str, float]],
     reason: str,
     why: dict[str, float | str],
-    memory: Memory,
 ) -> Shed:
     source = extremes.most
     need = int((extremes.high - extremes.low) * settings.unload_fraction_max)
     if len(snapshot.reports[source].bundles) <= 1:
-        return Shed((), (Skip(source, "SoleBundle: it serves one bundle at most"),), memory)
+        return Shed((), (Skip(source, "SoleBundle: it serves one bundle at most"),), None)
     if need < minimum:
-        return Shed((), (Skip(source, f"BelowMinimum: {need} to move, less than {minimum}"),), memory)
+        return Shed((), (Skip(source, f"BelowMinimum: {need} to move, less than {minimum}"),), None)
     why = {**why, "goal": float(need), "leastLoaded": extremes.least}
     chosen: list[Unload] = []
     limit = settings.uniform_bundles_max
@@ -95,4 +91,7 @@ def _shed_most(
             chosen.append(Unload(bundle, source, None, reason, why))
             need -= int(load)
     skipped = () if chosen else (Skip(source, "NoBundles: none is small enough to move"),)
-    return Shed(tuple(chosen), skipped, memory)
+    return Shed(tuple(chosen), skipped, None)
+
+
+SHEDDER = Shedder(name="UniformLoadShedder", shed=shed, extensible=False)

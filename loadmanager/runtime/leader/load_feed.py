@@ -1,0 +1,87 @@
+"""Feeds the leader's view of the load: from the brokers' reports, from the store and back into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import BundleData, LocalBrokerData, decode_bundle_data
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.store import Check, Create, Put, Store
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.tasks import Steps
+
+STORED_BUNDLES_MAX = 10_000
+WRITES_PER_TRANSACTION = 200
+"""Some 5 KB each: well below what a transaction holds."""
+
+
+class LoadFeed:
+    """Tells a view about every report while the term lasts."""
+
+    def __init__(self, view: ClusterView, brokers: Brokers, clock: Clock, corrupt: Corrupt, steps: Steps) -> None:
+        self._view = view
+        self._brokers = brokers
+        self._clock = clock
+        self._corrupt = corrupt
+        self._steps = steps
+
+    def __enter__(self) -> LoadFeed:
+        """Take the present reports and listen to those that come."""
+        for broker_id, report in self._brokers.reports.items():
+            self._on_report(broker_id, report)
+        self._brokers.listeners.append(self._on_report)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Listen no more: the term is over."""
+        self._brokers.listeners.remove(self._on_report)
+
+    def _on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
+        try:
+            if report is None:
+                self._view.gone(broker_id, self._clock.now_ms())
+            else:
+                self._view.observe(broker_id, report, self._clock.now_ms())
+        except Exception as error:  # noqa: BLE001 - what the leader makes of a report must not keep others from reading it
+            self._steps.failed("observe", error)
+
+    async def restore(self, store: Store) -> None:
+        """Begin from the averages that earlier leaders stored. Those that cannot be read are left out."""
+        names = []
+        for tenant in await store.children(paths.BUNDLE_DATA):
+            for namespace in await store.children(f"{paths.BUNDLE_DATA}/{tenant}"):
+                names += [f"{tenant}/{namespace}/{span}" for span in await store.children(f"{paths.BUNDLE_DATA}/{tenant}/{namespace}")]
+        names = names[:STORED_BUNDLES_MAX]
+        stored: dict[str, BundleData] = {}
+        for name, node in zip(names, await store.get_many([f"{paths.BUNDLE_DATA}/{name}" for name in names]), strict=True):
+            with self._corrupt.left_out("averages", f"{paths.BUNDLE_DATA}/{name}"):
+                if node is not None and node.value:
+                    stored[name] = decode_bundle_data(node.value)
+        self._view.restore(stored, self._clock.now_ms())
+
+    async def save(self, store: Store, bundles_per_broker: int, fence: Sequence[Check]) -> None:
+        """Store the averages of the busiest bundles and of every broker, for the next leader (Pulsar `writeBundleDataOnZooKeeper`).
+
+        Raises `VersionConflictError` when the term is over.
+        """
+        data = self._view.bundle_data
+        order = sorted(data, key=lambda bundle: (-data[bundle].long_term_data.throughput, bundle))
+        limit = len(order) if bundles_per_broker < 0 else bundles_per_broker * max(len(self._view.reports), 1)
+        values = {f"{paths.BUNDLE_DATA}/{bundle}": msgspec.json.encode(data[bundle]) for bundle in order[:limit]}
+        for broker_id, average in self._view.time_averages().items():
+            values[f"{paths.BROKER_TIME_AVERAGE}/{broker_id}"] = msgspec.json.encode(average)
+        for parent in sorted({path.rpartition("/")[0] for path in values}):
+            await store.create(parent, b"")  # a transaction makes no parents
+        names = list(values)
+        for start in range(0, len(names), WRITES_PER_TRANSACTION):
+            batch = names[start : start + WRITES_PER_TRANSACTION]
+            nodes = await store.get_many(batch)
+            writes = [
+                Create(path, values[path]) if node is None else Put(path, values[path]) for path, node in zip(batch, nodes, strict=True)
+            ]
+            await store.commit([*fence, *writes])

@@ -1,0 +1,116 @@
+"""Strategies of an installed third-party package, in `decide` and in `config check`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
+CHOSEN = (
+    "--set",
+    "loadBalancerLoadSheddingStrategy=org.example.BusiestShedder",
+    "--set",
+    "loadBalancerLoadPlacementStrategy=FewestBundles",
+)
+
+
+def a_report(bundles: int, each: float) -> dict[str, Any]:
+    """A broker with bundles of one namespace, of one size."""
+    stats = {f"t/n{bundles}/0x{n:08x}_0x{n + 1:08x}": {"msgThroughputIn": each} for n in range(bundles)}
+    return {"bundles": list(stats), "lastStats": stats}
+
+
+def line(minute: int, **fields: object) -> dict[str, Any]:
+    """A cycle: b1 is the busiest and has most bundles."""
+    reports = {"b1:8080": a_report(4, 4e6), "b2:8080": a_report(3, 1e6), "b3:8080": a_report(2, 1e6)}
+    return {"now": 1_000_000 + 60_000 * minute, "brokers": reports, **fields}
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A directory with the package as an installer leaves it there."""
+    project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
+    for module in PACKAGE.glob("*.py"):
+        shutil.copy(module, tmp_path)
+    info = tmp_path / f"{project['name']}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    groups = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items()) for group, names in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    return tmp_path
+
+
+def run(path: Path, *arguments: str, lines: list[dict[str, Any]] | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a command with the package on its path."""
+    text = "".join(json.dumps(item) + "\n" for item in lines or [])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(PACKAGE.parents[2])))}
+    command = [sys.executable, "-m", "loadmanager", *arguments]
+    return subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment, timeout=60)
+
+
+def answers(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """What `decide` answered."""
+    assert result.returncode == 0, result.stderr
+    return [json.loads(text) for text in result.stdout.splitlines()]
+
+
+def test_a_shedder_has_memory_and_settings(installed: Path) -> None:
+    """It acts in the second cycle; with its own key set to 3, in the third, and to 1 from a line on, at once."""
+    lines = [line(minute) for minute in range(3)]
+    assert [len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))] == [0, 1, 0]
+    patient = answers(run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=3", lines=lines))
+    assert [len(item["unloads"]) for item in patient] == [0, 0, 1]
+    assert patient[0]["skipped"] == [{"what": "b1:8080", "reason": "Patience: the busiest for 1 of 3 cycles"}]
+    lines[0]["config"] = {"busiestShedderCycles": 1}
+    assert [len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))] == [1, 1, 1]
+
+
+def test_the_guards_hold_for_it(installed: Path) -> None:
+    """Each bundle moves once in the grace period, and the bundles of excluded namespaces never."""
+    lines = [line(minute, config={"busiestShedderCycles": 1}) for minute in range(6)]
+    moved = [item["bundle"] for answer in answers(run(installed, "decide", *CHOSEN, lines=lines)) for item in answer["unloads"]]
+    assert len(moved) == len(set(moved)) == 4
+    excluded = answers(run(installed, "decide", *CHOSEN, "--set", "loadBalancerSheddingExcludedNamespaces=t/n4", lines=lines))
+    assert all(answer["unloads"] == [] for answer in excluded)
+    assert any("ExcludedNamespace" in skip["reason"] for skip in excluded[0]["skipped"])
+
+
+def test_a_placement_rule_has_memory(installed: Path) -> None:
+    """The first placement is free, the later ones go where there are fewest bundles."""
+    lines = [line(minute, do=["place"], place=[f"x/y{minute}/0x00000000_0xffffffff"]) for minute in range(3)]
+    placements = [item["placements"][0] for item in answers(run(installed, "decide", *CHOSEN, lines=lines))]
+    assert [item["candidates"] for item in placements] == [["b1:8080", "b2:8080", "b3:8080"], ["b3:8080"], ["b3:8080"]]
+    assert placements[1]["rejected"]["b1:8080"] == "FewestBundles: another broker scores better"
+
+
+def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
+    """As our own are: out of range is refused, and without the package the key is unknown."""
+    bad = run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=0", lines=[line(0)])
+    assert (bad.returncode, "busiestShedderCycles = '0': a whole number of at least 1 is allowed" in bad.stderr) == (2, True)
+    conf = tmp_path / "broker.conf"
+    conf.write_text("busiestShedderCycles=5\n")
+    assert "unknown" not in run(installed, "config", "check", str(conf)).stdout
+    assert "unknown and ignored: 1 keys: busiestShedderCycles" in run(PACKAGE.parent, "config", "check", str(conf)).stdout
+
+
+def test_a_name_must_be_its_own(installed: Path) -> None:
+    """An entry point that names a strategy by another name, and a key that somebody else declares, end the command with one line."""
+    (points,) = installed.glob("*.dist-info/entry_points.txt")
+    text = points.read_text()
+    points.write_text(text.replace("BusiestShedder =", "LaziestShedder ="))
+    assert "calls itself BusiestShedder" in run(installed, "decide", lines=[line(0)]).stderr
+    points.write_text(text)
+    module = installed / "busiest.py"
+    module.write_text(module.read_text().replace("busiestShedderCycles", "minUnloadMessage"))
+    result = run(installed, "decide", lines=[line(0)])
+    assert (result.returncode, "minUnloadMessage is declared by StrategySettings and by BusiestSettings" in result.stderr) == (2, True)

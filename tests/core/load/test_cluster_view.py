@@ -1,0 +1,182 @@
+"""The view of the cluster's load: what each event changes in the next snapshot."""
+
+from __future__ import annotations
+
+from loadmanager.core.load.cluster_view import PENDING_MS_MAX, UNREPORTED_MS_MAX, ClusterView
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    BundleData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    TimeAverageMessageData,
+    TopBundle,
+    TopBundlesLoadData,
+)
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.settings import StrategySettings
+
+A, B = "t/n/0x00000000_0x80000000", "t/n/0x80000000_0xffffffff"
+NOW_MS = 1_700_000_000_000
+
+
+def a_report(**rates: float) -> LocalBrokerData:
+    """A report of the bundles A and B with their messages/s."""
+    names = {"a": A, "b": B}
+    stats = {names[name]: NamespaceBundleStats(msg_rate_in=rate) for name, rate in rates.items()}
+    return LocalBrokerData(bundles=list(stats), last_stats=stats)
+
+
+def snapshot_of(view: ClusterView, now_ms: int = NOW_MS, *, domains: bool = False) -> ClusterSnapshot:
+    """The snapshot under default settings."""
+    settings = StrategySettings(failure_domains=domains)
+    return view.snapshot(now_ms, settings, isolation_policies={}, anti_affinity_groups={}, failure_domains={"left": ["b1"]})
+
+
+def pending(view: ClusterView, now_ms: int = NOW_MS) -> dict[str, set[str]]:
+    """What is under way."""
+    return {broker: set(bundles) for broker, bundles in snapshot_of(view, now_ms).pending.items()}
+
+
+def test_a_placement_counts_until_its_broker_reports_it() -> None:
+    """A report of another broker, or without the bundle, does not end it."""
+    view = ClusterView()
+    view.placed(A, "b1", NOW_MS)
+    view.observe("b2", a_report(a=1), NOW_MS)
+    view.observe("b1", a_report(b=1), NOW_MS)
+    assert pending(view) == {"b1": {A}}
+    view.observe("b1", a_report(a=1, b=1), NOW_MS)
+    assert pending(view) == {}
+
+
+def test_bundles_count_as_reported_also_without_statistics() -> None:
+    """A broker may own an idle bundle: `bundles` names it. A report without `bundles` shows those with statistics."""
+    view = ClusterView()
+    view.placed(A, "b1", NOW_MS)
+    view.placed(B, "b1", NOW_MS)
+    view.observe("b1", LocalBrokerData(bundles=[A]), NOW_MS)
+    assert pending(view) == {"b1": {B}}
+    view.observe("b1", LocalBrokerData(last_stats={B: NamespaceBundleStats()}), NOW_MS)
+    assert pending(view) == {}
+
+
+def test_a_placement_counts_for_a_minute() -> None:
+    """Not a millisecond more; asking for it again does not prolong it, a new decision begins anew."""
+    view = ClusterView()
+    view.placed(A, "b1", NOW_MS)
+    view.placed(A, "b1", NOW_MS + 30_000)
+    assert view.under_way(A, NOW_MS + PENDING_MS_MAX - 1) == "b1"
+    assert view.under_way(A, NOW_MS + PENDING_MS_MAX) is None
+    assert pending(view, NOW_MS + PENDING_MS_MAX - 1) == {"b1": {A}}
+    view.placed(A, "b1", NOW_MS + PENDING_MS_MAX)
+    assert pending(view, NOW_MS + PENDING_MS_MAX) == {"b1": {A}}
+    view.placed(A, "b2", NOW_MS + PENDING_MS_MAX)
+    assert pending(view, NOW_MS + PENDING_MS_MAX) == {"b2": {A}}
+    view.not_placed(A)
+    assert pending(view, NOW_MS + PENDING_MS_MAX) == {}
+
+
+def test_a_broker_that_goes_takes_along_what_was_on_its_way() -> None:
+    """And its averages and moves, but not the averages of its bundles: somebody will own them."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=7), NOW_MS)
+    view.placed(B, "b1", NOW_MS)
+    view.moved(B, "b1", NOW_MS)
+    view.gone("b1", NOW_MS)
+    after = snapshot_of(view)
+    assert (after.reports, after.time_averages, after.pending, after.recently_unloaded_brokers_ms) == ({}, {}, {}, {})
+    assert after.bundle_data[A].short_term_data.rate == 7
+    assert after.recently_unloaded_ms == {B: NOW_MS}
+
+
+def test_moves_are_recent_for_the_grace_period() -> None:
+    """Up to its last millisecond."""
+    view = ClusterView()
+    view.moved(A, "b1", NOW_MS)
+    grace_ms = 30 * 60_000
+    assert snapshot_of(view, NOW_MS + grace_ms).recently_unloaded_ms == {A: NOW_MS}
+    assert snapshot_of(view, NOW_MS + grace_ms + 1).recently_unloaded_ms == {}
+
+
+def test_averages_take_a_sample_a_report() -> None:
+    """Of the bundle, and in sum of its broker, which another broker's report does not change."""
+    view = ClusterView()
+    for rate in (2, 4):
+        view.observe("b1", a_report(a=rate, b=rate), NOW_MS)
+    view.observe("b2", a_report(), NOW_MS)
+    taken = snapshot_of(view)
+    assert taken.bundle_data[A].short_term_data.rate == 3
+    assert taken.time_averages["b1"].short_term_msg_rate_in == 6
+
+
+def test_bundles_that_nobody_reports_are_forgotten_later() -> None:
+    """A bundle that moves from broker to broker keeps its averages; one that is split or deleted does not stay for ever."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=1, b=2), NOW_MS)
+    view.observe("b1", a_report(), NOW_MS)
+    view.observe("b2", a_report(a=3), NOW_MS + 1)
+    assert set(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX - 1).bundle_data) == {A, B}
+    assert set(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX).bundle_data) == {A}
+
+
+def test_the_new_owner_may_report_first() -> None:
+    """A bundle that two brokers reported is still known when the old owner's reports have long been without it."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=1), NOW_MS)
+    view.observe("b2", a_report(a=1), NOW_MS)
+    view.observe("b1", a_report(), NOW_MS)
+    assert set(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX).bundle_data) == {A}
+
+
+def test_restored_averages_are_kept_while_somebody_reports_their_bundles() -> None:
+    """The broker's sums are computed from them."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=1), NOW_MS)
+    stored = BundleData(short_term_data=TimeAverageMessageData(max_samples=10, num_samples=1, msg_rate_in=8))
+    view.restore({A: stored, B: BundleData()}, NOW_MS)
+    assert snapshot_of(view).time_averages["b1"].short_term_msg_rate_in == 8
+    assert set(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX).bundle_data) == {A}
+
+
+def test_without_a_clock_nothing_is_under_way() -> None:
+    """And averages last as long as reports."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=1, b=1), 0)
+    view.observe("b1", a_report(a=1), 0)
+    view.placed(B, "b1", 0)
+    view.forget_passing()
+    taken = snapshot_of(view, 0)
+    assert (taken.pending, set(taken.bundle_data)) == ({}, {A})
+
+
+def test_reports_of_the_extensible_manager() -> None:
+    """The busiest bundles that a broker publishes are no longer on their way; a broker has the reports of one manager."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=1), NOW_MS)
+    view.observe("b1", BrokerLoadData(), NOW_MS)
+    assert (set(view.reports), set(view.load_data)) == (set(), {"b1"})
+    view.placed(A, "b1", NOW_MS)
+    view.placed(B, "b1", NOW_MS)
+    view.observe_top_bundles({"b1": TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=A)])})
+    assert pending(view) == {"b1": {B}}
+    assert snapshot_of(view).extensible
+    view.observe("b1", a_report(a=1), NOW_MS)
+    assert not snapshot_of(view).extensible
+
+
+def test_failure_domains_count_when_the_settings_say_so() -> None:
+    """failureDomainsEnabled."""
+    view = ClusterView()
+    assert snapshot_of(view).failure_domains == {}
+    assert snapshot_of(view, domains=True).failure_domains == {"left": ["b1"]}
+
+
+def test_a_snapshot_is_one_moment() -> None:
+    """Later events do not change it."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=1), NOW_MS)
+    view.placed(B, "b1", NOW_MS)
+    taken = snapshot_of(view)
+    view.observe("b2", a_report(b=1), NOW_MS)
+    view.gone("b1", NOW_MS)
+    view.moved(A, "b1", NOW_MS)
+    assert (set(taken.reports), set(taken.bundle_data), set(taken.pending), taken.recently_unloaded_ms) == ({"b1"}, {A}, {"b1"}, {})

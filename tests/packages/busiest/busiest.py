@@ -1,0 +1,51 @@
+"""A shedder and a placement rule with settings and memory of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadmanager.core.conf import conf
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.selection import Shed, sheddable
+from loadmanager.core.strategies.strategy import PlacementRule, Shedder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BusiestSettings:
+    """BusiestShedder."""
+
+    cycles: int = conf("busiestShedderCycles", 2, "So many cycles in a row a broker must be the busiest", minimum=1, dynamic=True)
+
+
+@dataclass(frozen=True, slots=True)
+class BusiestMemory:
+    """The broker that was the busiest, and for how many cycles."""
+
+    broker: str = ""
+    cycles: int = 0
+
+
+def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestMemory) -> Shed:
+    """Move the largest bundle away from the broker that has been the busiest for long enough."""
+    busiest = min(snapshot.brokers, key=lambda broker: (-snapshot.reports[broker].throughput, broker))
+    cycles = memory.cycles + 1 if memory.broker == busiest else 1
+    needed = settings.of(BusiestSettings).cycles
+    if cycles < needed:
+        return Shed((), (Skip(busiest, f"Patience: the busiest for {cycles} of {needed} cycles"),), BusiestMemory(busiest, cycles))
+    largest = list(sheddable(snapshot, busiest, snapshot.by_throughput(busiest)))[:1]
+    unloads = tuple(Unload(bundle, busiest, None, "Busiest", {"cycles": float(cycles)}) for bundle, _ in largest)
+    return Shed(unloads, (), BusiestMemory())
+
+
+def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, calls: int) -> tuple[list[str], int]:
+    """The brokers with the fewest bundles, from the second call on: the first one goes anywhere."""
+    counts = {broker: len(snapshot.reports[broker].bundles) for broker in brokers}
+    least = min(counts.values(), default=0)
+    return [broker for broker in brokers if calls == 0 or counts[broker] == least], calls + 1
+
+
+SHEDDER = Shedder(name="BusiestShedder", shed=shed, memory=BusiestMemory, settings=BusiestSettings, extensible=False)
+PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int)

@@ -1,0 +1,100 @@
+"""A fleet whose broker 0 leads: the leader's desk over real parts."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+from runtime.fleet import Fleet, LoopClock, a_fleet
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.conf import Live
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.election import Leader
+from loadmanager.runtime.leader.desk import LeaderDesk
+from loadmanager.runtime.leader.load_feed import LoadFeed
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.tasks import Scope, Steps
+
+
+class Led:
+    """A fleet whose broker 0 leads."""
+
+    def __init__(self, fleet: Fleet, clock: Clock) -> None:
+        first = fleet.brokers[0]
+        self.fleet, self.store = fleet, first.store
+        self.policies = PlacementPolicies(first.store, "standalone")
+        self.strategies = Live(StrategySettings(failure_domains=True, distribute_evenly=False))
+        self.splits = Live(SplitSettings(topics_max=10))
+        self.observed: list[Plan] = []
+
+        async def bundle_count(namespace: NamespaceName) -> int:
+            return len((await first.namespaces.bundles(namespace)).ranges)
+
+        self.steps = Steps()
+        self.view = ClusterView()
+        self.feed = LoadFeed(self.view, first.brokers, clock, Corrupt(), self.steps)
+        self.desk = LeaderDesk(
+            epoch=1,
+            view=self.view,
+            policies=self.policies,
+            brokers=first.brokers,
+            peers=fleet,
+            clock=clock,
+            rng=random.Random(1),  # noqa: S311 - reproducible, not secret
+            strategies=self.strategies,
+            splits=self.splits,
+            bundle_count=bundle_count,
+            steps=self.steps,
+            observe=lambda _cycle, plan: self.observed.append(plan),
+        )
+        first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what a watch is to bring."""
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def report(self, index: int, stats: dict[str, NamespaceBundleStats], *, cpu: float = 0) -> bytes:
+        """A broker reports; returns the report's JSON."""
+        address = self.fleet.brokers[index].address
+        data = LocalBrokerData(
+            web_service_url=address.web_url,
+            pulsar_service_url=address.service_url,
+            bundles=list(stats),
+            last_stats=stats,
+            cpu=ResourceUsage(usage=cpu, limit=100),
+            msg_rate_in=sum(item.msg_rate_in for item in stats.values()),
+            msg_throughput_in=sum(item.msg_throughput_in for item in stats.values()),
+        )
+        value = msgspec.json.encode(data)
+        store, reports = self.fleet.brokers[index].store, self.fleet.brokers[0].brokers.reports
+        if not await store.create(paths.broker(address.broker_id), value, ephemeral=True):
+            await store.put(paths.broker(address.broker_id), value)
+        await self.until(lambda: address.broker_id in reports and reports[address.broker_id].last_stats == stats)
+        return value
+
+
+@asynccontextmanager
+async def led_fleet(brokers: int, *, bundles: int = 4, clock: Clock | None = None) -> AsyncIterator[Led]:
+    """A running fleet with a leader."""
+    async with a_fleet(brokers, bundles) as fleet, Scope("policies") as scope:
+        led = Led(fleet, clock or LoopClock())
+        watcher = Watcher(led.store, paths.ADMIN, led.policies.on_change)
+        scope.spawn(watcher.run(), "watch-policies")
+        await watcher.synced.wait()
+        with led.feed:
+            yield led
+        scope.cancel()
