@@ -21,11 +21,11 @@ pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 def test_a_broker_that_waits_for_its_name_stops_when_told(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
     """Another broker of this name may run for ever; SIGTERM is obeyed all the same."""
     port, root = free_ports(2), f"tests/{os.getpid()}-stopping-early"
-    client = KazooClient(f"{zookeeper_server.host}:{zookeeper_server.port}/{root}")
+    client = KazooClient(f"{zookeeper_server.host}:{zookeeper_server.port}")
     client.start()
-    log = tmp_path / "log"
+    log, registration = tmp_path / "log", f"/{root}/loadbalance/brokers/127.0.0.1:{port}"
     try:
-        client.create(f"/loadbalance/brokers/127.0.0.1:{port}", b"{}", ephemeral=True, makepath=True)
+        client.create(registration, b"{}", ephemeral=True, makepath=True)
         command = [sys.executable, "-m", "loadmanager", "broker", "--log-format", "json", "--set", f"webServicePort={port}"]
         command += ["--set", f"brokerServicePort={port + 1}", "--set", f"metadataStoreUrl={zookeeper_server.url}/{root}"]
         command += ["--set", "advertisedAddress=127.0.0.1", "--set", f"loadManagerHistoryDirectory={tmp_path / 'history'}"]
@@ -37,7 +37,7 @@ def test_a_broker_that_waits_for_its_name_stops_when_told(zookeeper_server: Embe
             finally:
                 broker.kill()
         assert "Traceback" not in log.read_text()
-        assert client.exists(f"/loadbalance/brokers/127.0.0.1:{port}")
+        assert client.exists(registration)
     finally:
         client.stop()
         client.close()
