@@ -77,7 +77,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(brokers: int = 2, settings: AdminSettings | None = None) -> AsyncIterator[Served]:
+async def serving(brokers: int = 2, settings: AdminSettings | None = None, *, connections_cap: int = 0) -> AsyncIterator[Served]:
     """Start the APIs, with a tenant acme that has a namespace acme/orders of four bundles."""
     cluster, controls, servers = MemoryCluster(), [], []
     for _ in range(brokers):
@@ -85,7 +85,12 @@ async def serving(brokers: int = 2, settings: AdminSettings | None = None) -> As
         port = sock.getsockname()[1]
         control = cluster.join(BrokerAddress(f"127.0.0.1:{port}", f"pulsar://127.0.0.1:{port + 1}", f"http://127.0.0.1:{port}"))
         server = AdminServer(
-            control, cluster=CLUSTER, version="1.2.3", metrics=lambda: (b"pulsar_x 1\n", "text/plain; version=0.0.4"), settings=settings
+            control,
+            cluster=CLUSTER,
+            version="1.2.3",
+            metrics=lambda: (b"pulsar_x 1\n", "text/plain; version=0.0.4"),
+            settings=settings,
+            connections_cap=connections_cap,
         )
         await server.start(sock)
         controls.append(control)
