@@ -33,15 +33,12 @@ Command = Callable[[Asking, argparse.Namespace], do.Shown]
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
-    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("--url", help=f"HTTP address of any broker (default {URL})")
-    common.add_argument("--json", action="store_true", help="print JSON")
-    common.add_argument("--timeout", type=float, metavar="S", help=f"how long to wait for an answer, in seconds (default {TIMEOUT_S:g})")
+    common = _common()
     parser = subparsers.add_parser(
         "admin",
         help="look at a running cluster and change it",
         epilog=EXAMPLES,
-        parents=[common],
+        parents=[_common()],  # its own: `set_defaults` writes into the shared actions
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, url=URL, json=False, timeout=TIMEOUT_S)
@@ -63,6 +60,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     drained = _leaf(subjects, "drain", do.drain, common)
     drained.add_argument("broker", metavar="BROKER", help="host:port, as `brokers list` shows it")
     drained.add_argument("--stop", action="store_true", help="stop the broker when its bundles are elsewhere")
+
+
+def _common() -> argparse.ArgumentParser:
+    """Options that stand before the subject or after the action. They have no default of their own: it would undo what stands before."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    common.add_argument("--url", help=f"HTTP address of any broker (default {URL})")
+    common.add_argument("--json", action="store_true", help="print JSON")
+    common.add_argument("--timeout", type=float, metavar="S", help=f"how long to wait for an answer, in seconds (default {TIMEOUT_S:g})")
+    return common
 
 
 def _leaf(actions: Subparsers, name: str, command: Command, common: argparse.ArgumentParser) -> argparse.ArgumentParser:

@@ -48,6 +48,11 @@ def topic_path(text: str) -> str:
     return f"{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
 
 
+def cluster_of(ask: Asking) -> str:
+    """The cluster of the broker that is asked; a metadata store may record others."""
+    return str(ask.get(f"{V2}/brokers/configuration/runtime")["clusterName"])
+
+
 def _query(**values: Any) -> str:
     given = {name: value for name, value in values.items() if value not in (None, False, "")}
     texts = {name: "true" if value is True else str(value) for name, value in given.items()}
@@ -212,7 +217,7 @@ _THROUGHPUTS = (("kibPerSecondIn", "msgThroughputIn"), ("kibPerSecondOut", "msgT
 
 
 def _owned(ask: Asking, broker: str) -> list[str]:
-    cluster = ask.get(f"{V2}/clusters")[0]
+    cluster = cluster_of(ask)
     return list(ask.at(broker).get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces"))
 
 

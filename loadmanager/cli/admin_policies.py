@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 from urllib.parse import quote
 
-from loadmanager.cli.admin_commands import V2, Shown, namespace_path, topic_path
+from loadmanager.cli.admin_commands import V2, Shown, cluster_of, namespace_path, topic_path
 from loadmanager.cli.asking import Asking
 from loadmanager.cli.tables import table
 from loadmanager.core.errors import BadInputError
@@ -83,7 +83,7 @@ def limits_remove(ask: Asking, args: argparse.Namespace) -> Shown:
 
 
 def _isolation(ask: Asking) -> str:
-    return f"{V2}/clusters/{quote(ask.get(f'{V2}/clusters')[0], safe='')}/namespaceIsolationPolicies"
+    return f"{V2}/clusters/{quote(cluster_of(ask), safe='')}/namespaceIsolationPolicies"
 
 
 def isolation_list(ask: Asking, _args: argparse.Namespace) -> Shown:

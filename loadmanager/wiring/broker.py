@@ -154,16 +154,21 @@ class _Broker:
                 scope.spawn(busy.run(), "loop-busy")
                 parts = Parts(settings, outside, scope)
                 admin = self._build_admin(parts, me, journal)
-                # Caches first, then the listening ports, then the registration, which brings work.
-                await parts.prepare()
-                await parts.hosting.listen(pulsar)
-                await admin.start(web)
-                await parts.join()
-                if journal is not None:
-                    await self._begin_history(parts, journal, scope)
-                notify("READY=1")
-                log.info("ready", service_url=me.service_url, web_url=me.web_url, session=f"0x{store.session_id:x}")
+
+                async def start() -> None:
+                    # Caches first, then the listening ports, then the registration, which brings work.
+                    await parts.prepare()
+                    await parts.hosting.listen(pulsar)
+                    await admin.start(web)
+                    await parts.join()
+                    if journal is not None:
+                        await self._begin_history(parts, journal, scope)
+                    notify("READY=1")
+                    log.info("ready", service_url=me.service_url, web_url=me.web_url, session=f"0x{store.session_id:x}")
+
+                starting = scope.spawn(start(), "start")
                 await self._stop.asked.wait()
+                starting.cancel()  # a registration may wait for as long as another broker has the name
                 notify("STOPPING=1")
                 log.info("stopping", within_s=broker.value.shutdown_timeout_ms / 1000)
                 try:
@@ -189,6 +194,7 @@ class _Broker:
             version=self._version,
             metrics=lambda: (page.render(), page.content_type),
             settings=self._settings.leaf(AdminSettings),
+            connections_cap=open_files.http_connections_cap(),
         )
 
     async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:

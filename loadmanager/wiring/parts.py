@@ -136,6 +136,7 @@ class Parts:
                 lease=store.lease,
                 history=outside.history,
             ).on_transition,
+            corrupt=self._corrupt,
         )
         self._lookups = Lookups(
             ownership=self._ownership,

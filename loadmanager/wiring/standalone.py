@@ -31,6 +31,9 @@ LOOK_S = 0.2
 """How often is looked whether ZooKeeper lives."""
 LOCK = "standalone.lock"
 HOST = "127.0.0.1"
+PORTS = 1 << 16
+STATUS_KILLED = 128 + signal.SIGKILL
+"""What a shell says of a process that was killed; the embedded ZooKeeper runs below one."""
 NAMESPACE = "public/default"
 NAMESPACE_BUNDLES = 16
 
@@ -141,16 +144,13 @@ class _Standalone:
                 return
             started = self._ready_count >= len(self._brokers)
             if status == 0 or not started or not self._options.restart:
-                _say(f"broker {index} ended with status {status}; Ctrl-C stops the others.")
+                _say(f"broker {index} {_how(status)}; Ctrl-C stops the others.")
                 if not started or all(other.returncode is not None for other in self._brokers):
                     self._status = 1
                     self._end()
                 return
             wait_s = deaths.wait_s()
-            _say(
-                f"broker {index} ended with status {status}{deaths}. It starts again in {wait_s:g} s; "
-                "its log lines above say why it ended. Ctrl-C stops everything."
-            )
+            _say(f"broker {index} {_how(status)}{deaths}. It starts again in {wait_s:g} s. Ctrl-C stops everything.")
             await sleep(wait_s)
             self._brokers[index] = await self._start_broker(index, notify)
             deaths.started()
@@ -220,6 +220,10 @@ class _Standalone:
     def _check_ports(self) -> None:
         options = self._options
         wanted = [options.pulsar_port + i for i in range(options.brokers)] + [options.http_port + i for i in range(options.brokers)]
+        if not all(0 < port < PORTS for port in (*wanted, options.zookeeper_port)):
+            raise ConfigError(
+                f"ports from 1 to {PORTS - 1} are allowed, those of all brokers: choose other --pulsar-port, --http-port or --zookeeper-port"
+            )
         if len({*wanted, options.zookeeper_port}) != len(wanted) + 1:
             raise ConfigError("the ports overlap: choose other --pulsar-port, --http-port or --zookeeper-port")
         for port in wanted:
@@ -294,6 +298,13 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _how(status: int) -> str:
+    """How a process ended. One that was killed had no time to log anything."""
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    return f"ended with status {status}" + ("; its log lines above say why" if status else "")
+
+
 def _advice(zookeeper: EmbeddedZooKeeper) -> str:
     """What the operator may do about a ZooKeeper that died."""
     if zookeeper.status == STATUS_OUT_OF_MEMORY:
@@ -301,14 +312,20 @@ def _advice(zookeeper: EmbeddedZooKeeper) -> str:
             f"Its {HEAP_MB} MB of memory are full: delete namespaces, topics or subscriptions that nobody needs, "
             "or run a ZooKeeper of your own, and brokers with metadataStoreUrl=zk:host:port."
         )
+    if zookeeper.status == STATUS_KILLED:
+        return "Somebody killed it (SIGKILL): a person, or the kernel for lack of memory, which its log (dmesg) says."
     return f"Its last words: {zookeeper.last_words()}"
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the data directory; it is released with the process, however that ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK).open("a+") as file:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = (folder / LOCK).open("a+")
+    except OSError as error:
+        raise OperationalError(f"{folder} cannot be written: {error.strerror}; choose another --data-dir") from None
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -159,6 +159,17 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["admin", "brokers", "list", "--url", "ftp://x"]) == 2
 
 
+@pytest.mark.parametrize(
+    "words", [["--url", "{}", "brokers", "list"], ["brokers", "list", "--url", "{}"], ["--url", "x", "brokers", "list", "--url", "{}"]]
+)
+def test_the_url_may_stand_anywhere(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the subject, as README.md writes it, or after the action, which has the last word."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    assert main(["admin", *(word.format(f"http://127.0.0.1:{port}") for word in words)]) == 1
+    assert f"cannot ask http://127.0.0.1:{port}" in capsys.readouterr().err
+
+
 def test_a_silent_server(capsys: pytest.CaptureFixture[str]) -> None:
     """A broker that accepts and never answers: the wait ends, and the message says how to wait longer."""
     with socket.create_server(("127.0.0.1", 0)) as sock:

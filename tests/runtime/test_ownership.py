@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+import structlog
 from runtime.fleet import NS, LoopClock, a_fleet
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleState
 from loadmanager.runtime.broker.stopping import Draining
 from loadmanager.runtime.shared import paths
@@ -25,6 +26,35 @@ async def test_first_come_first_owned() -> None:
         answers = await asyncio.gather(*(broker.ownership.acquire(BUNDLE, "test") for broker in fleet.brokers for _ in range(3)))
         assert len({answer.address for answer in answers}) == 1
         assert fleet.owners(BUNDLE) == [answers[0].address.broker_id]
+
+
+@pytest.mark.parametrize("value", [b"junk", b'{"nativeUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080"}'])
+async def test_a_lock_that_nobody_holds(value: bytes) -> None:
+    """One that an operator wrote blocks its bundle only. The answer and the log name it, it is counted, and deleting it mends all."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        await broker.store.create(paths.lock(BUNDLE), value)
+        with structlog.testing.capture_logs() as logs:
+            for _ in range(2):
+                with pytest.raises(CorruptDataError, match=f"{BUNDLE} is held by no session.*delete the node"):
+                    await broker.ownership.acquire(BUNDLE, "test")
+        assert [(entry["kind"], entry["path"]) for entry in logs if "corrupt" in entry["event"]] == [("lock", paths.lock(BUNDLE))]
+        await broker.store.delete(paths.lock(BUNDLE))
+        await broker.ownership.acquire(BUNDLE, "test")
+        assert fleet.owners(BUNDLE) == ["b0:8080"]
+
+
+async def test_an_overwritten_lock_is_written_anew() -> None:
+    """The bundle stays served, and the log says that somebody wrote."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        await broker.ownership.acquire(BUNDLE, "test")
+        with structlog.testing.capture_logs() as logs:
+            await broker.store.put(paths.lock(BUNDLE), b"junk")
+            async with asyncio.timeout(5):
+                while not any("overwritten" in entry["event"] for entry in logs):
+                    await asyncio.sleep(0.01)
+        assert broker.ownership.served(BUNDLE)
 
 
 async def test_transfer_in_order() -> None:

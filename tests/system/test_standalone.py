@@ -51,8 +51,8 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
             wait_for(partial(started, cluster, 2 + kills), "it is back", 30)
             assert lives(cluster, 2)
         said = cluster.log.read_text()
-        assert "broker 1 ended with status -9. It starts again in 0.5 s" in said
-        assert "broker 1 ended with status -9, for the 2. time in a row. It starts again in 1 s" in said
+        assert "broker 1 was killed by SIGKILL. It starts again in 0.5 s" in said
+        assert "broker 1 was killed by SIGKILL, for the 2. time in a row. It starts again in 1 s" in said
 
         java_of(cluster).kill()
         wait_for(lambda: "ZooKeeper answers again." in cluster.log.read_text(), "ZooKeeper is back", 40)
@@ -113,3 +113,21 @@ def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
         assert server.running
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--http-port", "99999999"], 2, "ports from 1 to 65535 are allowed"),
+        (["--http-port", "0"], 2, "ports from 1 to 65535 are allowed"),
+        (["--pulsar-port", "65534"], 2, "ports from 1 to 65535 are allowed"),
+        (["--data-dir", "/proc/nowhere"], 1, "/proc/nowhere cannot be written"),
+        (["--data-dir", __file__], 1, "choose another --data-dir"),
+    ],
+)
+def test_what_cannot_start_says_why(words: list[str], status: int, said: str, tmp_path: Path) -> None:
+    """In one line, without a traceback."""
+    command = [sys.executable, "-m", "loadmanager", "standalone", "--data-dir", str(tmp_path), *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, len(done.stderr.splitlines())) == (status, 1)
+    assert said in done.stderr

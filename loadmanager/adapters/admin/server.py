@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
 from aiohttp import web
 
 from loadmanager.adapters.admin.brokers import BrokerRoutes
@@ -24,6 +26,10 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 KEEP_ALIVE_S = 75.0
 BACKLOG = 512
 STOP_TIMEOUT_S = 2.0
+TELL_INTERVAL_S = 60.0
+"""Refused connections are logged once in this time."""
+
+log = structlog.get_logger("admin")
 
 
 class Routes(Protocol):
@@ -45,8 +51,12 @@ class AdminServer:
         version: str,
         metrics: Callable[[], tuple[bytes, str]],
         settings: AdminSettings | None = None,
+        connections_cap: int = 0,
     ) -> None:
+        """`connections_cap`: how many connections the process can serve at most, 0 for any number."""
         self._settings = settings or AdminSettings()
+        self._connections_max = min(self._settings.connections_max, connections_cap or self._settings.connections_max)
+        self._told_at_s = -math.inf
         application = web.Application(
             middlewares=[access, AtOnce(self._settings.requests_max).middleware, errors], client_max_size=BODY_BYTES_MAX
         )
@@ -79,9 +89,22 @@ class AdminServer:
 
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server
-        if server is None or len(server.connections) >= self._settings.connections_max:
+        if server is None:
+            return _Refusing()
+        if len(server.connections) >= self._connections_max:
+            self._tell_refused()
             return _Refusing()
         return server()
+
+    def _tell_refused(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_at_s >= TELL_INTERVAL_S:
+            self._told_at_s = now_s
+            log.warning(
+                "HTTP connections are refused: raise maxHttpServerConnections or the limit of open files, whichever is reached",
+                connections=self._connections_max,
+                maxHttpServerConnections=self._settings.connections_max,
+            )
 
     async def stop(self) -> None:
         """Answer what is in progress, and stop."""

@@ -11,6 +11,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import CorruptDataError, OperationalError
@@ -18,9 +20,11 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Check, Create, Delete, Node, Store, VersionConflictError
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 
 CACHED_OWNERS_MAX = 500_000
+
+log = structlog.get_logger("ownership")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,9 @@ class Owner:
 class Locks:
     """Takes and gives back the locks of this broker, and caches who holds the others."""
 
-    def __init__(self, store: Store, namespaces: Namespaces, self_address: BrokerAddress) -> None:
+    def __init__(self, store: Store, namespaces: Namespaces, self_address: BrokerAddress, corrupt: Corrupt) -> None:
         self._store = store
+        self._corrupt = corrupt
         self._namespaces = namespaces
         self._self = self_address
         self._owners: dict[str, Owner] = {}
@@ -54,6 +59,8 @@ class Locks:
         bundle = paths.bundle_of_lock(change.path)
         if bundle is not None:
             self._owners.pop(bundle, None)
+            if change.kind is ChangeKind.DELETED:
+                self._corrupt.mended(change.path)
         elif change.kind is ChangeKind.DELETED:
             self._parents.clear()
 
@@ -72,15 +79,17 @@ class Locks:
         return self._owners.get(bundle)
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Who holds the lock; None when nobody does. Raises `CorruptDataError` for a lock that names no owner."""
+        """Who holds the lock; None when nobody does. Raises `CorruptDataError` for a lock that names no owner, or has none."""
         known = self._owners.get(bundle)
         if known is not None:
             return known
         generation, path = self._generation, paths.lock(bundle)
         node = await self._store.get(path)
         if node is None:
+            self._corrupt.mended(path)
             return None
-        owner = _owner_of(node, path)
+        with self._corrupt.counted("lock", path):
+            owner = _owner_of(node, path)
         if generation == self._generation:
             if len(self._owners) >= CACHED_OWNERS_MAX:
                 self._owners.clear()
@@ -141,6 +150,7 @@ class Locks:
             if node is None or not self._is_ours(node, token):
                 missing.append(bundle)
             elif node.value != value:
+                log.warning("the lock of a bundle was overwritten by somebody else; it is written anew", bundle=bundle)
                 with contextlib.suppress(VersionConflictError):  # it changed again: another notification follows
                     await self._store.put(paths.lock(bundle), value, version=node.version)
         return missing
@@ -163,7 +173,9 @@ def _lock_value(address: BrokerAddress) -> bytes:
 
 
 def _owner_of(node: Node, path: str) -> Owner:
-    """The owner that a lock names. Raises `CorruptDataError` when it names nobody."""
+    """The owner that a lock names. Raises `CorruptDataError` when it names nobody, or no session holds it."""
+    if not node.ephemeral_owner:
+        raise CorruptDataError(f"{path} is held by no session, so no broker serves the bundle; delete the node")
     value = read_object(node.value, path)
     service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
     if not isinstance(service_url, str) or not isinstance(web_url, str):

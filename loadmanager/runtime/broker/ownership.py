@@ -38,6 +38,7 @@ from loadmanager.ports.store import Change, ChangeKind, Delete, Store, VersionCo
 from loadmanager.runtime.broker.locks import Locks, Owner
 from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.tasks import Scope, sleep
 
 RETRY_FIRST_S = 0.1
@@ -78,6 +79,7 @@ class Ownership:
         scope: Scope,
         self_address: BrokerAddress,
         observe: Callable[[Transition], None],
+        corrupt: Corrupt | None = None,
     ) -> None:
         self._store = store
         self._namespaces = namespaces
@@ -87,7 +89,7 @@ class Ownership:
         self._scope = scope
         self._self = self_address
         self._observe = observe
-        self._locks = Locks(store, namespaces, self_address)
+        self._locks = Locks(store, namespaces, self_address, corrupt or Corrupt())
         self._lives: dict[str, BundleLife] = {}
         """Bundle → its life here. A bundle that is not ours has none."""
         self._unborn: dict[str, BundleLife] = {}

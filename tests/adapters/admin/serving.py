@@ -103,7 +103,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    brokers: int = 2, settings: AdminSettings | None = None, values: Mapping[str, str] | None = None
+    brokers: int = 2, settings: AdminSettings | None = None, values: Mapping[str, str] | None = None, *, connections_cap: int = 0
 ) -> AsyncIterator[Served]:
     """Start brokers that ask each other over HTTP, with a tenant acme that has a namespace acme/orders of four bundles."""
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
@@ -120,6 +120,7 @@ async def serving(
                 version="1.2.3",
                 metrics=lambda: (b"pulsar_x 1\n", "text/plain; version=0.0.4"),
                 settings=settings,
+                connections_cap=connections_cap,
             )
             await server.start(sock)
             stack.push_async_callback(server.stop)

@@ -118,7 +118,18 @@ async def test_requests_at_once_are_bounded() -> None:
 
 async def test_connections_are_bounded() -> None:
     """The connection that is one too many is closed at once; the others go on."""
-    async with serving(1, AdminSettings(connections_max=2)) as served:
+    with structlog.testing.capture_logs() as logs:
+        await _one_too_many(AdminSettings(connections_max=2), 0)
+    assert [entry["connections"] for entry in logs if "HTTP connections are refused" in entry["event"]] == [2]
+
+
+async def test_connections_leave_files_for_others() -> None:
+    """What the limit of open files allows is a bound, too."""
+    await _one_too_many(AdminSettings(), 2)
+
+
+async def _one_too_many(settings: AdminSettings, cap: int) -> None:
+    async with serving(1, settings, connections_cap=cap) as served:
         host, _, port = served.broker_id(0).partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         extra_reader, extra_writer = await asyncio.open_connection(host, int(port))

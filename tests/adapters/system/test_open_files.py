@@ -20,10 +20,11 @@ print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard, open_files.connecti
 """
 
 
-@pytest.mark.parametrize(("files", "connections"), [(256, 192), (1024, 922), (100_000, 90_000), (10, 1)])
-def test_a_reserve_is_kept(files: int, connections: int) -> None:
-    """A tenth, and at least 64, is kept for HTTP, the metadata store and the history."""
+@pytest.mark.parametrize(("files", "connections", "http"), [(256, 192, 32), (1024, 922, 51), (100_000, 90_000, 5_000), (10, 1, 4)])
+def test_a_reserve_is_kept(files: int, connections: int, http: int) -> None:
+    """A tenth, and at least 64, is kept from clients; half of it is for HTTP, the rest for the metadata store and the history."""
     assert open_files.cap_of(files) == connections
+    assert open_files.http_cap_of(files) == http
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
