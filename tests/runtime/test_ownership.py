@@ -303,6 +303,35 @@ async def test_a_split_whose_answer_is_lost_counts_as_what_it_was() -> None:
         assert broker.ownership.state(BUNDLE) is BundleState.FREE
 
 
+async def test_a_lock_that_is_idle_since_the_lease_ran_out_is_given_back_on_demand() -> None:
+    """The session lives on, so the lock stays; without this, a namespace could never be deleted."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.ownership.acquire(BUNDLE, "test")
+        first.ownership.lose_all("the session can no longer be proven")
+        assert await first.store.get(paths.lock(BUNDLE)) is not None
+        assert await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) == 0
+        assert await first.store.get(paths.lock(BUNDLE)) is None
+        assert first.ownership.state(BUNDLE) is BundleState.FREE
+        assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
+        assert await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) is None
+        assert fleet.owners(BUNDLE) == ["b1:8080"]
+
+
+async def test_a_lock_that_no_session_holds_is_nobodys() -> None:
+    """Somebody made it by hand, with something below it: whoever acquires the bundle replaces it."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.store.create(paths.lock(BUNDLE), b'{"nativeUrl":"pulsar://gone:1","httpUrl":"http://gone:2"}')
+        await first.store.create(f"{paths.lock(BUNDLE)}/below", b"")
+        assert await second.ownership.owner(BUNDLE) is None
+        assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
+        assert (await first.ownership.acquire(BUNDLE, "test")).address == second.address
+        node = await first.store.get(paths.lock(BUNDLE))
+        assert node is not None
+        assert node.ephemeral_owner == second.store.session_id
+
+
 async def test_what_is_not_ours_is_not_released() -> None:
     """None says that nothing was done."""
     async with a_fleet(1) as fleet:

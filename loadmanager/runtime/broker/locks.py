@@ -11,6 +11,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
+
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import CorruptDataError, OperationalError
@@ -18,9 +20,11 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Check, Create, Delete, Node, Store, VersionConflictError
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import read_object, write_object
+from loadmanager.runtime.shared.documents import delete_below, read_object, write_object
 
 CACHED_OWNERS_MAX = 500_000
+
+log = structlog.get_logger("locks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,8 @@ class Locks:
             return known
         generation, path = self._generation, paths.lock(bundle)
         node = await self._store.get(path)
-        if node is None:
-            return None
+        if node is None or node.ephemeral_owner == 0:
+            return None  # nobody's session holds it, so nobody ever would give it back: `take` replaces it
         owner = _owner_of(node, path)
         if generation == self._generation:
             if len(self._owners) >= CACHED_OWNERS_MAX:
@@ -93,6 +97,7 @@ class Locks:
         """Create the lock under these boundaries; its token, or None when somebody else holds it.
 
         A lock that this session holds already, of a life that is over, is replaced: a new life has a new token.
+        So is one that no session holds, which somebody made by hand.
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
         path = paths.lock(bundle)
@@ -109,8 +114,11 @@ class Locks:
                 self._namespaces.forget(namespace)
                 self._parents.discard(namespace)
                 raise OperationalError(f"Namespace bundle {bundle} is being unloaded (its namespace was split or deleted)") from None
-        if node.ephemeral_owner != self._store.session_id:
+        if node.ephemeral_owner not in (0, self._store.session_id):
             return None
+        if node.ephemeral_owner == 0:
+            log.warning("a lock that no session holds is replaced", path=path)
+            await delete_below(self._store, path)
         try:
             return await self._store.commit([boundaries, Delete(path, node.version), self.creation(bundle)])
         except VersionConflictError:
@@ -129,6 +137,11 @@ class Locks:
     async def holds(self, bundle: str, token: int) -> bool:
         """Whether the lock is the one with this token, in this session."""
         return self._is_ours(await self._store.get(paths.lock(bundle)), token)
+
+    async def held_in_session(self, bundle: str) -> bool:
+        """Whether this session holds the lock, for whichever life."""
+        node = await self._store.get(paths.lock(bundle))
+        return node is not None and node.ephemeral_owner == self._store.session_id
 
     async def missing(self, held: dict[str, int]) -> list[str]:
         """Those of the bundles (with the tokens of their locks) whose lock is not ours any more.
