@@ -104,6 +104,15 @@ class Steps:
         """Run a step; False when it failed."""
         try:
             await step()
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this task: it would end as if somebody had, and nobody would ever know.
+            failure = RuntimeError("something that it waited for was cancelled")
+            failure.__cause__ = error
+            self.failed(name, failure)
+            return False
         except Exception as error:  # noqa: BLE001 - contained on purpose: see the class
             self.failed(name, error)
             return False

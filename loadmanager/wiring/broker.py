@@ -27,6 +27,7 @@ from loadmanager.adapters.system.notify import notify
 from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.adapters.system.watchdog import Watchdog
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.errors import OperationalError
@@ -38,6 +39,9 @@ from loadmanager.settings import LiveSettings, Settings, check, unknown_text
 from loadmanager.wiring.initialize import record_cluster
 from loadmanager.wiring.parts import Outside, Parts
 from loadmanager.wiring.plugins import register_plugins
+
+STILL_S_MIN = 15.0
+"""An event loop that stands still for two session timeouts, and at least so long, ends the process."""
 
 log = structlog.get_logger("broker")
 
@@ -152,6 +156,7 @@ class _Broker:
         try:
             async with Scope("broker") as scope:
                 scope.spawn(busy.run(), "loop-busy")
+                scope.spawn(Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s)).run(), "watchdog")
                 parts = Parts(settings, outside, scope)
                 admin = self._build_admin(parts, me, journal)
 

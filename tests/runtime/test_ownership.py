@@ -11,7 +11,7 @@ from runtime.fleet import NS, LoopClock, a_fleet
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError, OperationalError
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleState
 from loadmanager.runtime.broker.stopping import Draining
 from loadmanager.runtime.shared import paths
@@ -29,17 +29,13 @@ async def test_first_come_first_owned() -> None:
 
 
 @pytest.mark.parametrize("value", [b"junk", b'{"nativeUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080"}'])
-async def test_a_lock_that_nobody_holds(value: bytes) -> None:
-    """One that an operator wrote blocks its bundle only. The answer and the log name it, it is counted, and deleting it mends all."""
+async def test_a_lock_that_nobody_holds_is_replaced(value: bytes) -> None:
+    """One that somebody wrote by hand, with nodes below it even: no session would ever give it back."""
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
-        await broker.store.create(paths.lock(BUNDLE), value)
-        with structlog.testing.capture_logs() as logs:
-            for _ in range(2):
-                with pytest.raises(CorruptDataError, match=f"{BUNDLE} is held by no session.*delete the node"):
-                    await broker.ownership.acquire(BUNDLE, "test")
-        assert [(entry["kind"], entry["path"]) for entry in logs if "corrupt" in entry["event"]] == [("lock", paths.lock(BUNDLE))]
-        await broker.store.delete(paths.lock(BUNDLE))
+        await broker.store.create(f"{paths.lock(BUNDLE)}/child", value)
+        await broker.store.put(paths.lock(BUNDLE), value)
+        assert await broker.ownership.owner(BUNDLE) is None
         await broker.ownership.acquire(BUNDLE, "test")
         assert fleet.owners(BUNDLE) == ["b0:8080"]
 
@@ -331,6 +327,35 @@ async def test_a_split_whose_answer_is_lost_counts_as_what_it_was() -> None:
         children = await broker.ownership.split(BUNDLE, [0x10000000], "test")
         assert set(children) == set(broker.ownership.owned()) == broker.tenant.open
         assert broker.ownership.state(BUNDLE) is BundleState.FREE
+
+
+async def test_a_lock_that_is_idle_since_the_lease_ran_out_is_given_back_on_demand() -> None:
+    """The session lives on, so the lock stays; without this, a namespace could never be deleted."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.ownership.acquire(BUNDLE, "test")
+        first.ownership.lose_all("the session can no longer be proven")
+        assert await first.store.get(paths.lock(BUNDLE)) is not None
+        assert await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) == 0
+        assert await first.store.get(paths.lock(BUNDLE)) is None
+        assert first.ownership.state(BUNDLE) is BundleState.FREE
+        assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
+        assert await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) is None
+        assert fleet.owners(BUNDLE) == ["b1:8080"]
+
+
+async def test_a_lock_that_no_session_holds_is_nobodys() -> None:
+    """Somebody made it by hand, with something below it: whoever acquires the bundle replaces it."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.store.create(paths.lock(BUNDLE), b'{"nativeUrl":"pulsar://gone:1","httpUrl":"http://gone:2"}')
+        await first.store.create(f"{paths.lock(BUNDLE)}/below", b"")
+        assert await second.ownership.owner(BUNDLE) is None
+        assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
+        assert (await first.ownership.acquire(BUNDLE, "test")).address == second.address
+        node = await first.store.get(paths.lock(BUNDLE))
+        assert node is not None
+        assert node.ephemeral_owner == second.store.session_id
 
 
 async def test_what_is_not_ours_is_not_released() -> None:

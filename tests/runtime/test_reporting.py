@@ -112,6 +112,19 @@ async def test_published_by_age_whatever_the_wall_clock_says() -> None:
         assert decode_local_broker_data(reporter.bytes).last_update == written
 
 
+async def test_a_registration_that_no_session_holds_makes_room() -> None:
+    """Even with something below it: neither ends the broker nor keeps it out."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        path = paths.broker(broker.address.broker_id)
+        await broker.store.delete(path)
+        await broker.store.create(f"{path}/below", b"")
+        await a_reporter(broker, FixedSampler()).register()
+        node = await broker.store.get(path)
+        assert node is not None
+        assert node.ephemeral_owner == broker.store.session_id
+
+
 async def test_faults_come_and_go() -> None:
     """What a sensor cannot tell is known as a fault until it can."""
     async with a_fleet(1) as fleet:

@@ -162,6 +162,8 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
+        if not self.server.may_serve(self._clock.monotonic_s()):
+            return  # it was held while the lease ran out, and is closed by now
         if not self._reading and self._clock.monotonic_ns() - self._unread_since_ns > PEER_CHECK_NS:
             self.last_heard_s, self.pinged = self._clock.monotonic_s(), False
             self._unread_since_ns = self._clock.monotonic_ns()

@@ -29,9 +29,17 @@ class Dispatcher:
     """Remembers which topics may have something to deliver and which connections have something to write.
 
     A topic or a connection that fails costs the connections that it concerns; `failed` is told.
+    Nothing is delivered unless `may_serve`: limits and sockets that were waited for may let go when the lease has run out.
     """
 
-    def __init__(self, settings: Live[MessagingSettings], throttling: BrokerThrottling, failed: Callable[[str, Exception], None]) -> None:
+    def __init__(
+        self,
+        settings: Live[MessagingSettings],
+        throttling: BrokerThrottling,
+        failed: Callable[[str, Exception], None],
+        may_serve: Callable[[], bool],
+    ) -> None:
+        self._may_serve = may_serve
         self._settings = settings
         self._throttling = throttling
         self._failed = failed
@@ -57,7 +65,7 @@ class Dispatcher:
             return
         self._delivering = True
         try:
-            if self._dirty:
+            if self._dirty and self._may_serve():
                 dirty, self._dirty = self._dirty, {}
                 for hosted in dirty:
                     if not hosted.fenced:

@@ -119,7 +119,7 @@ class BrokerServer:
         self.clock = clock
         self.spawn = spawn
         self.throttling = throttling
-        self.dispatcher = Dispatcher(settings, throttling, self.failed)
+        self.dispatcher = Dispatcher(settings, throttling, self.failed, lambda: self.may_serve(clock.monotonic_s()))
         self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
         self.admission = Admission(settings, clock, connections_cap)
         self.bytes_in = 0

@@ -20,7 +20,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Check, Create, Delete, Node, Store, VersionConflictError
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, delete_below, read_object, write_object
 
 CACHED_OWNERS_MAX = 500_000
 
@@ -85,7 +85,8 @@ class Locks:
             return known
         generation, path = self._generation, paths.lock(bundle)
         node = await self._store.get(path)
-        if node is None:
+        if node is None or node.ephemeral_owner == 0:
+            # A lock that nobody's session holds is nobody's: nobody would ever give it back, so `take` replaces it.
             self._corrupt.mended(path)
             return None
         with self._corrupt.counted("lock", path):
@@ -102,6 +103,7 @@ class Locks:
         """Create the lock under these boundaries; its token, or None when somebody else holds it.
 
         A lock that this session holds already, of a life that is over, is replaced: a new life has a new token.
+        So is one that no session holds, which somebody made by hand.
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
         path = paths.lock(bundle)
@@ -118,8 +120,11 @@ class Locks:
                 self._namespaces.forget(namespace)
                 self._parents.discard(namespace)
                 raise OperationalError(f"Namespace bundle {bundle} is being unloaded (its namespace was split or deleted)") from None
-        if node.ephemeral_owner != self._store.session_id:
+        if node.ephemeral_owner not in (0, self._store.session_id):
             return None
+        if node.ephemeral_owner == 0:
+            log.warning("a lock that no session holds is replaced", path=path)
+            await delete_below(self._store, path)
         try:
             return await self._store.commit([boundaries, Delete(path, node.version), self.creation(bundle)])
         except VersionConflictError:
@@ -138,6 +143,11 @@ class Locks:
     async def holds(self, bundle: str, token: int) -> bool:
         """Whether the lock is the one with this token, in this session."""
         return self._is_ours(await self._store.get(paths.lock(bundle)), token)
+
+    async def held_in_session(self, bundle: str) -> bool:
+        """Whether this session holds the lock, for whichever life."""
+        node = await self._store.get(paths.lock(bundle))
+        return node is not None and node.ephemeral_owner == self._store.session_id
 
     async def missing(self, held: dict[str, int]) -> list[str]:
         """Those of the bundles (with the tokens of their locks) whose lock is not ours any more.
@@ -173,9 +183,7 @@ def _lock_value(address: BrokerAddress) -> bytes:
 
 
 def _owner_of(node: Node, path: str) -> Owner:
-    """The owner that a lock names. Raises `CorruptDataError` when it names nobody, or no session holds it."""
-    if not node.ephemeral_owner:
-        raise CorruptDataError(f"{path} is held by no session, so no broker serves the bundle; delete the node")
+    """The owner that a lock names. Raises `CorruptDataError` when it names nobody."""
     value = read_object(node.value, path)
     service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
     if not isinstance(service_url, str) or not isinstance(web_url, str):

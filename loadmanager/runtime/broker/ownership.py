@@ -273,15 +273,27 @@ class Ownership:
     ) -> int | None:
         """Unload a bundle; returns how many topics were closed, or None when the bundle is not ours, so that nothing was done.
 
+        A lock of ours that is idle, because the lease ran out and the session did not, is deleted.
         With a destination, that broker is asked to acquire the bundle before clients are told to go there.
         Raises `ConflictError` while the bundle is being opened, split or unloaded here.
         """
         life = self._lives.get(bundle)
         if life is None:
-            return None
+            return await self._scope.finish(self._release_idle(bundle, reason), f"release idle {bundle}")
         if life.state is not BundleState.OWNED:
             raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
         return await self._scope.finish(self._release(life, reason, destination, timeout_s, epoch), f"release {bundle}")
+
+    async def _release_idle(self, bundle: str, reason: str) -> int | None:
+        """Nobody would ever give back a lock that this session holds for a life that is over, and that nobody looks up."""
+        idle = await self._locks.held_in_session(bundle)
+        if not idle or bundle in self._lives or bundle in self._unborn:
+            return None
+        life = BundleLife(bundle)  # while it lasts, nobody here acquires the bundle
+        self._become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
+        await self._give_back(life)
+        self._end(life, reason)
+        return 0
 
     async def _release(
         self, life: BundleLife, reason: str, destination: BrokerAddress | None, timeout_s: float, epoch: int | None

@@ -19,6 +19,7 @@ from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
 from loadmanager.ports.store import VALUE_BYTES_MAX, Node, Store, VersionConflictError
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import delete_below
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
@@ -156,6 +157,7 @@ class Reporter:
             return False
         try:
             if node.ephemeral_owner == 0:
+                await delete_below(self._store, path)
                 await self._store.delete(path, version=node.version)
                 return False
             await self._store.put(path, self._encode(), version=node.version)

@@ -19,7 +19,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader, Term
 from loadmanager.ports.store import Change, Check, Create, Delete, Node, Operation, Put, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, delete_below, read_object, write_object
 from loadmanager.runtime.shared.latest import Latest
 from loadmanager.runtime.tasks import sleep
 
@@ -27,6 +27,8 @@ RETRY_S = 0.1
 STAND_AGAIN_S = 1.0
 LOOK_AGAIN_S = 5.0
 """How long a candidate, or a leader, trusts the watch alone."""
+EPOCH_MAX = 10**15
+"""A greater epoch is nonsense: a term every millisecond takes thirty thousand years to come that far."""
 
 log = structlog.get_logger("leadership")
 
@@ -111,6 +113,8 @@ class StoreElection:
             return None
         mine = Leader(self._broker_id, self._web_url, max(_number(counter.value), counter.version, self._epoch_seen) + 1)
         value = {"serviceUrl": mine.service_url, "brokerId": mine.broker_id, "epoch": mine.epoch}
+        if node is not None and node.ephemeral_owner == 0:
+            await delete_below(self._store, self._path)
         operations: list[Operation] = [Put(self._epoch_path, str(mine.epoch).encode(), version=counter.version)]
         if node is not None:  # of an earlier term of ours, or of nobody's session
             operations.append(Delete(self._path, node.version))
@@ -157,11 +161,11 @@ def _leader_of(node: Node, path: str) -> Leader:
     """The leader that the node names. Raises `CorruptDataError` when it names nobody. Pulsar's own brokers write no epoch: 0."""
     value = read_object(node.value, path)
     epoch, broker_id, url = value.get("epoch", 0), value.get("brokerId"), value.get("serviceUrl", "")
-    if not isinstance(broker_id, str) or not isinstance(url, str) or not isinstance(epoch, int) or epoch < 0:
+    if not isinstance(broker_id, str) or not isinstance(url, str) or not isinstance(epoch, int) or not 0 <= epoch <= EPOCH_MAX:
         raise CorruptDataError(f"{path} names no leader; it is replaced when nobody holds it")
     return Leader(broker_id, url, epoch)
 
 
 def _number(value: bytes) -> int:
     """The epoch that the counter's value tells; 0 for anything else."""
-    return int(value) if value.isdigit() and len(value) <= 18 else 0
+    return number if value.isdigit() and len(value) <= 18 and (number := int(value)) <= EPOCH_MAX else 0

@@ -155,6 +155,28 @@ async def test_nonsense_that_nobody_holds_is_replaced(electorate: Electorate) ->
         assert election.leader == Leader("b0:8080", "http://b0:8080", 1)
 
 
+async def test_something_below_a_node_that_nobody_holds_is_no_obstacle(electorate: Electorate) -> None:
+    """ZooKeeper deletes no node with children: they go first."""
+    async with electorate() as candidates:
+        _, election = await candidates.add()
+        other, _ = await candidates.add()
+        await other.create("/loadbalance/leader/below/deep", b"")
+        assert (await election.campaign()).epoch == 1
+
+
+@pytest.mark.parametrize("digits", [16, 30, 4300])
+async def test_an_impossible_epoch_is_nonsense(electorate: Electorate, digits: int) -> None:
+    """Counting on from it ended every broker, or made orders that peers refuse (an int of so many digits is no text)."""
+    nines = b"9" * digits
+    async with electorate() as candidates:
+        _, election = await candidates.add()
+        other, follower = await candidates.add()
+        await other.create("/loadbalance/leader", b'{"brokerId": "x", "serviceUrl": "", "epoch": %b}' % nines)
+        await other.create("/loadmanager/epochs/loadbalance/leader", nines)
+        assert (await election.campaign()).epoch < 10
+        await until(lambda: follower.leader == election.leader, "everybody reads it")
+
+
 async def test_nonsense_over_a_term_ends_the_term(electorate: Electorate) -> None:
     """Nobody can read who leads: the leader begins a new term, which can be read."""
     async with electorate() as candidates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -33,9 +33,10 @@ RECEIPT, MESSAGE, PONG, ERROR = 7, 9, 19, 14
 class OwnsAll:
     """`Directory` of a broker that owns everything and records nothing."""
 
-    def __init__(self) -> None:
+    def __init__(self, fence: Callable[[], None] = lambda: None) -> None:
         self.lease = Lease(float("inf"))
         self.self_address = BrokerAddress("b:1", "pulsar://b:2", "http://b:1")
+        self.fence = fence
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         return Lookup(self.self_address)
@@ -109,7 +110,7 @@ class Broker:
         self.throttling = BrokerThrottling(Live(ThrottlingSettings(**settings)), cluster="c", clock=self.clock)
         self.messaging = Live(MessagingSettings())
         self.server = BrokerServer(self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling)
-        self.server.directory = OwnsAll()
+        self.server.directory = OwnsAll(self.server.fence_all)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -185,6 +186,25 @@ async def test_one_read_with_many_frames_is_taken_frame_by_frame(broker: Broker)
     broker.forward(2000)
     assert wire.count(RECEIPT) == 1000
     assert wire.reading
+
+
+async def test_what_a_limit_let_go_is_not_served_when_the_lease_has_run_out(broker: Broker) -> None:
+    """A process that was paused wakes up with SENDs that it read before: none is stored or answered, and nobody gets a message."""
+    broker.limit("publishRate", PublishRate(messages_per_s=100))
+    broker.limit("subscriptionDispatchRate", DispatchRate(messages=50))
+    await broker.producer()
+    _, reader = await broker.consumer(permits=1000)
+    connection, wire = await broker.producer()
+    await broker.say(connection, *(a_send(number) for number in range(1000)))
+    broker.forward(1000)
+    before = wire.count(RECEIPT), reader.count(MESSAGE)
+    broker.server.control.lease.valid_until_s = broker.clock.monotonic_s()
+    broker.clock.now_ns += 10_000_000_000  # nothing ran meanwhile
+    broker.throttling.wakeups.run()
+    assert 0 < before[1] <= before[0] < 1000
+    assert (wire.count(RECEIPT), reader.count(MESSAGE)) == before
+    assert wire.closed
+    assert reader.closed
 
 
 async def test_without_a_limit_nothing_is_held(broker: Broker) -> None:

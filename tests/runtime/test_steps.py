@@ -1,0 +1,29 @@
+"""A step that fails costs nothing but itself, however it fails."""
+
+from __future__ import annotations
+
+import asyncio
+
+from loadmanager.runtime.tasks import Scope, Steps, every
+
+
+async def test_a_step_that_is_cancelled_from_inside_has_failed() -> None:
+    """Its task goes on. A task that somebody cancels ends all the same."""
+    steps, turns = Steps(), 0
+
+    async def step() -> None:
+        nonlocal turns
+        turns += 1
+        lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if turns > 3:
+            await lost
+        lost.cancel()
+        await lost
+
+    async with asyncio.timeout(60), Scope("test") as scope:
+        task = scope.spawn(every(lambda: 0.0, step, "step", steps), "step")
+        while turns < 4:
+            await asyncio.sleep(0)
+        assert steps.failures == {"step": 3}
+        scope.cancel()
+    assert task.cancelled()
