@@ -7,6 +7,7 @@ Two processes send frames, one sends HTTP requests. A neighbour in a namespace o
 from __future__ import annotations
 
 import multiprocessing
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from loadmanager.core.bundles.ranges import NamespaceBundles, equal_boundaries
 SENDERS = 2
 NEIGHBOUR = "calm/neighbour"
 SETTINGS = {
+    "exposeBundlesMetricsInPrometheus": "true",
     "backlogQuotaDefaultLimitBytes": str(2 << 20),
     "defaultRetentionSizeInMB": "0.1",
     "statsUpdateFrequencyInSecs": "5",
@@ -208,13 +210,15 @@ class _Run:
         def quiet() -> bool:
             now = self._footprint(index)
             files_ok = now.files <= before.files + FILES_MORE_MAX
-            return files_ok and now.tasks <= tasks_max
+            return files_ok and now.tasks <= tasks_max and not self._left_behind(index)
 
         problems = self._result.problems
         try:
             wait_for(quiet, f"broker {index} is quiet again", QUIET_TIMEOUT_S)
         except AssertionError:
             problems.append(f"broker {index}: {before} before, {self._footprint(index)} after")
+            left = self._left_behind(index)
+            problems.append(f"broker {index} has {left} consumers and producers without clients")
             problems.append(f"broker {index} runs {Counter(self._fleet.inside(index)['tasks'])}")
         quiet_mb = self._rss_mb(index)
         time.sleep(SAMPLE_S)
@@ -227,6 +231,12 @@ class _Run:
         middle_mb = samples[len(samples) // 2] if samples else before.rss_mb
         if after.rss_mb > middle_mb * (1 + RSS_SHARE_MAX) + RSS_MB_MAX:
             problems.append(f"broker {index} grew: {middle_mb:.0f} → {after.rss_mb:.0f} MB")
+
+    def _left_behind(self, index: int) -> int:
+        """Consumers and producers of the fuzzed topics: their clients are gone."""
+        page = str(self._fleet.get(index, "/metrics"))
+        pattern = rf'pulsar_bundle_(?:consumer|producer)_count{{[^}}]*"{frames.NAMESPACE}/.*}} (\S+)'
+        return sum(int(float(value)) for value in re.findall(pattern, page))
 
     def _rss_mb(self, index: int) -> float:
         rss: int = psutil.Process(self._fleet.process_of(index).pid).memory_info().rss

@@ -13,6 +13,8 @@ from wiring.running import NS, Cluster, Running, a_client, a_cluster, an_address
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import ConflictError, NotFoundError, OperationalError
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import encode
 from loadmanager.runtime.shared import paths
 from loadmanager.settings import REJECTED
 
@@ -103,6 +105,35 @@ async def test_what_clients_cost_is_on_the_metrics_page() -> None:
             writer.close()
         broker.parts.hosting.failed("a command failed", ValueError("x"))
         assert gauge(broker, failures) == 1
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_a_consumer_that_comes_during_an_unsubscribe_goes_with_its_connection(
+    durable: bool,
+) -> None:
+    """The same consumer id, while the store forgets the subscription of the consumer before."""
+    async with a_cluster(bundles=1) as cluster:
+        (broker,) = cluster.brokers
+        await place(cluster, TOPIC)
+        hosting = broker.parts.hosting
+        async with a_client(await broker.listen()) as client:
+            await client.subscribe(TOPIC)
+            again = pb.CommandSubscribe(
+                topic=str(TOPIC),
+                subscription="other",
+                subType=1,
+                consumer_id=1,
+                request_id=8,
+                durable=durable,
+            )
+            leave = pb.CommandUnsubscribe(consumer_id=1, request_id=9)
+            await client.send(encode(12, unsubscribe=leave), encode(4, subscribe=again))
+            answered = {(await client.take_of(13)).command.success.request_id for _ in range(2)}
+            assert answered == {8, 9}
+        await until(lambda: not hosting.connections)
+        hosted = await hosting.host(TOPIC)
+        assert not hosted.attached
+        assert set(hosted.core.subscriptions) == ({"other"} if durable else set())
 
 
 async def test_concurrent_limits_of_a_namespace_are_not_lost() -> None:

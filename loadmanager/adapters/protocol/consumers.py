@@ -238,12 +238,16 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     except LoadManagerError as error:
         connection.error(asked.request_id, pb.MetadataError, str(error))
         return
-    connection.consumers.pop(asked.consumer_id, None)
+    # Meanwhile another consumer may have this id, and another subscription this name.
+    if connection.consumers.get(asked.consumer_id) is consumer:
+        del connection.consumers[asked.consumer_id]
     connection.server.detach_consumer(consumer)
-    for core in list(consumer.subscription.consumers):  # forced, or attached meanwhile
-        close_consumer(consumer.hosted.attached[core], None)
-    consumer.hosted.core.unsubscribe(consumer.subscription.name)
-    consumer.hosted.limits.close_gate(consumer.subscription.name)
+    hosted, subscription = consumer.hosted, consumer.subscription
+    if hosted.core.subscriptions.get(subscription.name) is subscription:
+        for core in list(subscription.consumers):  # forced, or attached meanwhile
+            close_consumer(hosted.attached[core], None)
+        hosted.core.unsubscribe(subscription.name)
+        hosted.limits.close_gate(subscription.name)
     connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
 
 
