@@ -33,7 +33,8 @@ class Deciding:
         snapshot = self._snapshot(line, strategies)
         plan = Plan(cycle.shedder_of(snapshot, strategies).name)
         if "shed" in line.do:
-            plan, self._memory = cycle.shed(snapshot, strategies, self._memory)
+            before = snapshot.with_to_place(line.place if "place" in line.do else ())
+            plan, self._memory = cycle.shed(before, strategies, self._memory)
             for unload in plan.unloads:
                 self._view.moved(unload.bundle, unload.source, snapshot.now_ms)
                 if unload.destination is not None:

@@ -93,6 +93,20 @@ def test_a_placement_rule_has_memory(installed: Path) -> None:
     assert placements[1]["rejected"]["b1:8080"] == "FewestBundles: another broker scores better"
 
 
+def test_strategies_know_what_is_placed(installed: Path) -> None:
+    """The rule: which bundle it is asked about, what each one carries, and it says which goes first. The shedder: how many wait."""
+    loads = {"x/y/0x00000000_0x00000001": 0, "x/y/0x00000001_0x00000002": 1e6, "x/y/0x00000002_0x00000003": 9e6}
+    averages = {bundle: {"shortTermData": {"msgThroughputIn": load}} for bundle, load in loads.items()}
+    reports = {bundle: {"shortTermData": {"msgThroughputIn": 1}} for bundle in line(0)["brokers"]["b1:8080"]["bundles"]}
+    asked = [*loads, "x/y/0x00000000_0x00000001"]
+    config = {"busiestShedderCycles": 1, "loadBalancerDistributeBundlesEvenlyEnabled": False}
+    given = line(0, do=["shed", "place"], place=asked, bundleData={**averages, **reports}, config=config)
+    (answer,) = answers(run(installed, "decide", *CHOSEN, lines=[given]))
+    assert answer["unloads"][0]["why"]["toPlace"] == 3
+    assert [item["bundle"] for item in answer["placements"]] == asked
+    assert [item["candidates"] for item in answer["placements"][:3]] == [["b3:8080"], ["b3:8080"], ["b1:8080", "b2:8080", "b3:8080"]]
+
+
 def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
     """As our own are: out of range is refused, and without the package the key is unknown."""
     bad = run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=0", lines=[line(0)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -31,6 +31,10 @@ class ClusterSnapshot:
     time_averages: Mapping[str, TimeAverageBrokerData] = field(default_factory=dict)
     pending: Mapping[str, Mapping[str, BundleData]] = field(default_factory=dict)
     """brokerId → bundle → its averages."""
+    to_place: Mapping[str, BundleData] = field(default_factory=dict)
+    """Bundle → its averages: what this cycle or request places. A shedder sees it before it is placed."""
+    placing: str | None = None
+    """The one of these for which a placement rule is asked; those before it are `pending`."""
     recently_unloaded_ms: Mapping[str, int] = field(default_factory=dict)
     """Bundle → when it was last moved."""
     load_data: Mapping[str, BrokerLoadData] = field(default_factory=dict)
@@ -90,6 +94,11 @@ class ClusterSnapshot:
     def brokers(self) -> list[str]:
         """brokerIds in the order in which every strategy walks them."""
         return sorted(self.reports)
+
+    def with_to_place(self, bundles: Iterable[str]) -> ClusterSnapshot:
+        """This snapshot with the bundles that are about to be placed."""
+        under_way = {bundle for pending in self.pending.values() for bundle in pending}
+        return replace(self, to_place={bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way})
 
     def data_of(self, bundle: str) -> BundleData:
         """A bundle's averages; Pulsar's defaults for one that was never seen."""

@@ -55,7 +55,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
 
 def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings, memory: Memory, rng: Rng) -> tuple[Plan, Memory]:
     """The plan with a destination for every move that has none; moves planned before count as done. A move without a possible destination is dropped."""
-    snapshot = guards.usable(snapshot, settings)
+    snapshot = guards.usable(snapshot, settings).with_to_place(move.bundle for move in plan.unloads if move.destination is None)
     memory = _advanced(snapshot, settings, memory)
     moves: list[Unload] = []
     refused: list[Skip] = []
@@ -63,7 +63,8 @@ def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettin
     for unload in plan.unloads:
         destination = unload.destination
         if destination is None:
-            choice, memory = _place_one(replace(snapshot, pending=pending), unload.bundle, settings, memory, rng, leaving=unload.source)
+            at = replace(snapshot, pending=pending, placing=unload.bundle)
+            choice, memory = _place_one(at, unload.bundle, settings, memory, rng, leaving=unload.source)
             destination = choice.broker
         if destination is None:
             refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
@@ -76,19 +77,23 @@ def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettin
 def place(
     snapshot: ClusterSnapshot, bundles: Sequence[str], settings: StrategySettings, memory: Memory, rng: Rng
 ) -> tuple[list[Placement], Memory]:
-    """Where each bundle belongs; each placement counts as pending for the next. A bundle that is on its way gets the same answer again."""
+    """Where each bundle belongs; each placement counts as pending for the next, in the order that the rule wants.
+
+    A bundle that is on its way gets the same answer again.
+    """
+    snapshot = snapshot.with_to_place(bundles)
     memory = _advanced(snapshot, settings, memory)
     placements: dict[str, Placement] = {}
-    pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
-    for bundle in bundles:
-        if bundle in placements:
-            continue
+    pending = {broker: dict(waiting) for broker, waiting in snapshot.pending.items()}
+    order = registry.placement(settings.placement).order
+    first = [] if order is None else [bundle for bundle in order(snapshot.to_place) if bundle in snapshot.to_place]
+    for bundle in dict.fromkeys([*first, *bundles]):
         to = next((broker for broker in sorted(snapshot.available) if bundle in snapshot.pending.get(broker, {})), None)
         if to is not None:
             others = dict.fromkeys(sorted(snapshot.available - {to}), f"UnderWay: it is on its way to {to}")
             placements[bundle] = Placement(bundle, to, (to,), {**snapshot.unusable, **others})
             continue
-        choice, memory = _place_one(replace(snapshot, pending=pending), bundle, settings, memory, rng)
+        choice, memory = _place_one(replace(snapshot, pending=pending, placing=bundle), bundle, settings, memory, rng)
         if choice.broker is not None:
             pending.setdefault(choice.broker, {})[bundle] = snapshot.data_of(bundle)
         placements[bundle] = choice

@@ -6,10 +6,11 @@ A strategy keeps its own memory: a value that its function gets and returns. It 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import Shed
@@ -42,7 +43,12 @@ class PlacementRule:
 
     name: str
     candidates: Callable[[ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[list[str], Any]]
-    """Of the brokers that the filters left, those among which only chance decides, and its memory afterwards."""
+    """Of the brokers that the filters left, those among which only chance decides, and its memory afterwards.
+
+    The snapshot says which bundle this is for (`placing`), and which others are placed with it (`to_place`).
+    """
+    order: Callable[[Mapping[str, BundleData]], Sequence[str]] | None = None
+    """In which order bundles of one request are placed, by what they carry; None: as they were asked for."""
     memory: Callable[[], Any] = no_memory
     settings: type | None = None
     """As a shedder's."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
+from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
@@ -36,16 +37,26 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestM
     if cycles < needed:
         return Shed((), (Skip(busiest, f"Patience: the busiest for {cycles} of {needed} cycles"),), BusiestMemory(busiest, cycles))
     largest = list(sheddable(snapshot, busiest, snapshot.by_throughput(busiest)))[:1]
-    unloads = tuple(Unload(bundle, busiest, None, "Busiest", {"cycles": float(cycles)}) for bundle, _ in largest)
+    unloads = tuple(
+        Unload(bundle, busiest, None, "Busiest", {"cycles": float(cycles), "toPlace": float(len(snapshot.to_place))})
+        for bundle, _ in largest
+    )
     return Shed(unloads, (), BusiestMemory())
 
 
 def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, calls: int) -> tuple[list[str], int]:
-    """The brokers with the fewest bundles, from the second call on: the first one goes anywhere."""
+    """The brokers with the fewest bundles, from the second call on: the first one goes anywhere. Idle bundles go to the last broker."""
+    if snapshot.placing is not None and snapshot.to_place[snapshot.placing].short_term_data.throughput == 0:
+        return [brokers[-1]], calls
     counts = {broker: len(snapshot.reports[broker].bundles) for broker in brokers}
     least = min(counts.values(), default=0)
     return [broker for broker in brokers if calls == 0 or counts[broker] == least], calls + 1
 
 
+def order(loads: Mapping[str, BundleData]) -> list[str]:
+    """Largest first."""
+    return sorted(loads, key=lambda bundle: (-loads[bundle].short_term_data.throughput, bundle))
+
+
 SHEDDER = Shedder(name="BusiestShedder", shed=shed, memory=BusiestMemory, settings=BusiestSettings, extensible=False)
-PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int)
+PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int, order=order)
