@@ -17,6 +17,8 @@ A broker or ZooKeeper that dies is started again; a broker that was told to stop
 Ctrl-C stops everything cleanly; a second Ctrl-C stops at once.
 """
 BROKERS_MAX = 64
+OWN_OPTIONS = {"brokerServicePort": "--pulsar-port", "webServicePort": "--http-port", "metadataStoreUrl": "--zookeeper-port"}
+"""Keys that differ from broker to broker or name the embedded ZooKeeper, and the option that decides them."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -48,6 +50,9 @@ def run(args: argparse.Namespace) -> int:
     if not 1 <= args.brokers <= BROKERS_MAX:
         raise ConfigError(f"--brokers {args.brokers}: 1 to {BROKERS_MAX} is allowed")
     overrides = settings.parse_overrides(args.set)
+    for key, option in OWN_OPTIONS.items():
+        if key in overrides:
+            raise ConfigError(f"--set {key}: standalone decides it for each broker; use {option}")
     settings.load(args.config, overrides)  # refuse here, once, what every broker would refuse
     options = StandaloneOptions(
         brokers=args.brokers,

@@ -33,6 +33,7 @@ from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.telemetry import Telemetry
+from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
 from loadmanager.settings import LiveSettings, Settings, check, unknown_text
@@ -135,6 +136,13 @@ class _Broker:
 
     async def _serve(self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket) -> None:
         await record_cluster(store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url)
+        others = sorted(set(await store.children(paths.CLUSTERS)) - {self._broker.cluster_name})
+        if others:
+            log.warning(
+                "the metadata store records other clusters, too: all of its brokers need one clusterName",
+                clusterName=self._broker.cluster_name,
+                others=others,
+            )
         settings = LiveSettings(self._settings)
         broker = settings.live(BrokerSettings)
         peers = HttpPeers(release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000)

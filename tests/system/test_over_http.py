@@ -10,6 +10,7 @@ from typing import Any
 
 import pulsar
 import pytest
+from kazoo.client import KazooClient
 from prometheus_client.parser import text_string_to_metric_families
 from system.cluster import Cluster, wait_for
 
@@ -72,6 +73,11 @@ def _check_policies(cluster: Cluster) -> None:
     _admin(cluster, "limits", "remove", NAMESPACE, "publishRate")
     assert "publishRate" not in _admin(cluster, "limits", "show", NAMESPACE)
     wait_for(lambda: not in_use(), "the limit is gone")
+    zookeeper = KazooClient(f"127.0.0.1:{cluster.zookeeper_port}")
+    zookeeper.start()
+    zookeeper.create("/admin/clusters/a-mistake", b"{}")  # what a broker of a mistyped clusterName leaves behind
+    zookeeper.stop()
+    zookeeper.close()
     _admin(cluster, "isolation", "set", "kept", "--namespaces", "other/.*", "--primary", "127.0.0.1:.*")
     assert len(_admin(cluster, "isolation", "list")["brokers"]["kept"]) == 2
     _admin(cluster, "isolation", "delete", "kept")

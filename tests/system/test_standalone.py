@@ -121,6 +121,7 @@ def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
         (["--http-port", "99999999"], 2, "ports from 1 to 65535 are allowed"),
         (["--http-port", "0"], 2, "ports from 1 to 65535 are allowed"),
         (["--pulsar-port", "65534"], 2, "ports from 1 to 65535 are allowed"),
+        (["--set", "brokerServicePort=7"], 2, "--set brokerServicePort: standalone decides it for each broker; use --pulsar-port"),
         (["--data-dir", "/proc/nowhere"], 1, "/proc/nowhere cannot be written"),
         (["--data-dir", __file__], 1, "choose another --data-dir"),
     ],

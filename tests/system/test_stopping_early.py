@@ -26,6 +26,7 @@ def test_a_broker_that_waits_for_its_name_stops_when_told(zookeeper_server: Embe
     log, registration = tmp_path / "log", f"/{root}/loadbalance/brokers/127.0.0.1:{port}"
     try:
         client.create(registration, b"{}", ephemeral=True, makepath=True)
+        client.create(f"/{root}/admin/clusters/another", b"{}", makepath=True)
         command = [sys.executable, "-m", "loadmanager", "broker", "--log-format", "json", "--set", f"webServicePort={port}"]
         command += ["--set", f"brokerServicePort={port + 1}", "--set", f"metadataStoreUrl={zookeeper_server.url}/{root}"]
         command += ["--set", "advertisedAddress=127.0.0.1", "--set", f"loadManagerHistoryDirectory={tmp_path / 'history'}"]
@@ -36,7 +37,9 @@ def test_a_broker_that_waits_for_its_name_stops_when_told(zookeeper_server: Embe
                 assert broker.wait(10) == 0
             finally:
                 broker.kill()
-        assert "Traceback" not in log.read_text()
+        said = log.read_text()
+        assert "Traceback" not in said
+        assert "all of its brokers need one clusterName" in said
         assert client.exists(registration)
     finally:
         client.stop()

@@ -70,7 +70,10 @@ class SessionGuard:
         Whoever serves notices first after a pause, maybe just before the lease is proven again. The
         tenant, the bundles and the leadership must go together all the same.
         """
-        self._fence("the session can no longer be proven")
+        self._fence(
+            "the metadata store has not answered for most of the session timeout, or this process was paused; "
+            "it serves again by itself when the store answers"
+        )
 
     async def watch_session(self) -> None:
         """Follow the session's states; a lost session is fenced at once, after every reconnect the registration is verified.
@@ -100,6 +103,7 @@ class SessionGuard:
             await self._reconnected.wait()
             self._reconnected.clear()
             await retrying(self._register, "register", max_s=REGISTER_RETRY_S)
+            log.info("registered; bundles come with the next lookups", session=f"0x{self._store.session_id:x}")
 
     def _fence(self, reason: str) -> None:
         self._hosting.fence_all()

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.adapters.system.clock import SystemClock
@@ -54,7 +55,10 @@ async def test_a_lost_session_is_fenced_and_every_reconnect_verifies_the_registr
         store.expire()
         await broker.until("registered", "registered", "fenced", "lost")
         store.resume()
-        await broker.until("registered", "registered", "fenced", "lost", "registered")
+        with structlog.testing.capture_logs() as logs:
+            await broker.until("registered", "registered", "fenced", "lost", "registered")
+            await asyncio.sleep(0)
+        assert [entry["event"] for entry in logs] == ["registered; bundles come with the next lookups"]
         scope.cancel()
 
 
