@@ -196,6 +196,7 @@ class _Broker:
             settings=self._settings.leaf(AdminSettings),
             limits=parts.limits,
             policies=parts.policies,
+            connections_cap=open_files.http_connections_cap(),
         )
 
     async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:

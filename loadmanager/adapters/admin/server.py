@@ -53,8 +53,12 @@ class AdminServer:
         settings: AdminSettings | None = None,
         limits: LimitControl | None = None,
         policies: PolicyControl | None = None,
+        connections_cap: int = 0,
     ) -> None:
+        """`connections_cap`: how many connections the process can serve at most, 0 for any number."""
         self._settings = settings or AdminSettings()
+        configured = self._settings.connections_max
+        self._connections_max = min(configured, connections_cap or configured)
         application = web.Application(
             middlewares=[access, AtOnce(self._settings.requests_max).middleware, errors], client_max_size=BODY_BYTES_MAX
         )
@@ -87,7 +91,7 @@ class AdminServer:
 
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server
-        if server is None or len(server.connections) >= self._settings.connections_max:
+        if server is None or len(server.connections) >= self._connections_max:
             return _Refusing()
         return server()
 

@@ -22,6 +22,21 @@ def connections_cap() -> int:
     return 0 if soft == resource.RLIM_INFINITY else cap_of(soft)
 
 
+def http_connections_cap() -> int:
+    """How many HTTP connections leave enough of that for the metadata store and the history; 0: any number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 0 if soft == resource.RLIM_INFINITY else http_cap_of(soft)
+
+
 def cap_of(open_files: int) -> int:
     """Client connections of a process that may open so many files: a tenth, and at least `RESERVE_MIN`, is kept back."""
-    return max(open_files - max(int(open_files * RESERVE_FRACTION), RESERVE_MIN), 1)
+    return max(open_files - _reserve(open_files), 1)
+
+
+def http_cap_of(open_files: int) -> int:
+    """HTTP connections of such a process: half of what is kept back."""
+    return max(_reserve(open_files) // 2, 1)
+
+
+def _reserve(open_files: int) -> int:
+    return max(int(open_files * RESERVE_FRACTION), RESERVE_MIN)
