@@ -46,6 +46,8 @@ class Locks:
         self._owners: dict[str, Owner] = {}
         self._generation = 0
         self._parents: set[NamespaceName] = set()
+        self._marked = 0
+        """The session whose node is there."""
 
     # Who owns what
 
@@ -106,7 +108,7 @@ class Locks:
         So is one that no session holds, which somebody made by hand.
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
-        path = paths.lock(bundle)
+        path, in_session = paths.lock(bundle), await self.in_session()
         if namespace not in self._parents:
             await self._store.create(f"{paths.LOCKS}/{namespace}", b"")
             self._parents.add(namespace)
@@ -126,18 +128,42 @@ class Locks:
             log.warning("a lock that no session holds is replaced", path=path)
             await delete_below(self._store, path)
         try:
-            return await self._store.commit([boundaries, Delete(path, node.version), self.creation(bundle)])
+            return await self._store.commit([in_session, boundaries, Delete(path, node.version), self.creation(bundle)])
         except VersionConflictError:
+            self.forget_session()
             raise OperationalError(f"Failed to acquire ownership of {bundle}: its lock changed meanwhile; look it up again") from None
 
     def creation(self, bundle: str) -> Create:
         """The operation that creates our lock of a bundle."""
         return Create(paths.lock(bundle), _lock_value(self._self), ephemeral=True)
 
+    async def in_session(self) -> Check:
+        """For a transaction that deletes a lock of ours: it fails once the present session is over.
+
+        A client library may send what was asked for in a session that has expired in the next one. By
+        then another broker may hold the lock.
+        """
+        session_id = self._store.session_id
+        path = f"{paths.SESSIONS}/{session_id:x}"
+        if self._marked != session_id:
+            await self._store.create(path, b"", ephemeral=True)
+            self._marked = session_id
+        return Check(path)
+
+    def forget_session(self) -> None:
+        """The session's node may be gone: make it anew."""
+        self._marked = 0
+
     async def give_back(self, bundle: str, token: int, *, again: bool) -> None:
         """Delete our lock. When an earlier try may have done so, a lock of another life is left alone."""
         if not again or await self.holds(bundle, token):
-            await self._store.delete(paths.lock(bundle))
+            in_session = await self.in_session()
+            try:
+                await self._store.commit([in_session, Delete(paths.lock(bundle))])
+            except VersionConflictError:  # the lock or the session is gone
+                self.forget_session()
+                if await self.held_in_session(bundle):
+                    raise OperationalError(f"the lock of {bundle} could not be deleted in this session") from None
         self.forget(bundle)
 
     async def holds(self, bundle: str, token: int) -> bool:

@@ -387,12 +387,13 @@ class Ownership:
             children = [f"{name}/{item}" for item in after.ranges if item.lower >= parent.lower and item.upper <= parent.upper]
             self._unborn.update(dict.fromkeys(children, life))
             writes = await self._namespaces.split_operations(after)
-            locks = [self._locks.creation(child) for child in children]
+            locks = [await self._locks.in_session(), *(self._locks.creation(child) for child in children)]
             try:
                 return children, await self._store.commit([*writes, *locks, Delete(paths.lock(life.bundle))])
             except VersionConflictError:
                 if not await self._parent_is_ours(life):
                     raise _LockLostError from None
+                self._locks.forget_session()
                 if attempt == SPLIT_ATTEMPTS_MAX - 1:
                     raise
                 await sleep(RETRY_FIRST_S)
