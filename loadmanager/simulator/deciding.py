@@ -56,7 +56,7 @@ class Deciding:
 
     def _snapshot(self, line: Line, strategies: StrategySettings) -> ClusterSnapshot:
         found, now_ms = decode_reports(line.brokers), int(line.now)
-        self._observe(line, found, now_ms)
+        self._observe(line, found, now_ms, strategies)
         snapshot = self._view.snapshot(
             now_ms,
             strategies,
@@ -67,7 +67,7 @@ class Deciding:
         averages = {**snapshot.time_averages, **line.broker_time_averages}
         return replace(snapshot, time_averages=averages, owners=line.owners, unusable=found.unusable)
 
-    def _observe(self, line: Line, found: Reports, now_ms: int) -> None:
+    def _observe(self, line: Line, found: Reports, now_ms: int, strategies: StrategySettings) -> None:
         """Feed the view what a line says. A line names all brokers, so the others are gone."""
         view = self._view
         reports: dict[str, LocalBrokerData | BrokerLoadData] = {**found.local, **found.load}
@@ -75,6 +75,7 @@ class Deciding:
             view.gone(broker, now_ms)
         for broker in sorted(reports):
             view.observe(broker, reports[broker], now_ms)
+            self._memory = cycle.observe(broker, reports[broker], strategies, self._memory)
         view.observe_top_bundles(line.top_bundles)
         if not line.now:
             view.forget_passing()

@@ -93,6 +93,13 @@ def test_a_placement_rule_has_memory(installed: Path) -> None:
     assert placements[1]["rejected"]["b1:8080"] == "FewestBundles: another broker scores better"
 
 
+def test_a_shedder_sees_every_report(installed: Path) -> None:
+    """Also those of lines in which it does not shed."""
+    lines = [line(0), line(1, do=["place"]), line(2, do=["split"]), line(3)]
+    (unload,) = answers(run(installed, "decide", *CHOSEN, lines=lines))[-1]["unloads"]
+    assert unload["why"]["reports"] == 4 * 3
+
+
 def test_strategies_know_what_is_placed(installed: Path) -> None:
     """The rule: which bundle it is asked about, what each one carries, and it says which goes first. The shedder: how many wait."""
     loads = {"x/y/0x00000000_0x00000001": 0, "x/y/0x00000001_0x00000002": 1e6, "x/y/0x00000002_0x00000003": 9e6}

@@ -44,7 +44,6 @@ class Led:
 
         self.steps = Steps()
         self.view = ClusterView()
-        self.feed = LoadFeed(self.view, first.brokers, clock, Corrupt(), self.steps)
         self.desk = LeaderDesk(
             epoch=1,
             view=self.view,
@@ -59,6 +58,7 @@ class Led:
             steps=self.steps,
             observe=lambda _cycle, plan: self.observed.append(plan),
         )
+        self.feed = LoadFeed(self.view, observe=self.desk.observe, brokers=first.brokers, clock=clock, corrupt=Corrupt(), steps=self.steps)
         first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -88,10 +88,14 @@ class Led:
 
 
 @asynccontextmanager
-async def led_fleet(brokers: int, *, bundles: int = 4, clock: Clock | None = None) -> AsyncIterator[Led]:
+async def led_fleet(
+    brokers: int, *, bundles: int = 4, clock: Clock | None = None, strategies: StrategySettings | None = None
+) -> AsyncIterator[Led]:
     """A running fleet with a leader."""
     async with a_fleet(brokers, bundles) as fleet, Scope("policies") as scope:
         led = Led(fleet, clock or LoopClock())
+        if strategies is not None:
+            led.strategies.set(strategies)
         watcher = Watcher(led.store, paths.ADMIN, led.policies.on_change)
         scope.spawn(watcher.run(), "watch-policies")
         await watcher.synced.wait()

@@ -11,9 +11,11 @@ from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.decision import Skip
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.selection import Shed
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.strategies.strategy import PlacementRule
+from loadmanager.core.strategies.strategy import PlacementRule, Shedder
 from loadmanager.ports.store import Change, ChangeKind, VersionConflictError
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.shared import paths
@@ -182,3 +184,22 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
         await election.resign()
         with pytest.raises(VersionConflictError):
             await led.feed.save(led.store, -1, term.fence)
+
+
+async def test_a_shedder_sees_every_report() -> None:
+    """Those that are there when the term begins, and each one that comes, long before the first cycle."""
+    seen = Shedder(
+        name="SeeingShedder",
+        shed=lambda _snapshot, _settings, memory: Shed((), (Skip("cluster", " ".join(memory)),), memory),
+        memory=tuple,
+        observe=lambda broker, report, _settings, memory: (*memory, f"{broker}={len(report.bundles)}"),  # type: ignore[union-attr]
+    )
+    registry.SHEDDERS[seen.name] = seen  # as an entry point does
+    try:
+        async with led_fleet(2, strategies=StrategySettings(shedder=seen.name)) as led:
+            await led.report(1, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats()})
+            await led.report(1, {f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(topics=2)})
+            await led.desk.shed()
+            assert [skip.reason for skip in led.observed[-1].skipped] == ["b0:8080=0 b1:8080=0 b1:8080=1 b1:8080=1"]
+    finally:
+        del registry.SHEDDERS[seen.name]

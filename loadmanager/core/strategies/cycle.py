@@ -12,6 +12,7 @@ from typing import Protocol
 import msgspec
 
 from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies import filters, guards, registry
@@ -28,6 +29,14 @@ class Rng(Protocol):
     def randrange(self, stop: int, /) -> int:
         """A number from 0 to stop − 1."""
         ...
+
+
+def observe(broker_id: str, report: LocalBrokerData | BrokerLoadData, settings: StrategySettings, memory: Memory) -> Memory:
+    """The memory after a broker's report, for a shedder that wants to see every one."""
+    shedder = registry.shedder(settings.shedder)
+    if shedder.observe is None:
+        return memory
+    return memory.with_shedder(shedder, shedder.observe(broker_id, report, settings, memory.of_shedder(shedder)))
 
 
 def shedder_of(snapshot: ClusterSnapshot, settings: StrategySettings) -> Shedder:
@@ -49,7 +58,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) 
     answer = shedder.shed(snapshot, settings, memory.of_shedder(shedder))
     allowed, refused = guards.Guards(snapshot, settings, filtered=shedder.checks_destinations and snapshot.extensible).admit(answer.unloads)
     planned = {item.bundle: item.destination for item in allowed if item.destination is not None}
-    memory = replace(memory, planned=planned, shedders={**memory.shedders, name: answer.memory})
+    memory = replace(memory.with_shedder(shedder, answer.memory), planned=planned)
     return Plan(name, allowed, skipped=(*answer.skipped, *unusable, *refused)), memory
 
 

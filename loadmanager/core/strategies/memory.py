@@ -26,6 +26,10 @@ class Memory:
         """What a shedder remembers."""
         return self.shedders[shedder.name] if shedder.name in self.shedders else shedder.memory()
 
+    def with_shedder(self, shedder: Shedder, memory: Any) -> Memory:
+        """This memory with what a shedder remembers now."""
+        return replace(self, shedders={**self.shedders, shedder.name: memory})
+
     def of_placement(self, rule: PlacementRule) -> Any:
         """What a placement rule remembers."""
         return self.placements[rule.name] if rule.name in self.placements else rule.memory()

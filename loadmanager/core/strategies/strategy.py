@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from loadmanager.core.load.reports import BundleData
+from loadmanager.core.load.reports import BrokerLoadData, BundleData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import Shed
@@ -31,6 +31,8 @@ class Shedder:
     memory: Callable[[], Any] = no_memory
     settings: type | None = None
     """The dataclass of its own broker.conf keys (`core.conf.conf`), which it reads with `StrategySettings.of`."""
+    observe: Callable[[str, LocalBrokerData | BrokerLoadData, StrategySettings, Any], Any] | None = None
+    """Its memory after a broker's report; called with every report while it is the shedder in force, also between cycles."""
     extensible: bool = True
     """Whether it can read the reports of the extensible manager."""
     checks_destinations: bool = False

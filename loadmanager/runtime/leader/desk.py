@@ -15,6 +15,7 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.decision import Placement, Plan, Unload
@@ -85,6 +86,10 @@ class LeaderDesk:
         self._preferred: dict[str, tuple[str, int]] = {}
         self._decisions: deque[dict[str, Any]] = deque(maxlen=DECISIONS_KEPT)
         self.cycles = 0
+
+    def observe(self, broker_id: str, report: LocalBrokerData) -> None:
+        """A broker reported: the shedder may want to know."""
+        self._memory = cycle.observe(broker_id, report, self._strategies.value, self._memory)
 
     # Placing
 

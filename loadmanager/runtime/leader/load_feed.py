@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,10 +21,20 @@ WRITES_PER_TRANSACTION = 200
 
 
 class LoadFeed:
-    """Tells a view about every report while the term lasts."""
+    """Tells a view about every report while the term lasts, and `observe` after it."""
 
-    def __init__(self, view: ClusterView, brokers: Brokers, clock: Clock, corrupt: Corrupt, steps: Steps) -> None:
+    def __init__(
+        self,
+        view: ClusterView,
+        *,
+        observe: Callable[[str, LocalBrokerData], None],
+        brokers: Brokers,
+        clock: Clock,
+        corrupt: Corrupt,
+        steps: Steps,
+    ) -> None:
         self._view = view
+        self._observe = observe
         self._brokers = brokers
         self._clock = clock
         self._corrupt = corrupt
@@ -47,6 +57,7 @@ class LoadFeed:
                 self._view.gone(broker_id, self._clock.now_ms())
             else:
                 self._view.observe(broker_id, report, self._clock.now_ms())
+                self._observe(broker_id, report)
         except Exception as error:  # noqa: BLE001 - what the leader makes of a report must not keep others from reading it
             self._steps.failed("observe", error)
 

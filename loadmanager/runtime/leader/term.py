@@ -50,23 +50,23 @@ class LeaderWork:
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Lead until cancelled."""
         view = ClusterView()
-        feed = LoadFeed(view, self.brokers, self.clock, self.corrupt, steps)
+        desk = LeaderDesk(
+            epoch=term.epoch,
+            view=view,
+            policies=self.policies,
+            brokers=self.brokers,
+            peers=self.peers,
+            clock=self.clock,
+            rng=self.rng(term.epoch),
+            strategies=self.strategies,
+            splits=self.splits,
+            bundle_count=self.bundle_count,
+            steps=steps,
+            observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
+        )
+        feed = LoadFeed(view, observe=desk.observe, brokers=self.brokers, clock=self.clock, corrupt=self.corrupt, steps=steps)
         await feed.restore(self.store)
         with feed:
-            desk = LeaderDesk(
-                epoch=term.epoch,
-                view=view,
-                policies=self.policies,
-                brokers=self.brokers,
-                peers=self.peers,
-                clock=self.clock,
-                rng=self.rng(term.epoch),
-                strategies=self.strategies,
-                splits=self.splits,
-                bundle_count=self.bundle_count,
-                steps=steps,
-                observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
-            )
             self.leading.desk = desk
             if self.broker.value.load_balancer_enabled:
                 self._run_cycles(term, desk, feed, scope, steps)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadmanager.core.conf import conf
 from loadmanager.core.load.reports import BundleData
@@ -23,10 +23,11 @@ class BusiestSettings:
 
 @dataclass(frozen=True, slots=True)
 class BusiestMemory:
-    """The broker that was the busiest, and for how many cycles."""
+    """The broker that was the busiest, and for how many cycles; the reports since the last move."""
 
     broker: str = ""
     cycles: int = 0
+    reports: int = 0
 
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestMemory) -> Shed:
@@ -35,13 +36,26 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestM
     cycles = memory.cycles + 1 if memory.broker == busiest else 1
     needed = settings.of(BusiestSettings).cycles
     if cycles < needed:
-        return Shed((), (Skip(busiest, f"Patience: the busiest for {cycles} of {needed} cycles"),), BusiestMemory(busiest, cycles))
+        return Shed(
+            (), (Skip(busiest, f"Patience: the busiest for {cycles} of {needed} cycles"),), replace(memory, broker=busiest, cycles=cycles)
+        )
     largest = list(sheddable(snapshot, busiest, snapshot.by_throughput(busiest)))[:1]
     unloads = tuple(
-        Unload(bundle, busiest, None, "Busiest", {"cycles": float(cycles), "toPlace": float(len(snapshot.to_place))})
+        Unload(
+            bundle,
+            busiest,
+            None,
+            "Busiest",
+            {"cycles": float(cycles), "toPlace": float(len(snapshot.to_place)), "reports": float(memory.reports)},
+        )
         for bundle, _ in largest
     )
     return Shed(unloads, (), BusiestMemory())
+
+
+def observe(_broker: str, _report: object, _settings: StrategySettings, memory: BusiestMemory) -> BusiestMemory:
+    """Count the reports."""
+    return replace(memory, reports=memory.reports + 1)
 
 
 def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, calls: int) -> tuple[list[str], int]:
@@ -58,5 +72,5 @@ def order(loads: Mapping[str, BundleData]) -> list[str]:
     return sorted(loads, key=lambda bundle: (-loads[bundle].short_term_data.throughput, bundle))
 
 
-SHEDDER = Shedder(name="BusiestShedder", shed=shed, memory=BusiestMemory, settings=BusiestSettings, extensible=False)
+SHEDDER = Shedder(name="BusiestShedder", shed=shed, observe=observe, memory=BusiestMemory, settings=BusiestSettings, extensible=False)
 PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int, order=order)
