@@ -83,9 +83,9 @@ class Unknown:
 
 
 def known_keys() -> dict[str, KnownKey]:
-    """Every key and alias that is understood, those of third parties' strategies included; Pulsar's spelling → where it goes.
+    """Every key and alias that is understood; Pulsar's spelling → where it goes.
 
-    Raises `ConfigError` for a key that two components declare.
+    Includes those of third parties' strategies. Raises `ConfigError` for a key that two components declare.
     """
     return _known_keys((*LEAVES, *registry.own_settings()))
 

@@ -32,7 +32,7 @@ class ClusterSnapshot:
     pending: Mapping[str, Mapping[str, BundleData]] = field(default_factory=dict)
     """brokerId → bundle → its averages."""
     to_place: Mapping[str, BundleData] = field(default_factory=dict)
-    """Bundle → its averages: what this cycle or request places. A shedder sees it before it is placed."""
+    """Bundle → its averages: what this cycle or request is about to place."""
     placing: str | None = None
     """The one of these for which a placement rule is asked; those before it are `pending`."""
     recently_unloaded_ms: Mapping[str, int] = field(default_factory=dict)

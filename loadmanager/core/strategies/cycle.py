@@ -40,7 +40,10 @@ def observe(broker_id: str, report: LocalBrokerData | BrokerLoadData, settings: 
 
 
 def shedder_of(snapshot: ClusterSnapshot, settings: StrategySettings) -> Shedder:
-    """The shedder that decides: as configured, but one that can read the reports. Raises `ConfigError`."""
+    """The shedder that decides: the configured one, if it can read the reports.
+
+    Raises `ConfigError` for an unknown one.
+    """
     shedder = registry.shedder(settings.shedder)
     return registry.EXTENSIBLE_SHEDDER if snapshot.extensible and not shedder.extensible else shedder
 
@@ -86,7 +89,7 @@ def destinations(snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettin
 def place(
     snapshot: ClusterSnapshot, bundles: Sequence[str], settings: StrategySettings, memory: Memory, rng: Rng
 ) -> tuple[list[Placement], Memory]:
-    """Where each bundle belongs; each placement counts as pending for the next, in the order that the rule wants.
+    """Where each bundle belongs. The rule says in which order; each placement is pending for the next.
 
     A bundle that is on its way gets the same answer again.
     """
@@ -110,7 +113,7 @@ def place(
 
 
 def _advanced(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Memory) -> Memory:
-    """The memory of the rule that places after these reports, once for all placements of a request."""
+    """The memory with what the rule in force learns from these reports, once a request."""
     rule = registry.placement(settings.placement)
     if snapshot.extensible or rule.advance is None:
         return memory
@@ -167,7 +170,10 @@ def _choose(candidates: Sequence[str], rng: Rng) -> str | None:
 def _planned(
     rule: PlacementRule, snapshot: ClusterSnapshot, bundle: str, able: Sequence[str], settings: StrategySettings, *, memory: Memory
 ) -> tuple[list[str], Memory] | None:
-    """A rule that follows a shedder honours the destination of its plan; another healthy broker if that is overloaded by now."""
+    """The destination that the shedder planned, for a rule that follows it.
+
+    Another healthy broker if that one is overloaded by now.
+    """
     destination = memory.planned.get(bundle)
     if destination is None or destination not in able or rule.follows is None:
         return None

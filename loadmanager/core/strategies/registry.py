@@ -47,7 +47,10 @@ def own_settings() -> tuple[type, ...]:
 
 
 def check(shedder_name: str, placement_name: str) -> None:
-    """Raises `ConfigError` for an unknown strategy, and for a placement rule that follows another shedder (Pulsar's rule for AvgShedder)."""
+    """Raise `ConfigError` for an unknown strategy, and for a rule that follows another shedder.
+
+    The latter is Pulsar's rule for AvgShedder.
+    """
     shedder(shedder_name)
     placement(placement_name)
     rule = placement(placement_name)

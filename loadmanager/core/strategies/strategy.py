@@ -30,9 +30,12 @@ class Shedder:
     """One cycle: snapshot, settings and its memory in."""
     memory: Callable[[], Any] = no_memory
     settings: type | None = None
-    """The dataclass of its own broker.conf keys (`core.conf.conf`), which it reads with `StrategySettings.of`."""
+    """The dataclass of its own broker.conf keys (`core.conf.conf`); `StrategySettings.of` gives it."""
     observe: Callable[[str, LocalBrokerData | BrokerLoadData, StrategySettings, Any], Any] | None = None
-    """Its memory after a broker's report; called with every report while it is the shedder in force, also between cycles."""
+    """Its memory after a broker's report.
+
+    Called with every report, also between cycles, while it is the shedder in force.
+    """
     extensible: bool = True
     """Whether it can read the reports of the extensible manager."""
     checks_destinations: bool = False
@@ -45,16 +48,16 @@ class PlacementRule:
 
     name: str
     candidates: Callable[[ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[list[str], Any]]
-    """Of the brokers that the filters left, those among which only chance decides, and its memory afterwards.
+    """Of the brokers that the filters left, those among which chance decides; its memory afterwards.
 
     The snapshot says which bundle this is for (`placing`), and which others are placed with it (`to_place`).
     """
     order: Callable[[Mapping[str, BundleData]], Sequence[str]] | None = None
-    """In which order bundles of one request are placed, by what they carry; None: as they were asked for."""
+    """In which order bundles of one request are placed, by their averages; None: as requested."""
     memory: Callable[[], Any] = no_memory
     settings: type | None = None
     """As a shedder's."""
     advance: Callable[[ClusterSnapshot, StrategySettings, Any], Any] | None = None
-    """Its memory after the reports of a snapshot; called once a request, however many bundles are placed."""
+    """Its memory after the reports of a snapshot; called once a request."""
     follows: str | None = None
     """The shedder whose planned destinations it honours, and without which it cannot place."""

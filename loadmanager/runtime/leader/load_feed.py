@@ -62,7 +62,7 @@ class LoadFeed:
             self._steps.failed("observe", error)
 
     async def restore(self, store: Store) -> None:
-        """Begin from the averages that earlier leaders stored. Those that cannot be read are left out."""
+        """Begin from the averages that earlier leaders stored, but for the corrupt ones."""
         names = []
         for tenant in await store.children(paths.BUNDLE_DATA):
             for namespace in await store.children(f"{paths.BUNDLE_DATA}/{tenant}"):
@@ -76,9 +76,9 @@ class LoadFeed:
         self._view.restore(stored, self._clock.now_ms())
 
     async def save(self, store: Store, bundles_per_broker: int, fence: Sequence[Check]) -> None:
-        """Store the averages of the busiest bundles and of every broker, for the next leader (Pulsar `writeBundleDataOnZooKeeper`).
+        """Store the averages of the busiest bundles and of every broker, for the next leader.
 
-        Raises `VersionConflictError` when the term is over.
+        As Pulsar's `writeBundleDataOnZooKeeper`. Raises `VersionConflictError` when the term is over.
         """
         data = self._view.bundle_data
         order = sorted(data, key=lambda bundle: (-data[bundle].long_term_data.throughput, bundle))

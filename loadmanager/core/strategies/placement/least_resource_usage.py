@@ -40,7 +40,10 @@ def candidates(
 
 
 def advance(snapshot: ClusterSnapshot, settings: StrategySettings, before: Averages) -> Averages:
-    """Each broker's average advanced by its report; a broker without bundles or without messages begins anew."""
+    """Each broker's average advanced by its report.
+
+    A broker without bundles or without messages begins anew.
+    """
     weights = weights_of(settings)
     after = {}
     for broker, report in snapshot.reports.items():

@@ -17,7 +17,7 @@ _SYSTEM_NAMESPACE = re.compile(r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsa
 
 @dataclass(frozen=True, slots=True)
 class Shed:
-    """A shedder's answer: moves before the guards, a reason for every no, and its memory afterwards."""
+    """A shedder's answer: moves before the guards, reasons for every no, its memory afterwards."""
 
     unloads: tuple[Unload, ...]
     skipped: tuple[Skip, ...]
