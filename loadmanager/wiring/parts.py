@@ -331,7 +331,7 @@ class Parts:
         store = self._outside.store
         admin = (self._namespaces, self._topics, self.limits, self.policies)
         self._watchers = [
-            Watcher(store, paths.ADMIN, *(part.on_change for part in admin)),
+            Watcher(store, paths.ADMIN, *(part.on_change for part in admin), self._ownership.on_boundaries),
             Watcher(store, paths.LOCKS, self._ownership.on_change),
             Watcher(store, paths.BROKERS, self._brokers.apply),
             Watcher(store, paths.LEADER, self._election.on_change),

@@ -142,7 +142,7 @@ class Broker:
         """Connect, watch, register."""
         await self.store.__aenter__()
         watchers = [
-            Watcher(self.store, paths.ADMIN, self.namespaces.on_change, self.topics.on_change),
+            Watcher(self.store, paths.ADMIN, self.namespaces.on_change, self.topics.on_change, self.ownership.on_boundaries),
             Watcher(self.store, paths.LOCKS, self.ownership.on_change),
             Watcher(self.store, paths.BROKERS, self.brokers.apply),
         ]

@@ -82,9 +82,10 @@ async def register(store: MemoryStore, broker_id: str, report: bytes) -> None:
 async def test_a_registration_that_no_session_holds_is_no_broker(store: MemoryStore) -> None:
     """Whoever wrote it, nobody is behind it: nothing may be placed there."""
     await store.create(paths.broker(BAD), a_report())
-    brokers, corrupt = Brokers(store, LoopClock()), Corrupt()
+    corrupt = Corrupt()
+    brokers = Brokers(store, LoopClock(), corrupt)
     await brokers.apply(RESYNC)
-    assert (set(brokers.reports), corrupt.paths) == ({GOOD}, [])
+    assert (set(brokers.reports), brokers.registered, corrupt.paths) == ({GOOD}, {GOOD}, [paths.broker(BAD)])
 
 
 @pytest.mark.parametrize("value", CORRUPT.values(), ids=CORRUPT)

@@ -179,7 +179,9 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
         for _ in range(2):  # created, then overwritten
             await led.feed.save(led.store, -1, term.fence)
         view = ClusterView()
-        await LoadFeed(view, led.fleet.brokers[0].brokers, LoopClock(), Corrupt(), Steps()).restore(led.store)
+        brokers, unheard = led.fleet.brokers[0].brokers, led.desk.observe
+        feed = LoadFeed(view, observe=unheard, brokers=brokers, clock=LoopClock(), corrupt=Corrupt(), steps=Steps())
+        await feed.restore(led.store)
         assert view.bundle_data[bundle] == led.view.bundle_data[bundle]
         await election.resign()
         with pytest.raises(VersionConflictError):

@@ -376,3 +376,19 @@ def test_lives_that_are_over_are_forgotten() -> None:
             return len(broker.ownership._lives) + len(broker.ownership._acquiring) + len(broker.ownership._unborn)
 
     assert asyncio.run(come_and_go()) == 0
+
+
+async def test_boundaries_that_somebody_rewrote() -> None:
+    """A bundle that they lack any more is released: another broker may own what overlaps it."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        kept = f"{NS}/0x80000000_0xc0000000"
+        await first.ownership.acquire(BUNDLE, "test")
+        await first.ownership.acquire(kept, "test")
+        cut = b'{"bundles":{"boundaries":["0x00000000","0x80000000","0xc0000000","0xffffffff"]}}'
+        await second.store.put(paths.local_policies(NS), cut)
+        await _until(lambda: first.ownership.owned() == [kept])
+        await _until(lambda: ("close", BUNDLE, None) in first.tenant.told)
+        assert await second.store.get(paths.lock(BUNDLE)) is None
+        whole = f"{NS}/0x00000000_0x80000000"
+        assert (await second.ownership.acquire(whole, "test")).address == second.address

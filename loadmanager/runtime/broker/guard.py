@@ -87,11 +87,6 @@ class SessionGuard:
                     raise OperationalError("the session is lost, and zookeeperSessionExpiredPolicy = shutdown")
             elif state is SessionState.CONNECTED:
                 self.verify_registration()
-            elif state is SessionState.SUSPENDED:
-                log.warning(
-                    "the metadata store is unreachable", lease_left_s=round(self._store.lease.valid_until_s - self._clock.monotonic_s(), 2)
-                )
-
         raise OperationalError("the connection to the metadata store has ended for good")
 
     async def keep_registered(self) -> None:

@@ -20,7 +20,6 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, Document, read_object, update
 
-UNREADABLE = (CorruptDataError, OperationalError)
 GROUP_FIELD = "resource_group_name"
 
 log = structlog.get_logger("limits")
@@ -28,6 +27,10 @@ log = structlog.get_logger("limits")
 
 class DynamicSettings(Protocol):
     """The settings in force (`settings.LiveSettings`); `stored` is the document at `paths.DYNAMIC_CONFIGURATION`."""
+
+    def in_force(self) -> dict[str, str]:
+        """Every key with the value in force."""
+        ...
 
     @property
     def rejected(self) -> Mapping[str, str]:
@@ -127,12 +130,17 @@ class Limits:
             self._throttling.set_resource_group(name, None if node is None else stored(document, ResourceGroup))
 
     async def _read_dynamic(self) -> None:
-        node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
-        before = dict(self._settings.rejected)
+        node, path = await self._store.get(paths.DYNAMIC_CONFIGURATION), paths.DYNAMIC_CONFIGURATION
+        before, in_force = dict(self._settings.rejected), self._settings.in_force()
         try:
-            self._settings.apply({} if node is None else read_object(node.value, paths.DYNAMIC_CONFIGURATION))
-        except UNREADABLE as error:
-            self._settings.reject_all(paths.DYNAMIC_CONFIGURATION, str(error))
+            with self._corrupt.counted("dynamic", path):
+                self._settings.apply({} if node is None else read_object(node.value, path))
+        except CorruptDataError as error:
+            self._settings.reject_all(path, str(error))
+        now = self._settings.in_force()
+        changes = [f"{name}: {in_force[name]} -> {value}" for name, value in now.items() if in_force.get(name, value) != value]
+        if changes:
+            log.info("settings changed on this broker", changes=changes)
         for name, reason in self._settings.rejected.items():
             if before.get(name) != reason:
                 log.error("a stored dynamic setting cannot be used; its last good value stays in force", key=name, reason=reason)
@@ -227,10 +235,8 @@ class Limits:
     async def dynamic_values(self) -> dict[str, str]:
         """Keys that were changed, with their values."""
         node = await self._store.get(paths.DYNAMIC_CONFIGURATION)
-        with self._corrupt.left_out("dynamic", paths.DYNAMIC_CONFIGURATION):
-            document = read_object(node.value, paths.DYNAMIC_CONFIGURATION) if node else {}
-            return {name: str(value) for name, value in document.items()}
-        return {}
+        document = read_object(node.value, paths.DYNAMIC_CONFIGURATION) if node else {}
+        return {name: str(value) for name, value in document.items()}
 
     async def set_dynamic(self, name: str, value: str | None) -> None:
         """Change one key on every broker; None goes back to broker.conf. Raises `BadInputError` for keys and values that are not allowed."""

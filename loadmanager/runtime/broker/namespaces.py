@@ -216,11 +216,14 @@ class Namespaces:
         raise ConflictError(f"Concurrent modification of {namespace}")
 
     async def locked_bundles(self, namespace: NamespaceName) -> list[str]:
-        """Bundles of a namespace that somebody owns."""
-        return [f"{namespace}/{span}" for span in await self._store.children(f"{paths.LOCKS}/{namespace}")]
+        """Bundles of a namespace that somebody owns. A lock that no session holds is nobody's."""
+        bundles = [f"{namespace}/{span}" for span in await self._store.children(f"{paths.LOCKS}/{namespace}")]
+        nodes = await self._store.get_many([paths.lock(bundle) for bundle in bundles])
+        return [bundle for bundle, node in zip(bundles, nodes, strict=True) if node is not None and node.ephemeral_owner]
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
         """Remove the records of a namespace that is marked as deleted and whose bundles nobody owns."""
+        await self._store.delete_tree(f"{paths.LOCKS}/{namespace}")
         await self._store.delete_tree(f"{paths.MANAGED_LEDGERS}/{namespace}")
         await self._store.delete_tree(f"{paths.PARTITIONED_TOPICS}/{namespace}")
         await self._store.delete_tree(f"{paths.BUNDLE_DATA}/{namespace}")

@@ -29,7 +29,7 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
-from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.errors import ConflictError, CorruptDataError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleLife, BundleState
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
@@ -144,6 +144,30 @@ class Ownership:
         life = None if bundle is None else self._lives.get(bundle)
         if change.kind is not ChangeKind.CREATED and life is not None and life.state in _HOLDING:
             self._scope.spawn(self._verify([life]), "verify-lock")
+
+    def on_boundaries(self, change: Change) -> None:
+        """A watch on /admin reports: boundaries may have changed, by another hand than a split's."""
+        if change.kind is ChangeKind.RESYNC:
+            namespaces = {split_bundle_name(bundle)[0] for bundle in self._lives}
+        elif change.path.startswith(f"{paths.LOCAL_POLICIES}/") and change.path.count("/") == 4:
+            namespaces = {change.path[len(paths.LOCAL_POLICIES) + 1 :]}
+        else:
+            return
+        lives = [life for life in self._lives.values() if split_bundle_name(life.bundle)[0] in namespaces]
+        if lives:
+            self._scope.spawn(self._verify_ranges(lives), "verify-ranges")
+
+    async def _verify_ranges(self, lives: list[BundleLife]) -> None:
+        """Release the bundles that the boundaries of their namespace do not have any more: others may own parts of them."""
+        for life in lives:
+            namespace, bundle_range = split_bundle_name(life.bundle)
+            try:
+                boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
+            except (OperationalError, CorruptDataError, NotFoundError):
+                continue  # a reconnect verifies anew; corrupt boundaries change nothing; who deletes a namespace unloads it
+            if life.state is BundleState.OWNED and bundle_range not in {str(span) for span in boundaries.ranges}:
+                log.error("the boundaries of a namespace were changed by hand; a bundle that they lack is released", bundle=life.bundle)
+                await self._release(life, "boundaries changed by hand", None, CLOSE_TIMEOUT_S, None)
 
     async def _verify(self, lives: list[BundleLife]) -> None:
         """Give up the bundles whose lock is gone. The lock is read first: a notification may be of an earlier life."""

@@ -10,7 +10,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.core.strategies.splitting.algorithms import TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, TopicLoad, boundaries
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.strategies.splitting.threshold import limits_of, useful_cuts
 from loadmanager.ports.hosting import BrokerAddress, Hosting
@@ -58,6 +58,7 @@ class Splitting:
         `automatic`: only if that divides its topics. Does nothing, successfully, where the algorithm
         finds no useful boundary (Pulsar's rule).
         """
+        _require_algorithm(algorithm)
         bundles = await self._namespaces.bundles(namespace)
         if bundle_range in (LARGEST, HOT):
             bundle = self._pick(str(namespace), bundle_range)
@@ -107,3 +108,9 @@ class Splitting:
         if which == LARGEST:
             return min(stats, key=lambda name: (-stats[name].topics, name))
         return min(stats, key=lambda name: (-stats[name].throughput, -stats[name].rate, name))
+
+
+def _require_algorithm(name: str | None) -> None:
+    """Raise `BadInputError` for one that does not exist, before anything is acquired for a split that cannot be."""
+    if name is not None and name not in ALGORITHMS:
+        raise BadInputError(f"split algorithm {name!r}: one of {', '.join(ALGORITHMS)} is allowed")

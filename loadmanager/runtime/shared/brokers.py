@@ -9,7 +9,7 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
-from loadmanager.core.errors import BadInputError
+from loadmanager.core.errors import BadInputError, CorruptDataError
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, decode_local_broker_data
 from loadmanager.core.strategies.shedding.selection import is_system_namespace
 from loadmanager.ports.clock import Clock
@@ -65,12 +65,15 @@ class Brokers:
         if node is None:
             self._forget(broker_id)
             return
+        if node.ephemeral_owner == 0:
+            self._forget(broker_id)
+            nobody = "no session holds it, so no broker is behind it; delete the node"
+            self._corrupt.found("report", path, CorruptDataError(f"{path} is corrupt: {nobody}"))
+            return
         if broker_id not in self.registered:
             self.registered.add(broker_id)
             log.info("broker joined", peer=broker_id)
         with self._corrupt.left_out("report", path):
-            if node.ephemeral_owner == 0:
-                raise BadInputError("no session holds it, so no broker is behind it")
             self._take(broker_id, self._decoded(broker_id, node.value))
             return
         self._take(broker_id, None)
