@@ -46,7 +46,11 @@ class Leading:
         """Somebody else leads from now on, or nobody."""
         self.leader = leader
         if leader is not None:
-            self.epoch = max(self.epoch, leader.epoch)
+            self.know(leader)
+
+    def know(self, leader: Leader) -> None:
+        """That term has begun: orders of older ones are refused from now on."""
+        self.epoch = max(self.epoch, leader.epoch)
 
     def check(self, epoch: int | None) -> None:
         """Raise `ConflictError` for an order of a leader that was deposed; None is an operator's order."""
