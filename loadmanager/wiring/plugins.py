@@ -43,9 +43,7 @@ def placement(name: str, strategy: PlacementRule) -> PlacementRule:
     """A third party's placement rule that raises `Exception`s, and answers names and a `Memory`."""
 
     @functools.wraps(strategy)
-    def checked(
-        snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, memory: Memory
-    ) -> tuple[list[str], Memory]:
+    def checked(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, memory: Memory) -> tuple[list[str], Memory]:
         answer: object = _called(name, strategy, snapshot, brokers, settings, memory)
         if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], Memory):
             raise TypeError(f"the placement strategy {name} answered {answer!r:.200}; (names of brokers, Memory) is expected")
@@ -67,7 +65,7 @@ def register_plugins() -> list[str]:
         for entry in importlib.metadata.entry_points(group=group):
             try:
                 strategy = entry.load()
-            except (Exception, SystemExit) as error:  # whatever a third party's import raises
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a third party's import raises
                 raise ConfigError(f"{group}: {entry.name} = {entry.value} cannot be loaded: {error}") from None
             if not callable(strategy):
                 raise ConfigError(f"{group}: {entry.name} = {entry.value} is no function")

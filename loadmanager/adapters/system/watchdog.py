@@ -27,7 +27,9 @@ log = structlog.get_logger("watchdog")
 class Watchdog:
     """Counts slices of time in which the loop did not turn; a paused process (SIGSTOP) has one at most."""
 
-    def __init__(self, still_max_s: Callable[[], float], *, slice_s: float = SLICE_S, end: Callable[[], None] = lambda: os._exit(1)) -> None:
+    def __init__(
+        self, still_max_s: Callable[[], float], *, slice_s: float = SLICE_S, end: Callable[[], None] = lambda: os._exit(1)
+    ) -> None:
         self._still_max_s = still_max_s
         self._slice_s = slice_s
         self._end = end
@@ -56,6 +58,6 @@ class Watchdog:
                 return
 
     def _tell(self, loop_thread: int, still_s: float) -> None:
-        frame = sys._current_frames().get(loop_thread)
+        frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - documented, and the only way
         stuck = "".join(traceback.format_stack(frame)) if frame is not None else ""
         log.critical("the event loop stands still; the process ends, so that others get its bundles", still_s=still_s, stuck=stuck)

@@ -35,7 +35,7 @@ from loadmanager.core.ownership.states import BundleLife, BundleState
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
-from loadmanager.ports.store import Change, ChangeKind, Delete, Store, VersionConflictError
+from loadmanager.ports.store import Change, ChangeKind, Delete, Operation, Store, VersionConflictError
 from loadmanager.runtime.broker.locks import Locks, Owner, in_session
 from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
 from loadmanager.runtime.shared import paths
@@ -388,7 +388,7 @@ class Ownership:
             children = [f"{name}/{item}" for item in after.ranges if item.lower >= parent.lower and item.upper <= parent.upper]
             self._unborn.update(dict.fromkeys(children, life))
             writes = await self._namespaces.split_operations(after)
-            locks = [in_session(life.session_id), *(self._locks.creation(child) for child in children)]
+            locks: list[Operation] = [in_session(life.session_id), *(self._locks.creation(child) for child in children)]
             try:
                 return children, await self._store.commit([*writes, *locks, Delete(paths.lock(life.bundle))])
             except VersionConflictError:

@@ -20,7 +20,7 @@ async def test_a_loop_that_stands_still_is_ended() -> None:
         stuck_since_s = time.monotonic()
         while not ended.is_set():
             assert time.monotonic() - stuck_since_s < 60
-            time.sleep(0.01)
+            time.sleep(0.01)  # noqa: ASYNC251 - the loop stands still on purpose
     watching.cancel()
     assert time.monotonic() - stuck_since_s >= 0.2
     assert "stands still" in logs[0]["event"]
