@@ -150,7 +150,12 @@ class Parts:
         self._reporter = self._build_reporter()
         self._recorder = self._build_recorder()
         self._election = StoreElection(
-            store, outside.clock, broker_id=outside.me.broker_id, web_url=outside.me.web_url, corrupt=self._corrupt
+            store,
+            outside.clock,
+            broker_id=outside.me.broker_id,
+            web_url=outside.me.web_url,
+            corrupt=self._corrupt,
+            seen=self._leading.know,
         )
         self._guard = SessionGuard(
             store=store,

@@ -162,3 +162,20 @@ def test_orders_of_deposed_leaders() -> None:
         leading.check(6)
     leading.follow(Leader("b1:1", "", 1))  # somebody deleted the counter of epochs
     leading.check(1)
+
+
+async def test_orders_are_refused_from_the_moment_that_a_term_is_known() -> None:
+    """A broker that waits for its name already takes orders, and does not follow leaders yet."""
+    tree, leading = MemoryTree(), Leading()
+    async with tree.session(timeout_s=5) as store, Scope("test") as scope:
+        election = StoreElection(store, LoopClock(), broker_id="b0:1", web_url="", seen=leading.know)
+        watcher = Watcher(store, paths.LEADER, election.on_change)
+        scope.spawn(watcher.run(), "watch")
+        await watcher.synced.wait()
+        await store.create(paths.LEADER, b'{"brokerId": "b7:1", "epoch": 7}')
+        async with asyncio.timeout(60):
+            await until(lambda: leading.epoch == 7)
+        assert leading.leader is None
+        with pytest.raises(ConflictError, match="epoch 7 has begun"):
+            leading.check(6)
+        scope.cancel()

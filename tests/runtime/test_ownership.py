@@ -344,6 +344,45 @@ async def test_a_lock_that_is_idle_since_the_lease_ran_out_is_given_back_on_dema
         assert fleet.owners(BUNDLE) == ["b1:8080"]
 
 
+async def test_what_goes_out_late_deletes_no_lock_of_another() -> None:
+    """A client library may send in a new session what was asked for in the one before: by then the lock is somebody else's."""
+    async with a_fleet(2) as fleet:
+        first, second = fleet.brokers
+        await first.ownership.acquire(BUNDLE, "test")
+        life = first.ownership._lives[BUNDLE]
+        first.store.expire()
+        first.store.resume()
+        await second.ownership.acquire(BUNDLE, "test")
+        await first.ownership._locks.give_back(BUNDLE, life.token, life.session_id, again=False)
+        assert fleet.owners(BUNDLE) == ["b1:8080"]
+        node = await second.store.get(paths.lock(BUNDLE))
+        assert node is not None
+        assert node.ephemeral_owner == second.store.session_id
+
+
+async def test_a_session_whose_node_was_deleted_gives_back_all_the_same() -> None:
+    """Somebody tidied up below /loadmanager."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        await broker.ownership.acquire(BUNDLE, "test")
+        await broker.store.delete_tree(paths.SESSIONS)
+        assert await broker.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) == 0
+        assert await broker.store.get(paths.lock(BUNDLE)) is None
+
+
+async def test_what_a_host_opened_too_late_is_fenced_before_it_is_closed() -> None:
+    """Closing may take long; meanwhile another broker serves the bundle."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        broker.tenant.opening = asyncio.Event()
+        opening = asyncio.ensure_future(broker.ownership.acquire(BUNDLE, "test"))
+        await _until(lambda: broker.ownership.state(BUNDLE) is BundleState.OPENING)
+        broker.ownership.lose_all("the session is lost")
+        broker.tenant.opening.set()
+        await asyncio.gather(opening, return_exceptions=True)
+        assert [what for what, _, _ in broker.tenant.told] == ["open", "fence", "close"]
+
+
 async def test_a_lock_that_no_session_holds_is_nobodys() -> None:
     """Somebody made it by hand, with something below it: whoever acquires the bundle replaces it."""
     async with a_fleet(2) as fleet:

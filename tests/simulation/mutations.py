@@ -167,8 +167,15 @@ MUTATIONS = (
         "a new life has the lock, and the token, of an older one",
         LOCKS,
         3,
-        "return await self._store.commit([boundaries, Delete(path, node.version), self.creation(bundle)])",
+        "return await self._store.commit([in_session(session_id), boundaries, Delete(path, node.version), self.creation(bundle)])",
         "return node.created_txid",
+    ),
+    _one(
+        "a lock is deleted in whatever session",
+        LOCKS,
+        4,
+        "await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])",
+        "await self._store.commit([Delete(paths.lock(bundle))])",
     ),
     _one(
         "a lock is taken whatever the boundaries are",
@@ -182,7 +189,7 @@ MUTATIONS = (
         LOCKS,
         2,
         """
-        if node.ephemeral_owner != self._store.session_id:
+        if node.ephemeral_owner not in (0, self._store.session_id):
             return None
         """,
         """

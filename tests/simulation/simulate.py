@@ -28,6 +28,14 @@ from loadmanager.wiring.initialize import record_cluster
 NOTICE_S = 5.0
 """So long after somebody deleted a lock by hand, or a session, its owner may not have heard of it (notifications lag)."""
 TASKS_MAX = 90
+ALWAYS_RUNNING = frozenset(
+    f"broker/{name}"
+    for name in (
+        *("watch-admin", "watch-namespace", "watch-loadbalance-brokers", "watch-loadbalance-leader"),
+        *("lease", "session", "registration", "follow-leader", "leadership", "sample", "report", "traffic", "keep-alive"),
+    )
+)
+"""Tasks that a broker which is ready cannot do without."""
 COLLECT_EVERY = 10
 """The collector of garbage is off while time is virtual: what it destroys, and when, would not repeat."""
 
@@ -94,6 +102,7 @@ class Observer:
         self._counter_deleted = False
         self.receipts = 0
         cluster.server.on_change = self.on_change
+        cluster.server.tree.on_robbery = self.robbed  # type: ignore[method-assign]
         cluster.observe = self.after_step
         cluster.on_receipt = self.sent_receipt
 
@@ -106,6 +115,10 @@ class Observer:
             self._epoch, self._counter_deleted = epoch, False
         elif change.path.startswith(paths.LEADER_EPOCHS) and change.kind is ChangeKind.DELETED:
             self._counter_deleted = True
+
+    def robbed(self, path: str, owner: int, session_id: int) -> None:
+        """A session deleted a node that another session holds."""
+        self._world.fail(f"session 0x{session_id:x} deleted {path}, which session 0x{owner:x} holds")
 
     def after_step(self, process: Process) -> None:
         """A broker ran one turn of its loop."""
@@ -267,6 +280,10 @@ def _what_is_wrong(cluster: Cluster, problems: dict[str, str]) -> str:
     leading = [process.machine.name for process in cluster.processes() if process.parts is not None and process.parts._leading.desk]
     if len(leading) != 1:
         found.append(f"at work as leader: {leading}")
+    for process in cluster.processes():
+        names = {task.get_name() for task in asyncio.all_tasks(process.machine) if not task.done()}
+        if process.ready and (ended := ALWAYS_RUNNING - names):
+            found.append(f"{process.machine.name} has no task {', '.join(sorted(ended))}")
     for broker in cluster.brokers:
         parts = None if broker.process is None else broker.process.parts
         if parts is None or not broker.process.ready or not parts.use_cases.health.ready():  # type: ignore[union-attr]

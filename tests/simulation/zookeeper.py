@@ -40,12 +40,27 @@ CONNECT_S = 0.02
 T = TypeVar("T")
 
 
+class Tree(MemoryTree):
+    """The nodes; somebody looks on when a session deletes what another session holds."""
+
+    on_robbery: Callable[[str, int, int], None] = staticmethod(lambda path, owner, session_id: None)
+
+    def apply(self, operations: Sequence[Operation], session_id: int) -> None:
+        """As the base class does."""
+        held = {operation.path: self.nodes[operation.path].ephemeral_owner for operation in operations if operation.path in self.nodes}
+        super().apply(operations, session_id)
+        for operation in operations:
+            owner = held.get(operation.path, 0)
+            if isinstance(operation, Delete) and session_id and owner not in (0, session_id):
+                self.on_robbery(operation.path, owner, session_id)
+
+
 class Server:
     """The server: its tree, its sessions, and whether it is up."""
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.tree = MemoryTree()
+        self.tree = Tree()
         self.tree.sessions.append(self)  # type: ignore[arg-type]
         self.up = True
         self.sessions: dict[int, float] = {}

@@ -61,6 +61,8 @@ class BundleLife:
     bundle: str
     token: int = 0
     """The id of the transaction that created the lock, once it is ours; grows from each life of a bundle to the next."""
+    session_id: int = 0
+    """The session that holds the lock, once it is ours."""
     state: BundleState = BundleState.FREE
     over: bool = False
     """Whether the life has ended: it never begins again."""

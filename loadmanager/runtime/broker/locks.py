@@ -108,7 +108,8 @@ class Locks:
         So is one that no session holds, which somebody made by hand.
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
-        path, in_session = paths.lock(bundle), await self.in_session()
+        path, session_id = paths.lock(bundle), self._store.session_id
+        await self.mark_session()
         if namespace not in self._parents:
             await self._store.create(f"{paths.LOCKS}/{namespace}", b"")
             self._parents.add(namespace)
@@ -128,7 +129,7 @@ class Locks:
             log.warning("a lock that no session holds is replaced", path=path)
             await delete_below(self._store, path)
         try:
-            return await self._store.commit([in_session, boundaries, Delete(path, node.version), self.creation(bundle)])
+            return await self._store.commit([in_session(session_id), boundaries, Delete(path, node.version), self.creation(bundle)])
         except VersionConflictError:
             self.forget_session()
             raise OperationalError(f"Failed to acquire ownership of {bundle}: its lock changed meanwhile; look it up again") from None
@@ -137,32 +138,26 @@ class Locks:
         """The operation that creates our lock of a bundle."""
         return Create(paths.lock(bundle), _lock_value(self._self), ephemeral=True)
 
-    async def in_session(self) -> Check:
-        """For a transaction that deletes a lock of ours: it fails once the present session is over.
-
-        A client library may send what was asked for in a session that has expired in the next one. By
-        then another broker may hold the lock.
-        """
+    async def mark_session(self) -> None:
+        """See to it that the present session's node is there."""
         session_id = self._store.session_id
-        path = f"{paths.SESSIONS}/{session_id:x}"
         if self._marked != session_id:
-            await self._store.create(path, b"", ephemeral=True)
+            await self._store.create(_session_path(session_id), b"", ephemeral=True)
             self._marked = session_id
-        return Check(path)
 
     def forget_session(self) -> None:
-        """The session's node may be gone: make it anew."""
+        """The session's node may have been deleted by somebody: make it anew."""
         self._marked = 0
 
-    async def give_back(self, bundle: str, token: int, *, again: bool) -> None:
+    async def give_back(self, bundle: str, token: int, session_id: int, *, again: bool) -> None:
         """Delete our lock. When an earlier try may have done so, a lock of another life is left alone."""
         if not again or await self.holds(bundle, token):
-            in_session = await self.in_session()
             try:
-                await self._store.commit([in_session, Delete(paths.lock(bundle))])
+                await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])
             except VersionConflictError:  # the lock or the session is gone
-                self.forget_session()
-                if await self.held_in_session(bundle):
+                if session_id == self._store.session_id and await self.held_in_session(bundle):
+                    self.forget_session()
+                    await self.mark_session()
                     raise OperationalError(f"the lock of {bundle} could not be deleted in this session") from None
         self.forget(bundle)
 
@@ -193,6 +188,19 @@ class Locks:
 
     def _is_ours(self, node: Node | None, token: int) -> bool:
         return node is not None and node.ephemeral_owner == self._store.session_id and node.created_txid == token
+
+
+def in_session(session_id: int) -> Check:
+    """For a transaction that deletes a lock: it fails once that session is over.
+
+    A client library may send what was asked for in a session that has expired in the next one. By
+    then another broker may hold the lock.
+    """
+    return Check(_session_path(session_id))
+
+
+def _session_path(session_id: int) -> str:
+    return f"{paths.SESSIONS}/{session_id:x}"
 
 
 def _lock_value(address: BrokerAddress) -> bytes:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -35,7 +36,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Change, ChangeKind, Delete, Operation, Store, VersionConflictError
-from loadmanager.runtime.broker.locks import Locks, Owner
+from loadmanager.runtime.broker.locks import Locks, Owner, in_session
 from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
@@ -261,7 +262,7 @@ class Ownership:
         if token is None or session_id != self._store.session_id or not self._proven:
             self._end(life, "somebody else holds the lock" if token is None else "the session changed meanwhile")
             return
-        life.token = token
+        life.token, life.session_id = token, session_id
         self._become(life, BundleState.OPENING, reason)
         await self._open(life, reason)
 
@@ -274,6 +275,7 @@ class Ownership:
             raise OperationalError(f"Failed to acquire ownership of {life.bundle}: it cannot be opened here: {error}") from None
         if life.over:
             # It was lost while the host opened it. A newer life that the host opened meanwhile is not touched.
+            self._hosting.fence_bundle(life.bundle, life.token)
             await self._close(life, None, CLOSE_TIMEOUT_S)
             return
         self._become(life, BundleState.OWNED, reason)
@@ -310,10 +312,11 @@ class Ownership:
 
     async def _release_idle(self, bundle: str, reason: str) -> int | None:
         """Nobody would ever give back a lock that this session holds for a life that is over, and that nobody looks up."""
+        session_id = self._store.session_id
         idle = await self._locks.held_in_session(bundle)
-        if not idle or bundle in self._lives or bundle in self._unborn:
+        if not idle or session_id != self._store.session_id or bundle in self._lives or bundle in self._unborn:
             return None
-        life = BundleLife(bundle)  # while it lasts, nobody here acquires the bundle
+        life = BundleLife(bundle, session_id=self._store.session_id)  # while it lasts, nobody here acquires the bundle
         self._become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
         await self._give_back(life)
         self._end(life, reason)
@@ -340,7 +343,7 @@ class Ownership:
         wait_s, again = RETRY_FIRST_S, False
         while not life.over:
             try:
-                await self._locks.give_back(life.bundle, life.token, again=again)
+                await self._locks.give_back(life.bundle, life.token, life.session_id, again=again)
             except OperationalError as error:
                 log.warning("a lock was not deleted and is tried again", bundle=life.bundle, error=str(error), wait_s=wait_s)
                 await sleep(wait_s)
@@ -391,7 +394,7 @@ class Ownership:
             raise OperationalError(f"{life.bundle}: the session was lost during the split")
         self._hosting.split_bundle(life.bundle, life.token, children, token)
         for child in children:
-            self._become(BundleLife(child, token), BundleState.OWNED, f"split of {bundle_range}")
+            self._become(BundleLife(child, token, life.session_id), BundleState.OWNED, f"split of {bundle_range}")
         self._end(life, f"split into {len(children)}")
         self.splits += 1
         return children
@@ -411,13 +414,15 @@ class Ownership:
             children = [f"{name}/{item}" for item in after.ranges if item.lower >= parent.lower and item.upper <= parent.upper]
             self._unborn.update(dict.fromkeys(children, life))
             writes = await self._namespaces.split_operations(after)
-            locks: list[Operation] = [await self._locks.in_session(), *(self._locks.creation(child) for child in children)]
+            locks: list[Operation] = [in_session(life.session_id), *(self._locks.creation(child) for child in children)]
             try:
                 return children, await self._store.commit([*writes, *locks, Delete(paths.lock(life.bundle))])
             except VersionConflictError:
                 if not await self._parent_is_ours(life):
                     raise _LockLostError from None
                 self._locks.forget_session()
+                with suppress(OperationalError):
+                    await self._locks.mark_session()
                 if attempt == SPLIT_ATTEMPTS_MAX - 1:
                     raise
                 await sleep(RETRY_FIRST_S)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import structlog
 
@@ -34,7 +34,11 @@ log = structlog.get_logger("leadership")
 
 
 class StoreElection:
-    """Competes for one leadership through an ephemeral node (Pulsar `LeaderElection`). `on_change` must be fed by a watch on `path`."""
+    """Competes for one leadership through an ephemeral node (Pulsar `LeaderElection`).
+
+    `on_change` must be fed by a watch on `path`. `seen` is told of each leader the moment it is read,
+    before anybody follows: orders may come already.
+    """
 
     def __init__(
         self,
@@ -44,8 +48,10 @@ class StoreElection:
         broker_id: str,
         web_url: str,
         corrupt: Corrupt | None = None,
+        seen: Callable[[Leader], None] = lambda leader: None,
         path: str = paths.LEADER,
     ) -> None:
+        self._tell = seen
         self._store = store
         self._clock = clock
         self._broker_id = broker_id
@@ -79,6 +85,7 @@ class StoreElection:
     def _see(self, leader: Leader | None, session_id: int) -> None:
         if leader is not None:
             self._epoch_seen = max(self._epoch_seen, leader.epoch)
+            self._tell(leader)
         if (leader, session_id) != self._seen.value:
             self._seen.set((leader, session_id))
 

@@ -50,7 +50,11 @@ class Leading:
         """
         self.leader = leader
         if leader is not None:
-            self.epoch = leader.epoch
+            self.know(leader)
+
+    def know(self, leader: Leader) -> None:
+        """That term has begun: orders of older ones are refused from now on."""
+        self.epoch = leader.epoch
 
     def check(self, epoch: int | None) -> None:
         """Raise `ConflictError` for an order of a leader that was deposed; None is an operator's order."""
