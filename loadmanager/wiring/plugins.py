@@ -36,7 +36,12 @@ def checked_shedder(strategy: Shedder) -> Shedder:
             raise TypeError(f"the shedding strategy {strategy.name} answered {answer!r:.200}; a Shed of Unloads is expected")
         return answer
 
-    return replace(strategy, shed=shed)
+    return replace(
+        strategy,
+        shed=shed,
+        memory=_guarded(strategy.name, strategy.memory),
+        observe=_guarded(strategy.name, strategy.observe),
+    )
 
 
 def checked_placement(strategy: PlacementRule) -> PlacementRule:
@@ -49,7 +54,13 @@ def checked_placement(strategy: PlacementRule) -> PlacementRule:
             raise TypeError(f"the placement strategy {strategy.name} answered {answer!r:.200}; (names of brokers, memory) is expected")
         return [str(broker) for broker in answer[0]], answer[1]
 
-    return replace(strategy, candidates=candidates)
+    return replace(
+        strategy,
+        candidates=candidates,
+        memory=_guarded(strategy.name, strategy.memory),
+        advance=_guarded(strategy.name, strategy.advance),
+        order=_guarded(strategy.name, strategy.order),
+    )
 
 
 def register_plugins() -> list[str]:
@@ -80,6 +91,10 @@ def _register(
             raise ConfigError(f"{group}: {entry.value} has the name {entry.name} of a strategy that there is already")
         names.append(entry.name)
     return names
+
+
+def _guarded(name: str, function: Any) -> Any:
+    return None if function is None else functools.partial(_called, name, function)
 
 
 def _called(name: str, function: Callable[..., object], *arguments: object) -> object:
