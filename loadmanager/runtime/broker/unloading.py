@@ -80,9 +80,11 @@ class Unloading:
 
     async def _anywhere(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
         owner = await self.ownership.owner(bundle)
-        if self.ownership.served(bundle):
+        if owner is None:
+            return
+        if owner.address == self.self_address:  # served, or a lock that a lost life left behind
             await self.release(bundle, destination, reason)
-        elif owner is not None and owner.address != self.self_address:
+        else:
             await self.peers.release_bundle(owner.address, bundle, destination, epoch=None)
 
     async def release(self, bundle: str, destination: BrokerAddress | None, reason: str, *, epoch: int | None = None) -> bool:
