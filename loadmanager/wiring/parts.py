@@ -19,7 +19,7 @@ from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.strategies.decision import Plan
@@ -377,7 +377,7 @@ class Parts:
                 await self._election.resign()
                 await draining.run(unloads_per_s_max=unloads_per_s_max)
                 await self.hosting.stop()
-        except (TimeoutError, OperationalError) as error:
+        except (TimeoutError, LoadManagerError) as error:
             reason = str(error) or "brokerShutdownTimeoutMs is over"
             log.warning("the stop was cut short; locks go with the session", error=reason)
 

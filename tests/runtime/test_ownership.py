@@ -431,3 +431,18 @@ async def test_boundaries_that_somebody_rewrote() -> None:
         assert await second.store.get(paths.lock(BUNDLE)) is None
         whole = f"{NS}/0x00000000_0x80000000"
         assert (await second.ownership.acquire(whole, "test")).address == second.address
+
+
+async def test_a_stop_waits_for_what_is_in_transit() -> None:
+    """A bundle that is being opened is released once it is open; nothing is left behind."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        broker.tenant.opening = asyncio.Event()
+        wish = asyncio.ensure_future(broker.ownership.acquire(BUNDLE, "test"))
+        await _until(lambda: broker.ownership.state(BUNDLE) is BundleState.OPENING)
+        stop = asyncio.ensure_future(Draining(broker.ownership, LoopClock(), Live(BrokerSettings())).run())
+        await asyncio.sleep(0)
+        broker.tenant.opening.set()
+        await stop
+        await asyncio.gather(wish, return_exceptions=True)
+        assert await broker.store.get(paths.lock(BUNDLE)) is None

@@ -164,13 +164,6 @@ MUTATIONS = (
         'self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")',
     ),
     _one(
-        "a new life has the lock, and the token, of an older one",
-        LOCKS,
-        3,
-        "return await self._store.commit([in_session(session_id), boundaries, Delete(path, node.version), self.creation(bundle)])",
-        "return node.created_txid",
-    ),
-    _one(
         "a lock is deleted in whatever session",
         LOCKS,
         4,
@@ -327,9 +320,15 @@ MUTATIONS = (
     _one(
         "a node that no session holds counts as a broker",
         "runtime/shared/brokers.py",
-        3,
-        "if node.ephemeral_owner == 0:",
-        "if node.ephemeral_owner < 0:",
+        2,
+        """
+        if node.ephemeral_owner == 0:
+            self._forget(broker_id)
+        """,
+        """
+        if node.ephemeral_owner < 0:
+            self._forget(broker_id)
+        """,
     ),
     _one(
         "a namespace is deleted while its bundles can be acquired",

@@ -116,6 +116,11 @@ class Ownership:
         """Bundles that this broker serves, sorted."""
         return sorted(bundle for bundle, life in self._lives.items() if life.served)
 
+    @property
+    def holds_any(self) -> bool:
+        """Whether any bundle is in some state of its life here."""
+        return bool(self._lives)
+
     def state(self, bundle: str) -> BundleState:
         """The bundle's state on this broker."""
         life = self._lives.get(bundle)

@@ -198,7 +198,7 @@ async def test_what_a_limit_let_go_is_not_served_when_the_lease_has_run_out(brok
     await broker.say(connection, *(a_send(number) for number in range(1000)))
     broker.forward(1000)
     before = wire.count(RECEIPT), reader.count(MESSAGE)
-    broker.server.control.lease.valid_until_s = broker.clock.monotonic_s()
+    broker.server.directory.lease.valid_until_s = broker.clock.monotonic_s()
     broker.clock.now_ns += 10_000_000_000  # nothing ran meanwhile
     broker.throttling.wakeups.run()
     assert 0 < before[1] <= before[0] < 1000
