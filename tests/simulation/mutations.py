@@ -143,13 +143,6 @@ MUTATIONS = (
             Edit(SERVER, 2, "if self.directory.lease.held(now_s):", "if True:"),
         ),
     ),
-    Mutation(
-        "a leader does not notice that its session is lost",
-        (
-            Edit(ELECTION, 3, "if left_s <= 0:\n    return", "left_s = LOOK_AGAIN_S"),
-            Edit(GUARD, 2, "self._on_lost()"),
-        ),
-    ),
     _one(
         "a deleted lock is not noticed",
         OWNERSHIP,
@@ -194,6 +187,7 @@ MUTATIONS = (
         "a split whose answer was lost counts as not done",
         (
             Edit(OWNERSHIP, 4, "token = await self._outcome(life, children)", "token = None"),
+            Edit(OWNERSHIP, 3, 'self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")'),
             Edit(
                 OWNERSHIP,
                 3,
@@ -218,13 +212,6 @@ MUTATIONS = (
         3,
         'await retrying(self._register, "register", max_s=REGISTER_RETRY_S)',
         "await self._register()",
-    ),
-    _one(
-        "a registration is refreshed whatever its version",
-        "runtime/broker/reporter.py",
-        3,
-        "await self._store.put(path, self._encode(), version=node.version)",
-        "await self._store.put(path, self._encode())",
     ),
     Mutation(
         "nobody registers in a new session, or when the registration is gone",

@@ -335,6 +335,12 @@ class Operators:
             for _ in range(5):
                 self.world.after(rng.random() * 3, lambda: self._look_up(owner, topic))
         owner.store.loses_next_answer = rng.random() < 0.3
+        if rng.random() < 0.5:  # the others hear of it late, and clients ask them
+            for other in self.cluster.processes():
+                if other is not owner:
+                    other.store.event_lag_s = 3.0
+                    self.world.after(4.0, lambda other=other: setattr(other.store, "event_lag_s", 0.0))  # type: ignore[misc]
+                    self.world.after(rng.random() * 3, lambda other=other: self._look_up(other, topic))  # type: ignore[misc]
         owner.call(split, "split", lambda value, error: self.world.note(f"split: {error or value}"))
 
     def _look_up(self, process: Process, topic: TopicName) -> None:
