@@ -32,7 +32,7 @@ lint: install
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist worksteal
 
 bench: install
 	$(BIN)/python -m bench cluster
