@@ -122,22 +122,7 @@ class Parts:
         self.policies = PlacementPolicies(store, cluster, self._corrupt)
         self.limits = Limits(store, self._namespaces, self._throttling, self.settings, self._corrupt)
         self.hosting = self._build_hosting()
-        self._ownership = Ownership(
-            store=store,
-            namespaces=self._namespaces,
-            hosting=self.hosting,
-            peers=outside.peers,
-            clock=outside.clock,
-            scope=scope,
-            self_address=outside.me,
-            observe=OwnershipLog(
-                broker_id=outside.me.broker_id,
-                clock=outside.clock,
-                lease=store.lease,
-                history=outside.history,
-            ).on_transition,
-            corrupt=self._corrupt,
-        )
+        self._ownership = self._build_ownership()
         self._lookups = Lookups(
             ownership=self._ownership,
             namespaces=self._namespaces,
@@ -171,6 +156,25 @@ class Parts:
         self._directory = self._build_directory()
         self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()
+
+    def _build_ownership(self) -> Ownership:
+        outside = self._outside
+        return Ownership(
+            store=outside.store,
+            namespaces=self._namespaces,
+            hosting=self.hosting,
+            peers=outside.peers,
+            clock=outside.clock,
+            scope=self._scope,
+            self_address=outside.me,
+            observe=OwnershipLog(
+                broker_id=outside.me.broker_id,
+                clock=outside.clock,
+                lease=outside.store.lease,
+                history=outside.history,
+            ).on_transition,
+            corrupt=self._corrupt,
+        )
 
     def _build_hosting(self) -> BrokerServer:
         return self._outside.server(

@@ -12,10 +12,11 @@ from loadmanager.core.bundles.ranges import BundleRange
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
+from loadmanager.core.ownership.states import Transition
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
-from loadmanager.runtime.broker.ownership import Ownership, Transition
+from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers

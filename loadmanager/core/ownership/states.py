@@ -85,6 +85,18 @@ class BundleLife:
         return self.state in (BundleState.OWNED, BundleState.SPLITTING)
 
 
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step of a bundle's life on this broker, for the history and the log."""
+
+    bundle: str
+    before: BundleState
+    after: BundleState
+    reason: str
+    destination: str | None = None
+    pause_ms: float | None = None
+
+
 def table_text() -> str:
     """The transitions as a Markdown table, for ARCHITECTURE.md."""
     rows = [f"| {state.value} | {', '.join(after.value for after in TRANSITIONS[state])} |" for state in BundleState]

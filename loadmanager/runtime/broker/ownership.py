@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
@@ -31,7 +30,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import ConflictError, CorruptDataError, NotFoundError, OperationalError
-from loadmanager.core.ownership.states import BundleLife, BundleState
+from loadmanager.core.ownership.states import BundleLife, BundleState, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
@@ -52,18 +51,6 @@ _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 T = TypeVar("T")
 
 log = structlog.get_logger("ownership")
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One step of a bundle's life on this broker, for the history and the log."""
-
-    bundle: str
-    before: BundleState
-    after: BundleState
-    reason: str
-    destination: str | None = None
-    pause_ms: float | None = None
 
 
 class Ownership:
@@ -95,6 +82,8 @@ class Ownership:
         """Bundle → its life here. A bundle that is not ours has none."""
         self._unborn: dict[str, BundleLife] = {}
         """Child of a split under way → its parent: nobody here reaches for a lock that comes with the split."""
+        self._touched: set[str] = set()
+        """Bundles whose locks changed while the answer that made them ours was on its way."""
         self._acquiring: dict[str, asyncio.Future[None]] = {}
         self._resyncs = 0
         self.splits = 0
@@ -148,8 +137,19 @@ class Ownership:
             return
         bundle = paths.bundle_of_lock(change.path)
         life = None if bundle is None else self._lives.get(bundle)
-        if change.kind is not ChangeKind.CREATED and life is not None and life.state in _HOLDING:
+        if change.kind is ChangeKind.CREATED or bundle is None:
+            return
+        if life is not None and life.state in _HOLDING:
             self._scope.spawn(self._verify([life]), "verify-lock")
+        elif life is not None or bundle in self._unborn:
+            self._touched.add(bundle)
+
+    def _begun(self, lives: list[BundleLife]) -> None:
+        """The answer says that these locks are ours; somebody may have deleted them while it was on its way."""
+        touched = [life for life in lives if life.bundle in self._touched]
+        self._touched.difference_update(life.bundle for life in lives)
+        if touched:
+            self._scope.spawn(self._verify(touched), "verify-locks")
 
     def on_boundaries(self, change: Change) -> None:
         """A watch on /admin reports: boundaries may have changed, by another hand than a split's."""
@@ -269,6 +269,7 @@ class Ownership:
             return
         life.token, life.session_id = token, session_id
         self._become(life, BundleState.OPENING, reason)
+        self._begun([life])
         await self._open(life, reason)
 
     async def _open(self, life: BundleLife, reason: str) -> None:
@@ -398,8 +399,10 @@ class Ownership:
         if life.over:
             raise OperationalError(f"{life.bundle}: the session was lost during the split")
         self._hosting.split_bundle(life.bundle, life.token, children, token)
-        for child in children:
-            self._become(BundleLife(child, token, life.session_id), BundleState.OWNED, f"split of {bundle_range}")
+        lives = [BundleLife(child, token, life.session_id) for child in children]
+        for child in lives:
+            self._become(child, BundleState.OWNED, f"split of {bundle_range}")
+        self._begun(lives)
         self._end(life, f"split into {len(children)}")
         self.splits += 1
         return children
@@ -478,6 +481,7 @@ class Ownership:
         if life.over:
             if self._lives.get(life.bundle) is life:
                 del self._lives[life.bundle]
+                self._touched.discard(life.bundle)
         else:
             self._lives[life.bundle] = life
         self._observe(Transition(life.bundle, before, state, reason, destination, pause_ms))

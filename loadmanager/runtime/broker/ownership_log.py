@@ -9,11 +9,10 @@ from __future__ import annotations
 import structlog
 
 from loadmanager.core.history.records import OwnershipStep
-from loadmanager.core.ownership.states import BundleState
+from loadmanager.core.ownership.states import BundleState, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.history import History
 from loadmanager.ports.session import Lease
-from loadmanager.runtime.broker.ownership import Transition
 
 EVENTS = {
     BundleState.OWNED: "bundle acquired",

@@ -61,6 +61,8 @@ class StoreElection:
         self._epoch_path = f"{paths.LEADER_EPOCHS}{path}"
         self._seen: Latest[tuple[Leader | None, int]] = Latest((None, 0))
         self._epoch_seen = 0
+        self._term: Term | None = None
+        """The last term of this process."""
         self._stands_from_s = 0.0
 
     @property
@@ -109,14 +111,14 @@ class StoreElection:
 
     async def _try(self) -> Term | None:
         """Begin a term, unless another session holds the node."""
-        node = await self._look()
         session_id = self._store.session_id
-        if not self._proven or (node is not None and node.ephemeral_owner not in (0, session_id)):
+        if not self._proven or self._taken(await self._look()):
             return None
         await self._store.create(self._path.rpartition("/")[0], b"")  # a transaction makes no parents
         await self._store.create(self._epoch_path, b"")
         counter = await self._store.get(self._epoch_path)
-        if counter is None:
+        node = await self._look()  # after the counter: whoever begins a term from now on changes that
+        if counter is None or self._taken(node):
             return None
         mine = Leader(self._broker_id, self._web_url, max(_number(counter.value), counter.version, self._epoch_seen) + 1)
         value = {"serviceUrl": mine.service_url, "brokerId": mine.broker_id, "epoch": mine.epoch}
@@ -133,7 +135,12 @@ class StoreElection:
         if session_id != self._store.session_id or not self._proven:
             return None
         self._see(mine, session_id)
-        return Term(mine, (Check(self._epoch_path, counter.version + 1), Check(self._path)))
+        self._term = Term(mine, (Check(self._epoch_path, counter.version + 1), Check(self._path)))
+        return self._term
+
+    def _taken(self, node: Node | None) -> bool:
+        """Whether another session holds the leader's node."""
+        return node is not None and node.ephemeral_owner not in (0, self._store.session_id)
 
     @property
     def _proven(self) -> bool:
@@ -159,9 +166,10 @@ class StoreElection:
         else:
             self._stands_from_s = math.inf
         node = await self._store.get(self._path)
-        if node is not None and node.ephemeral_owner == self._store.session_id:
-            with contextlib.suppress(VersionConflictError):  # it changed meanwhile, so it is not the one that we resign from
-                await self._store.delete(self._path, version=node.version)
+        if self._term is not None and node is not None and node.ephemeral_owner == self._store.session_id:
+            # In the term's own transaction: the session may expire meanwhile, and the node be somebody else's.
+            with contextlib.suppress(VersionConflictError):
+                await self._store.commit([*self._term.fence, Delete(self._path)])
 
 
 def _leader_of(node: Node, path: str) -> Leader:

@@ -131,7 +131,7 @@ async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
     """A server that restarts with its data within the session timeout keeps the session; the watch resyncs and works."""
     port = free_port()
     async with EmbeddedZooKeeper(port=port, data_dir=tmp_path, tick_ms=100) as server:
-        store = ZooKeeperStore(settings_for(server, session_timeout_ms=10_000, operation_timeout_s=10))
+        store = ZooKeeperStore(settings_for(server, session_timeout_ms=40_000, operation_timeout_s=10))
         await store.__aenter__()
         await store.create("/kept", b"1", ephemeral=True)
         changes, session_id = store.watch("/kept"), store.session_id
