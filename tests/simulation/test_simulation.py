@@ -15,6 +15,31 @@ from simulation.simulate import Plan, run, shorten
 SEEDS = 500
 SEEDS_PER_TEST = 20
 MUTANT_SEEDS = range(10_000, 10_400)
+FOUND_BY = {
+    "a bundle is served before the host opened it, and whether it could or not": 10003,
+    "an opening that fails keeps the lock": 10000,
+    "a release whose life is over closes the next one": 10126,
+    "an opening whose life is over closes the next one": 10126,
+    "nobody looks at the lease": 10000,
+    "a deleted lock is not noticed": 10023,
+    "locks are not verified after a reconnect": 10288,
+    "a lock is deleted in whatever session": 10016,
+    "a lock is taken whatever the boundaries are": 10042,
+    "a lock of an earlier session of this broker counts as taken": 10002,
+    "a split whose answer was lost counts as not done": 10102,
+    "the lease lasts longer than the session": 10000,
+    "a registration that fails is not tried again": 10001,
+    "nobody registers in a new session, or when the registration is gone": 10000,
+    "the work of a term goes on when the term is over": 10001,
+    "brokers obey leaders that were deposed": 10060,
+    "nonsense in the leader's node keeps everybody from leading": 10000,
+    "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10002,
+    "a document that is not UTF-8 ends the broker": 10005,
+    "a sensor that fails ends the broker": 10002,
+    "a node that no session holds counts as a broker": 10001,
+    "a namespace is deleted while its bundles can be acquired": 10017,
+}
+"""A seed that found each bug when the list was written. It is tried first; others follow if it finds it no more."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
@@ -37,7 +62,8 @@ def test_other_sizes(brokers: int) -> None:
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_bug_is_found(mutation: Mutation) -> None:
     """Each bug that is put back breaks an invariant in one of the seeds."""
-    assert survived(mutation, MUTANT_SEEDS) is not None
+    likely = FOUND_BY.get(mutation.name, MUTANT_SEEDS.start)
+    assert any(survived(mutation, seeds) is not None for seeds in (range(likely, likely + 1), MUTANT_SEEDS))
 
 
 def test_runs_repeat_exactly() -> None:
