@@ -6,14 +6,19 @@ import importlib
 import sys
 from pathlib import Path
 
-NAMES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
+NAMES = sorted(
+    path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_")
+)
 
 
 def main(argv: list[str]) -> int:
     """Run one benchmark; 2 for a name that there is not."""
     if not argv or argv[0] not in NAMES:
         for name in NAMES:
-            print(f"{name:16} {(importlib.import_module(f'bench.{name}').__doc__ or '').splitlines()[0]}")
+            print(
+                f"{name:16} "
+                f"{(importlib.import_module(f'bench.{name}').__doc__ or '').splitlines()[0]}"
+            )
         return 2 if argv and not argv[0].startswith("-") else 0
     status: int = importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
     return status

@@ -1,4 +1,6 @@
-"""Histories that nobody lived through: a small designed day whose answers are known in closed form, and a large random one. Both from a seed."""
+"""Histories that nobody lived through: a small designed day whose answers are known in closed form,
+and a large random one. Both from a seed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,16 @@ def folder(root: Path, kind: str, date: str = DATE) -> Path:
     return found
 
 
-def write(root: Path, kind: str, broker: str, lines: Iterable[str], *, sequence: int = 1, date: str = DATE, level: int = 1) -> Path:
+def write(
+    root: Path,
+    kind: str,
+    broker: str,
+    lines: Iterable[str],
+    *,
+    sequence: int = 1,
+    date: str = DATE,
+    level: int = 1,
+) -> Path:
     """One sealed segment."""
     path = folder(root, kind, date) / f"{broker.replace(':', '_')}-{START_MS}-{sequence}.jsonl.gz"
     with gzip.open(path, "wt", compresslevel=level) as file:
@@ -37,7 +48,9 @@ def write(root: Path, kind: str, broker: str, lines: Iterable[str], *, sequence:
 
 def record(kind_fields: dict[str, Any], minute: float, broker: str) -> str:
     """One record's line."""
-    return json.dumps({"v": 1, "ts": START_MS + int(minute * MINUTE_MS), "broker": broker, **kind_fields})
+    return json.dumps(
+        {"v": 1, "ts": START_MS + int(minute * MINUTE_MS), "broker": broker, **kind_fields}
+    )
 
 
 def broker_load(
@@ -51,39 +64,93 @@ def broker_load(
     cpu: float | None = None,
 ) -> str:
     """A broker_load record."""
-    resources = {name: {"usage": 0.0, "limit": 100.0} for name in ("memory", "directMemory", "bandwidthIn", "bandwidthOut")}
+    resources = {
+        name: {"usage": 0.0, "limit": 100.0}
+        for name in ("memory", "directMemory", "bandwidthIn", "bandwidthOut")
+    }
     cpu_used = usage * 100 if cpu is None else cpu
-    fields = {"intervalMs": MINUTE_MS, "usage": usage, "cpu": {"usage": cpu_used, "limit": 100.0}, **resources}
-    return record({**fields, "bundles": bundles, "msgRateIn": rate, "msgThroughputIn": rate * 100, "faults": list(faults)}, minute, broker)
+    fields = {
+        "intervalMs": MINUTE_MS,
+        "usage": usage,
+        "cpu": {"usage": cpu_used, "limit": 100.0},
+        **resources,
+    }
+    return record(
+        {
+            **fields,
+            "bundles": bundles,
+            "msgRateIn": rate,
+            "msgThroughputIn": rate * 100,
+            "faults": list(faults),
+        },
+        minute,
+        broker,
+    )
 
 
 def bundle_load(minute: float, broker: str, bundle: str, throughput: float, topics: int = 2) -> str:
     """A bundle_load record."""
-    fields = {"intervalMs": MINUTE_MS, "bundle": bundle, "msgRateIn": throughput / 100, "msgThroughputIn": throughput, "topics": topics}
+    fields = {
+        "intervalMs": MINUTE_MS,
+        "bundle": bundle,
+        "msgRateIn": throughput / 100,
+        "msgThroughputIn": throughput,
+        "topics": topics,
+    }
     return record(fields, minute, broker)
 
 
 def topic_load(minute: float, broker: str, topic: str, bundle: str, throughput: float) -> str:
     """A topic_load record."""
-    fields = {"intervalMs": MINUTE_MS, "topic": topic, "bundle": bundle, "msgRateIn": throughput / 100, "msgThroughputIn": throughput}
+    fields = {
+        "intervalMs": MINUTE_MS,
+        "topic": topic,
+        "bundle": bundle,
+        "msgRateIn": throughput / 100,
+        "msgThroughputIn": throughput,
+    }
     return record(fields, minute, broker)
 
 
-def step(minute: float, broker: str, bundle: str, before: str, after: str, reason: str, **more: Any) -> str:
+def step(
+    minute: float, broker: str, bundle: str, before: str, after: str, reason: str, **more: Any
+) -> str:
     """An ownership record."""
-    return record({"bundle": bundle, "before": before, "after": after, "reason": reason, **more}, minute, broker)
+    return record(
+        {"bundle": bundle, "before": before, "after": after, "reason": reason, **more},
+        minute,
+        broker,
+    )
 
 
-def move(minute: float, bundle: str, source: str, destination: str, pause_ms: float) -> dict[str, list[str]]:
+def move(
+    minute: float, bundle: str, source: str, destination: str, pause_ms: float
+) -> dict[str, list[str]]:
     """Both brokers' records of a move."""
     return {
         source: [
             step(minute, source, bundle, "Owned", "Releasing", "shed", destination=destination),
-            step(minute + pause_ms / MINUTE_MS, source, bundle, "Releasing", "Free", "shed", destination=destination, pauseMs=pause_ms),
+            step(
+                minute + pause_ms / MINUTE_MS,
+                source,
+                bundle,
+                "Releasing",
+                "Free",
+                "shed",
+                destination=destination,
+                pauseMs=pause_ms,
+            ),
         ],
         destination: [
             step(minute, destination, bundle, "Free", "Assigning", "transferred"),
-            step(minute + pause_ms / MINUTE_MS, destination, bundle, "Assigning", "Owned", "transferred"),
+            step(
+                minute + pause_ms / MINUTE_MS,
+                destination,
+                bundle,
+                "Assigning",
+                "Owned",
+                "transferred",
+            ),
         ],
     }
 
@@ -110,10 +177,24 @@ def designed(root: Path) -> None:
     write(root, "bundle_load", "b1", _designed_bundles())
     write(root, "topic_load", "b1", _designed_topics())
     steps: dict[str, list[str]] = {f"b{index}": [] for index in range(4)}
-    for bundle, owner in ((FLAPPING, "b1"), (MOVED_USELESS, "b2"), (SPLIT_USELESS, "b1"), (SPLIT_USEFUL, "b1")):
-        steps[owner] += [step(1, owner, bundle, "Free", "Assigning", "lookup"), step(1, owner, bundle, "Assigning", "Owned", "lookup")]
-    moves = [move(minute, FLAPPING, *(("b1", "b2") if index % 2 == 0 else ("b2", "b1")), 40.0) for index, minute in enumerate(FLAP_MINUTES)]
-    moves += [move(USEFUL_MINUTE, MOVED_USEFUL, "b2", "b1", 20.0), move(USELESS_MINUTE, MOVED_USELESS, "b2", "b1", 2500.0)]
+    for bundle, owner in (
+        (FLAPPING, "b1"),
+        (MOVED_USELESS, "b2"),
+        (SPLIT_USELESS, "b1"),
+        (SPLIT_USEFUL, "b1"),
+    ):
+        steps[owner] += [
+            step(1, owner, bundle, "Free", "Assigning", "lookup"),
+            step(1, owner, bundle, "Assigning", "Owned", "lookup"),
+        ]
+    moves = [
+        move(minute, FLAPPING, *(("b1", "b2") if index % 2 == 0 else ("b2", "b1")), 40.0)
+        for index, minute in enumerate(FLAP_MINUTES)
+    ]
+    moves += [
+        move(USEFUL_MINUTE, MOVED_USEFUL, "b2", "b1", 20.0),
+        move(USELESS_MINUTE, MOVED_USELESS, "b2", "b1", 2500.0),
+    ]
     for one in moves:
         for broker, lines in one.items():
             steps[broker] += lines
@@ -130,16 +211,31 @@ def designed(root: Path) -> None:
         "source": "b2",
         "why": {"usage": 0.9},
     }
-    write(root, "decision", "b0", [record({**unload, "destination": "b1", "reason": "Overloaded"}, USEFUL_MINUTE, "b0")])
+    write(
+        root,
+        "decision",
+        "b0",
+        [record({**unload, "destination": "b1", "reason": "Overloaded"}, USEFUL_MINUTE, "b0")],
+    )
 
 
 def _designed_loads() -> dict[str, list[str]]:
-    """b0: every value from 0.00 to 1.00, and 0.5 in each five minutes. b1 and b2: 0.2 and 0.8 until the useful move, then 0.5. b3: new, and it waits."""
+    """b0: every value from 0.00 to 1.00, and 0.5 in each five minutes. b1 and b2: 0.2 and 0.8 until
+    the useful move, then 0.5. b3: new, and it waits.
+    """
     lines: dict[str, list[str]] = {}
     lines["b0"] = [broker_load(minute, "b0", usage_of_b0(minute)) for minute in range(MINUTES)]
-    lines["b1"] = [broker_load(minute, "b1", 0.2 if minute < USEFUL_MINUTE else 0.5, cpu=30.0) for minute in range(MINUTES)]
+    lines["b1"] = [
+        broker_load(minute, "b1", 0.2 if minute < USEFUL_MINUTE else 0.5, cpu=30.0)
+        for minute in range(MINUTES)
+    ]
     lines["b2"] = [
-        broker_load(minute, "b2", 0.8 if minute < USEFUL_MINUTE else 0.5, faults=("nicSpeed",) if minute < 120 else ())
+        broker_load(
+            minute,
+            "b2",
+            0.8 if minute < USEFUL_MINUTE else 0.5,
+            faults=("nicSpeed",) if minute < 120 else (),
+        )
         for minute in range(MINUTES)
     ]
     lines["b3"] = [
@@ -186,12 +282,17 @@ def _designed_topics() -> Iterator[str]:
     """Eight equal topics of t/hot: one cut between each two in order of their hash."""
     for minute in range(MINUTES):
         for topic in topics_of_hot():
-            yield topic_load(minute, "b1", topic, HOT if zlib.crc32(topic.encode()) < 0x80000000 else COLD, 175.0)
+            yield topic_load(
+                minute, "b1", topic, HOT if zlib.crc32(topic.encode()) < 0x80000000 else COLD, 175.0
+            )
 
 
 def topics_of_hot() -> list[str]:
     """In order of their hash."""
-    return sorted((f"persistent://t/hot/topic-{index}" for index in range(8)), key=lambda topic: zlib.crc32(topic.encode()))
+    return sorted(
+        (f"persistent://t/hot/topic-{index}" for index in range(8)),
+        key=lambda topic: zlib.crc32(topic.encode()),
+    )
 
 
 def _designed_splits() -> list[str]:
@@ -209,14 +310,33 @@ def _designed_splits() -> list[str]:
 
 
 def _designed_limits() -> Iterator[str]:
-    """STARVING is held in three of four minutes and gets what is configured; another is never held."""
+    """STARVING is held in three of four minutes and gets what is configured; another
+    is never held.
+    """
     for minute in range(MINUTES):
         held = minute % 4 != 3
-        common = {"intervalMs": MINUTE_MS, "level": "topic", "configuredBytesPerS": -1.0, "deliveredBytesPerS": 0.0}
-        starving = {"limit": STARVING, "configuredMessagesPerS": 100.0, "deliveredMessagesPerS": 100.0 if held else 20.0}
-        waits = {"held": 6 if held else 0, "waitedMs": 30_000.0 if held else 0.0, "queueLength": 1 if held else 0}
+        common = {
+            "intervalMs": MINUTE_MS,
+            "level": "topic",
+            "configuredBytesPerS": -1.0,
+            "deliveredBytesPerS": 0.0,
+        }
+        starving = {
+            "limit": STARVING,
+            "configuredMessagesPerS": 100.0,
+            "deliveredMessagesPerS": 100.0 if held else 20.0,
+        }
+        waits = {
+            "held": 6 if held else 0,
+            "waitedMs": 30_000.0 if held else 0.0,
+            "queueLength": 1 if held else 0,
+        }
         yield record({**common, **starving, **waits}, minute, "b1")
-        free = {"limit": "persistent://t/hot/free", "configuredMessagesPerS": 100.0, "deliveredMessagesPerS": 1.0}
+        free = {
+            "limit": "persistent://t/hot/free",
+            "configuredMessagesPerS": 100.0,
+            "deliveredMessagesPerS": 1.0,
+        }
         yield record({**common, **free, "held": 0, "waitedMs": 0.0, "queueLength": 0}, minute, "b1")
 
 
@@ -227,19 +347,27 @@ ROWS_A_SEGMENT = 100_000
 
 
 def large(root: Path, rows: int, seed: int = 1) -> None:
-    """About `rows` records: every bundle's load again and again over the day, and 1 % of everything else."""
+    """About `rows` records: every bundle's load again and again over the day, and 1 % of everything
+    else.
+    """
     sequences = max(rows // ROWS_A_SEGMENT, 1)
     with ProcessPoolExecutor() as pool:
         list(
             pool.map(
                 _large_segment,
-                *zip(*((root, number, sequences, min(rows, ROWS_A_SEGMENT), seed) for number in range(sequences)), strict=True),
+                *zip(
+                    *(
+                        (root, number, sequences, min(rows, ROWS_A_SEGMENT), seed)
+                        for number in range(sequences)
+                    ),
+                    strict=True,
+                ),
             )
         )
 
 
 def _large_segment(root: Path, number: int, sequences: int, rows: int, seed: int) -> None:
-    rng = random.Random(f"{seed} {number}")  # noqa: S311 - reproducible, not secret
+    rng = random.Random(f"{seed} {number}")
     span_ms = 86_400_000 // sequences
     first_ms, broker = START_MS + number * span_ms, f"b{number % BROKERS:02}"
     offset = number * rows
@@ -249,17 +377,26 @@ def _large_segment(root: Path, number: int, sequences: int, rows: int, seed: int
         bundle = (offset + index) % BUNDLES
         load = (bundle % 97 + 1) * 1000.0 * (0.5 + waves[index % 997])
         lines.append(
-            f'{{"v":1,"ts":{first_ms + index * span_ms // rows},"broker":"b{bundle % BROKERS:02}","intervalMs":60000,"bundle":"t/n{bundle // 500}/'
-            f'0x{bundle % 500 * 8589934:08x}_0x{(bundle % 500 + 1) * 8589934 - 1:08x}","msgRateIn":{load / 100:.1f},"msgRateOut":{load / 50:.1f},'
-            f'"msgThroughputIn":{load:.1f},"msgThroughputOut":{2 * load:.1f},"topics":{bundle % 7 + 1},"producers":2,"consumers":2}}'
+            f'{{"v":1,"ts":{first_ms + index * span_ms // rows},"broker":"b{bundle % BROKERS:02}",'
+            f'"intervalMs":60000,"bundle":"t/n{bundle // 500}/0x{bundle % 500 * 8589934:08x}_'
+            f'0x{(bundle % 500 + 1) * 8589934 - 1:08x}","msgRateIn":{load / 100:.1f},'
+            f'"msgRateOut":{load / 50:.1f},"msgThroughputIn":{load:.1f},'
+            f'"msgThroughputOut":{2 * load:.1f},"topics":{bundle % 7 + 1},'
+            '"producers":2,"consumers":2}'
         )
     write(root, "bundle_load", broker, lines, sequence=number)
-    minutes = [first_ms / MINUTE_MS - START_MS / MINUTE_MS + index * span_ms / MINUTE_MS / (rows // 1000) for index in range(rows // 1000)]
+    minutes = [
+        first_ms / MINUTE_MS - START_MS / MINUTE_MS + index * span_ms / MINUTE_MS / (rows // 1000)
+        for index in range(rows // 1000)
+    ]
     write(
         root,
         "broker_load",
         broker,
-        (broker_load(at, f"b{index % BROKERS:02}", rng.random(), bundles=9) for index, at in enumerate(minutes)),
+        (
+            broker_load(at, f"b{index % BROKERS:02}", rng.random(), bundles=9)
+            for index, at in enumerate(minutes)
+        ),
         sequence=number,
     )
     topics = (
@@ -275,5 +412,7 @@ def _large_segment(root: Path, number: int, sequences: int, rows: int, seed: int
     write(root, "topic_load", broker, topics, sequence=number)
     if number % 10 == 0:
         bundle = f"t/n{number % 50}/0x00000000_0x0083126d"
-        for owner, moved in move(minutes[0], bundle, broker, f"b{(number + 1) % BROKERS:02}", 12.0).items():
+        for owner, moved in move(
+            minutes[0], bundle, broker, f"b{(number + 1) % BROKERS:02}", 12.0
+        ).items():
             write(root, "ownership", owner, moved, sequence=number)

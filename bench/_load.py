@@ -1,7 +1,9 @@
-"""A load process for bench/throttling.py: producers and consumers that go flat out until standard input closes.
+"""A load process for bench/throttling.py: producers and consumers that go flat out until standard
+input closes.
 
-The one argument is a JSON object: url, topic, mode (stock, raw, consume, ping), producers, batch, sizes. Every producer has a connection of its own.
-`ping` prints send-to-receipt times in µs of a sparse producer when it has `count` of them.
+The one argument is a JSON object: url, topic, mode (stock, raw, consume, ping), producers, batch,
+sizes. Every producer has a connection of its own. `ping` prints send-to-receipt times in µs of a
+sparse producer when it has `count` of them.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ def stock(asked: dict[str, Any]) -> None:
         )
         producers.append((client, producer))
     for index, (_client, producer) in enumerate(producers):
-        threading.Thread(target=produce, args=(producer, sizes[index % len(sizes)]), daemon=True).start()
+        threading.Thread(
+            target=produce, args=(producer, sizes[index % len(sizes)]), daemon=True
+        ).start()
 
 
 def consume(asked: dict[str, Any]) -> None:
@@ -79,7 +83,9 @@ def consume(asked: dict[str, Any]) -> None:
             initial_position=pulsar.InitialPosition.Earliest,
             receiver_queue_size=1000,
         )
-        threading.Thread(target=lambda held: receive(held[1]), args=((client, consumer),), daemon=True).start()
+        threading.Thread(
+            target=lambda held: receive(held[1]), args=((client, consumer),), daemon=True
+        ).start()
 
 
 def frame(messages: int, size: int) -> bytes:
@@ -92,7 +98,9 @@ def frame(messages: int, size: int) -> bytes:
         payload = (struct.pack(">I", len(single)) + single + payload) * messages
     head = metadata.SerializeToString()
     body = struct.pack(">I", len(head)) + head + payload
-    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=1, sequence_id=1 << 20, num_messages=messages)).SerializeToString()
+    command = pb.BaseCommand(
+        type=6, send=pb.CommandSend(producer_id=1, sequence_id=1 << 20, num_messages=messages)
+    ).SerializeToString()
     tail = struct.pack(">HI", 0x0E01, crc32c(body)) + body
     return struct.pack(">II", 4 + len(command) + len(tail), len(command)) + command + tail
 
@@ -104,7 +112,9 @@ def attach(asked: dict[str, Any]) -> socket.socket:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.sendall(encode(2, connect=pb.CommandConnect(client_version="bench", protocol_version=20)))
     _answer(sock)
-    sock.sendall(encode(5, producer=pb.CommandProducer(topic=asked["topic"], producer_id=1, request_id=1)))
+    sock.sendall(
+        encode(5, producer=pb.CommandProducer(topic=asked["topic"], producer_id=1, request_id=1))
+    )
     _answer(sock)
     return sock
 
@@ -115,7 +125,8 @@ def _answer(sock: socket.socket) -> bytes:
 
 
 def raw(asked: dict[str, Any]) -> None:
-    """Producers that send prebuilt frames and throw receipts away, or leave them in the kernel (`drain` false).
+    """Producers that send prebuilt frames and throw receipts away, or leave them in the kernel
+    (`drain` false).
 
     With `count`, that many frames each, and then they say so.
     """
@@ -126,7 +137,9 @@ def raw(asked: dict[str, Any]) -> None:
 
     def drain(sock: socket.socket) -> None:
         buffer = bytearray(1 << 18)
-        while (got := sock.recv_into(buffer)) and not (count is not None and bytes(buffer[:got]).endswith(pong)):
+        while (got := sock.recv_into(buffer)) and not (
+            count is not None and bytes(buffer[:got]).endswith(pong)
+        ):
             pass
 
     def send(sock: socket.socket, size: int) -> None:
@@ -143,7 +156,11 @@ def raw(asked: dict[str, Any]) -> None:
     for index, sock in enumerate(socks):
         if asked.get("drain", True):
             threads.append(threading.Thread(target=drain, args=(sock,), daemon=True))
-        threads.append(threading.Thread(target=send, args=(sock, asked["sizes"][index % len(asked["sizes"])]), daemon=True))
+        threads.append(
+            threading.Thread(
+                target=send, args=(sock, asked["sizes"][index % len(asked["sizes"])]), daemon=True
+            )
+        )
     for thread in threads:
         thread.start()
     if count is not None:
@@ -152,8 +169,10 @@ def raw(asked: dict[str, Any]) -> None:
 
 
 def ping(asked: dict[str, Any]) -> None:
-    """One message at a time, about a millisecond apart; at random, because even spacing falls into step with the server's timers."""
-    rng = random.Random(1)  # noqa: S311 - reproducible, not secret
+    """One message at a time, about a millisecond apart; at random, because even spacing falls into
+    step with the server's timers.
+    """
+    rng = random.Random(1)
     sock, one, took = attach(asked), frame(1, asked["sizes"][0]), []
     for _ in range(asked["count"]):
         started = time.perf_counter_ns()

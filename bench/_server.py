@@ -1,7 +1,9 @@
-"""A broker's protocol server alone in a process, for benchmarks: no ZooKeeper, every topic of public/default is owned.
+"""A broker's protocol server alone in a process, for benchmarks: no ZooKeeper, every topic of
+public/default is owned.
 
-It prints its port, then answers commands, one JSON object per line: {"policies": {topic: policies}}, {"settings": {field: value}},
-{"measure": seconds, "topic": name} (starts with the first message), {"limits": true}.
+It prints its port, then answers commands, one JSON object per line: {"policies": {topic:
+policies}}, {"settings": {field: value}}, {"measure": seconds, "topic": name} (starts with the first
+message), {"limits": true}.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Alone:
 
     def __init__(self, port: int) -> None:
         self.lease = Lease(float("inf"))
-        self.self_address = BrokerAddress(f"127.0.0.1:{port}", f"pulsar://127.0.0.1:{port}", "http://127.0.0.1:1")
+        self.self_address = BrokerAddress(
+            f"127.0.0.1:{port}", f"pulsar://127.0.0.1:{port}", "http://127.0.0.1:1"
+        )
         self._ledgers = 0
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
@@ -67,9 +71,13 @@ class Server:
 
     def __init__(self) -> None:
         self.sock = socket.create_server(("127.0.0.1", 0))
-        self.throttling = BrokerThrottling(Live(ThrottlingSettings()), cluster="standalone", clock=time.monotonic_ns)
+        self.throttling = BrokerThrottling(
+            Live(ThrottlingSettings()), cluster="standalone", clock=time.monotonic_ns
+        )
         messaging = MessagingSettings(retention_mb=1, backlog_bytes_max=-1)
-        self.broker = BrokerServer(Live(messaging), clock=SystemClock(), spawn=self.spawn, throttling=self.throttling)
+        self.broker = BrokerServer(
+            Live(messaging), clock=SystemClock(), spawn=self.spawn, throttling=self.throttling
+        )
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -85,7 +93,9 @@ class Server:
         await self.broker.open_bundle(BUNDLE, 1)
         print(port, flush=True)
         reader = asyncio.StreamReader()
-        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
         while line := await reader.readline():
             print(json.dumps(await self.answer(json.loads(line))), flush=True)
         await self.broker.stop()
@@ -100,7 +110,9 @@ class Server:
         return await self.measure(asked) if "measure" in asked else None
 
     async def measure(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Per-second counts in and out, and what each producer and consumer got, from the first message on."""
+        """Per-second counts in and out, and what each producer and consumer got, from the first
+        message on.
+        """
         name = str(TopicName.parse(asked["topic"]))
         inwards = asked.get("direction", "in") == "in"
         while (hosted := self.broker.served(name)) is None:
@@ -108,7 +120,11 @@ class Server:
         core = hosted.core
 
         def counts() -> tuple[int, int]:
-            return (core.messages_in, core.bytes_in) if inwards else (core.messages_out, core.bytes_out)
+            return (
+                (core.messages_in, core.bytes_in)
+                if inwards
+                else (core.messages_out, core.bytes_out)
+            )
 
         before, started = counts(), time.monotonic()
         while counts() == before:
@@ -120,7 +136,11 @@ class Server:
             marks.append((time.monotonic(), *counts()))
             if second == 1:
                 early = {c.core: c.core.delivered_messages for c in hosted.attached.values()}
-        shares = [[p.sender.messages, p.sender.size_bytes] for p in hosted.producers.values()] if inwards else []
+        shares = (
+            [[p.sender.messages, p.sender.size_bytes] for p in hosted.producers.values()]
+            if inwards
+            else []
+        )
         return {
             "marks": marks,
             "producers": shares,

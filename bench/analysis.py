@@ -1,7 +1,8 @@
 """The nightly job on a large history, its stages, and the same aggregations in DuckDB beside it.
 
-`python -m bench analysis [--rows 1 10 50]` (millions) in local[2]. Histories are made from a seed and kept in `bench/out` (50 million rows take 2 GB,
-and a few minutes to make). DuckDB (pip install '.[bench]') reads the same JSON lines and the same Parquet with two threads. Memory is the highest
+`python -m bench analysis [--rows 1 10 50]` (millions) in local[2]. Histories are made from a seed
+and kept in `bench/out` (50 million rows take 2 GB, and a few minutes to make). DuckDB (pip install
+'.[bench]') reads the same JSON lines and the same Parquet with two threads. Memory is the highest
 resident size of all processes of a run.
 """
 
@@ -36,27 +37,44 @@ def main(argv: list[str]) -> int:
             began_s = time.monotonic()
             history.large(root, rows)
             size = sum(path.stat().st_size for path in root.rglob("*.gz"))
-            print(f"{rows:,} rows made in {time.monotonic() - began_s:.0f} s, {size / 1e6:.0f} MB compressed", flush=True)
+            print(
+                f"{rows:,} rows made in {time.monotonic() - began_s:.0f} s, {size / 1e6:.0f} "
+                "MB compressed",
+                flush=True,
+            )
         output = OUT / f"analysis-{rows}"
         shutil.rmtree(output, ignore_errors=True)
-        command = [sys.executable, "-m", "loadmanager", "analyze", "--date", history.DATE, "--master", "local[2]"]
+        command = [
+            sys.executable,
+            "-m",
+            "loadmanager",
+            "analyze",
+            "--date",
+            history.DATE,
+            "--master",
+            "local[2]",
+        ]
         seconds, peak = _measured([*command, "--history", str(root), "--output", str(output)])
         print(
-            f"{'Spark, the whole job':34} {rows:12,} rows {seconds:8.1f} s {rows / seconds:10,.0f} rows/s {peak / 2**20:8.0f} MiB",
+            f"{'Spark, the whole job':34} {rows:12,} rows {seconds:8.1f} s "
+            f"{rows / seconds:10,.0f} rows/s {peak / 2**20:8.0f} MiB",
             flush=True,
         )
         if not args.no_duckdb:
             code = [sys.executable, "-m", "bench._duckdb", str(root), str(OUT / f"duckdb-{rows}")]
             seconds, peak = _measured(code)
             print(
-                f"{'DuckDB, the same':34} {rows:12,} rows {seconds:8.1f} s {rows / seconds:10,.0f} rows/s {peak / 2**20:8.0f} MiB",
+                f"{'DuckDB, the same':34} {rows:12,} rows {seconds:8.1f} s "
+                f"{rows / seconds:10,.0f} rows/s {peak / 2**20:8.0f} MiB",
                 flush=True,
             )
     return 0
 
 
 def _measured(command: list[str]) -> tuple[float, int]:
-    """Seconds, and the most memory that the process and its children had together, shared pages counted once (a fork is no second copy)."""
+    """Seconds, and the most memory that the process and its children had together, shared pages
+    counted once (a fork is no second copy).
+    """
     began_s = time.monotonic()
     process = subprocess.Popen(command)
     peak = [0]
@@ -72,7 +90,9 @@ def _watch(pid: int, peak: list[int]) -> None:
         process = psutil.Process(pid)
         while True:
             family = [process, *process.children(recursive=True)]
-            peak[0] = max(peak[0], sum(one.memory_full_info().pss for one in family if one.is_running()))
+            peak[0] = max(
+                peak[0], sum(one.memory_full_info().pss for one in family if one.is_running())
+            )
             time.sleep(0.25)
     except psutil.Error:
         return

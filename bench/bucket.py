@@ -1,8 +1,10 @@
-"""Speed of the token bucket against the floor and against six packages of PyPI, interleaved in one run.
+"""Speed of the token bucket against the floor and against six packages of PyPI, interleaved in one
+run.
 
-Every candidate takes one token from a limit that is never reached, in turns of a few thousand calls; the best turn of each is shown. The packages come
-with the extra `bench` (pip install -c constraints.txt -e '.[bench]'); one that is missing is left out. `asynciolimiter` and `aiolimiter` have
-only an asynchronous call and are awaited inside a running event loop.
+Every candidate takes one token from a limit that is never reached, in turns of a few thousand
+calls; the best turn of each is shown. The packages come with the extra `bench` (pip install -c
+constraints.txt -e '.[bench]'); one that is missing is left out. `asynciolimiter` and `aiolimiter`
+have only an asynchronous call and are awaited inside a running event loop.
 """
 
 from __future__ import annotations
@@ -78,8 +80,12 @@ def candidates(loop: asyncio.AbstractEventLoop) -> dict[str, Turn]:
     found = {
         "empty method": called(floor.nothing),
         "method that reads the clock": called(floor.read_clock),
-        "TokenBucket.consume_and_check": called(TokenBucket(PLENTY, clock=time.monotonic_ns).consume_and_check),
-        "TokenBucket, clock of a loop turn": called(TokenBucket(PLENTY, clock=TurnClock().__call__).consume_and_check),
+        "TokenBucket.consume_and_check": called(
+            TokenBucket(PLENTY, clock=time.monotonic_ns).consume_and_check
+        ),
+        "TokenBucket, clock of a loop turn": called(
+            TokenBucket(PLENTY, clock=TurnClock().__call__).consume_and_check
+        ),
         "TokenBucket.consume": called(TokenBucket(PLENTY, clock=time.monotonic_ns).consume),
     }
     for name, make in (
@@ -92,7 +98,10 @@ def candidates(loop: asyncio.AbstractEventLoop) -> dict[str, Turn]:
             found[name] = called(make())
         except ImportError:
             print(f"{name}: not installed, left out", file=sys.stderr)
-    for name, make_async in (("asynciolimiter, leaky bucket", _asynciolimiter), ("aiolimiter", _aiolimiter)):
+    for name, make_async in (
+        ("asynciolimiter, leaky bucket", _asynciolimiter),
+        ("aiolimiter", _aiolimiter),
+    ):
         try:
             found[name] = awaited(loop, make_async())
         except ImportError:
@@ -110,14 +119,19 @@ def _token_bucket() -> Callable[[int], object]:
 def _limits() -> Callable[[int], object]:
     import limits
 
-    limiter, item = limits.strategies.FixedWindowRateLimiter(limits.storage.MemoryStorage()), limits.RateLimitItemPerSecond(PLENTY)
+    limiter, item = (
+        limits.strategies.FixedWindowRateLimiter(limits.storage.MemoryStorage()),
+        limits.RateLimitItemPerSecond(PLENTY),
+    )
     return lambda _: limiter.hit(item, "key")
 
 
 def _throttled() -> Callable[[int], object]:
     import throttled
 
-    limiter = throttled.Throttled(key="key", using="token_bucket", quota=throttled.per_sec(PLENTY, burst=PLENTY), timeout=-1)
+    limiter = throttled.Throttled(
+        key="key", using="token_bucket", quota=throttled.per_sec(PLENTY, burst=PLENTY), timeout=-1
+    )
     return lambda _: limiter.limit()
 
 
@@ -158,5 +172,8 @@ def main(argv: list[str]) -> int:
     clock_ns = min(turns["method that reads the clock"])
     print(f"{'ns per call':34} {'best':>8} {'median':>8} {'best / clock':>13}")
     for name, taken in turns.items():
-        print(f"{name:34} {min(taken):8.0f} {statistics.median(taken):8.0f} {min(taken) / clock_ns:13.2f}")
+        print(
+            f"{name:34} {min(taken):8.0f} {statistics.median(taken):8.0f} "
+            f"{min(taken) / clock_ns:13.2f}"
+        )
     return 0

@@ -1,4 +1,5 @@
-"""The whole cluster, as its users meet it: time to ready, memory, lookups, throughput of the stock client, the pause of an unload.
+"""The whole cluster, as its users meet it: time to ready, memory, lookups, throughput of the stock
+client, the pause of an unload.
 
 `python -m bench cluster [--unloads 100] [--seconds 5]`
 """
@@ -37,18 +38,34 @@ def main(argv: list[str]) -> int:
     args = parser.parse_args(argv)
     started_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder)) as cluster:
-        said = next(line for line in cluster.log.read_text().splitlines() if "is ready after" in line)
-        print(f"command to ready, seen from outside     {time.monotonic() - started_s:8.2f} s   ({said.strip()})")
+        said = next(
+            line for line in cluster.log.read_text().splitlines() if "is ready after" in line
+        )
+        print(
+            f"command to ready, seen from outside     {time.monotonic() - started_s:8.2f} s   "
+            f"({said.strip()})"
+        )
         time.sleep(3)
         rss = [psutil.Process(cluster.pid(index)).memory_info().rss / 1e6 for index in range(3)]
-        print(f"RSS of idle brokers                     {', '.join(f'{item:.0f}' for item in rss)} MB")
-        print(f"lookups, one broker, 8 connections      {asyncio.run(_lookups(cluster, args.seconds)):8.0f} /s")
+        print(
+            f"RSS of idle brokers                     {', '.join(f'{item:.0f}' for item in rss)} MB"
+        )
+        print(
+            "lookups, one broker, 8 connections      "
+            f"{asyncio.run(_lookups(cluster, args.seconds)):8.0f} /s"
+        )
         for batching in (False, True):
             sent, got = _throughput(cluster, batching, args.seconds)
-            print(f"stock client, 1 KiB, batching {'on ' if batching else 'off'}       {sent:8.0f} published/s {got:8.0f} delivered/s")
+            print(
+                f"stock client, 1 KiB, batching {'on ' if batching else 'off'}       {sent:8.0f} "
+                f"published/s {got:8.0f} delivered/s"
+            )
         pauses = _unload_pauses(cluster, args.unloads)
         p50, p99 = statistics.median(pauses), sorted(pauses)[max(0, int(len(pauses) * 0.99) - 1)]
-        print(f"pause of a producer, {len(pauses)} unloads        p50 {p50:5.0f} ms   p99 {p99:5.0f} ms   worst {max(pauses):5.0f} ms")
+        print(
+            f"pause of a producer, {len(pauses)} unloads        p50 {p50:5.0f} ms   p99 "
+            f"{p99:5.0f} ms   worst {max(pauses):5.0f} ms"
+        )
     return 0
 
 
@@ -59,7 +76,9 @@ async def _lookups(cluster: Cluster, seconds: float) -> float:
 
     async def one(index: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", cluster.pulsar_port + owner)
-        writer.write(encode(2, connect=pb.CommandConnect(client_version="bench", protocol_version=20)))
+        writer.write(
+            encode(2, connect=pb.CommandConnect(client_version="bench", protocol_version=20))
+        )
         await _frame(reader)
         question = encode(23, lookup=pb.CommandLookupTopic(topic=TOPIC, request_id=1))
         deadline_s = time.monotonic() + seconds
@@ -84,7 +103,11 @@ def _throughput(cluster: Cluster, batching: bool, seconds: float) -> tuple[float
     user = client(cluster.service_url())
     consumer = user.subscribe(topic, "s", receiver_queue_size=5000)
     producer = user.create_producer(
-        topic, batching_enabled=batching, batching_max_messages=1000, max_pending_messages=5000, block_if_queue_full=True
+        topic,
+        batching_enabled=batching,
+        batching_max_messages=1000,
+        max_pending_messages=5000,
+        block_if_queue_full=True,
     )
     payload, done = b"x" * 1024, threading.Semaphore(0)
 
@@ -109,7 +132,9 @@ def _throughput(cluster: Cluster, batching: bool, seconds: float) -> tuple[float
 
 
 def _unload_pauses(cluster: Cluster, unloads: int) -> list[float]:
-    """Longest time between two acknowledged sends around each unload, ms, with a destination as the leader's shedding gives one."""
+    """Longest time between two acknowledged sends around each unload, ms, with a destination as the
+    leader's shedding gives one.
+    """
     topic = f"{TOPIC}-pause"
     bundle = cluster.get(0, "/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")
     user = client(cluster.service_url())
@@ -133,11 +158,18 @@ def _unload_pauses(cluster: Cluster, unloads: int) -> list[float]:
             before = len(stamps)
             wait_for(lambda count=before: len(stamps) > count + 20, "the producer sends")
             before = len(stamps)
-            status, body = cluster.request(owner, "PUT", f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={target}")
+            status, body = cluster.request(
+                owner,
+                "PUT",
+                f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={target}",
+            )
             assert status == 204, body
             wait_for(lambda count=before: len(stamps) > count + 20, "the producer goes on")
             around = stamps[max(0, before - 5) :]
-            pauses.append(max(after - earlier for earlier, after in zip(around, around[1:], strict=False)) * 1000)
+            pauses.append(
+                max(after - earlier for earlier, after in zip(around, around[1:], strict=False))
+                * 1000
+            )
     finally:
         stop.set()
         thread.join()

@@ -1,6 +1,8 @@
-"""What recording the history costs a broker: time on its event loop, and how long the loop is held up while segments are written and compressed.
+"""What recording the history costs a broker: time on its event loop, and how long the loop is held
+up while segments are written and compressed.
 
-`python -m bench history [--bundles 1000] [--seconds 20]`: a sample of all bundles every second, which is sixty times as often as by default.
+`python -m bench history [--bundles 1000] [--seconds 20]`: a sample of all bundles every second,
+which is sixty times as often as by default.
 """
 
 from __future__ import annotations
@@ -40,13 +42,23 @@ async def _run(bundles: int, seconds: int) -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(
-            HistorySettings(directory=folder, segment_bytes_max=1 << 20), cluster="bench", broker="b:8080", clock=SystemClock()
+            HistorySettings(directory=folder, segment_bytes_max=1 << 20),
+            cluster="bench",
+            broker="b:8080",
+            clock=SystemClock(),
         )
         await journal.start()
         idle = await _delays(journal, seconds // 2, {})
         busy = await _delays(journal, seconds, stats)
         await journal.close()
-        step = OwnershipStep(ts=0, broker="b:8080", bundle="t/n/0x00000000_0xffffffff", before="Free", after="Owned", reason="lookup")
+        step = OwnershipStep(
+            ts=0,
+            broker="b:8080",
+            bundle="t/n/0x00000000_0xffffffff",
+            before="Free",
+            after="Owned",
+            reason="lookup",
+        )
         gc.disable()
         began_ns = time.perf_counter_ns()
         for _ in range(10_000):
@@ -57,14 +69,28 @@ async def _run(bundles: int, seconds: int) -> None:
         sample_ms = (time.perf_counter_ns() - began_ns) / 1e6
         gc.enable()
         print(f"append of one record                     {one_us:8.2f} µs")
-        print(f"sample of {bundles} bundles                   {sample_ms:8.2f} ms, {sample_ms * 1000 / bundles:.2f} µs a bundle")
-        print(f"records written                          {journal.written:8}, dropped {journal.dropped}")
-        for name, delays in (("nothing recorded", idle), ("sampled, written, sealed, compressed", busy)):
+        print(
+            f"sample of {bundles} bundles                   {sample_ms:8.2f} ms, "
+            f"{sample_ms * 1000 / bundles:.2f} µs a bundle"
+        )
+        print(
+            f"records written                          {journal.written:8}, dropped "
+            f"{journal.dropped}"
+        )
+        for name, delays in (
+            ("nothing recorded", idle),
+            ("sampled, written, sealed, compressed", busy),
+        ):
             cuts = statistics.quantiles(delays, n=1000)
-            print(f"loop late by, {name:37} p50 {cuts[499]:6.2f}  p99 {cuts[989]:6.2f}  p99.9 {cuts[998]:6.2f}  max {max(delays):6.2f} ms")
+            print(
+                f"loop late by, {name:37} p50 {cuts[499]:6.2f}  p99 {cuts[989]:6.2f}  p99.9 "
+                f"{cuts[998]:6.2f}  max {max(delays):6.2f} ms"
+            )
 
 
-async def _delays(journal: Journal, seconds: int, stats: dict[str, NamespaceBundleStats]) -> list[float]:
+async def _delays(
+    journal: Journal, seconds: int, stats: dict[str, NamespaceBundleStats]
+) -> list[float]:
     """How late a timer of a millisecond is, in ms, while the journal does its work."""
     delays: list[float] = []
     ended_s = time.monotonic() + seconds
@@ -73,7 +99,9 @@ async def _delays(journal: Journal, seconds: int, stats: dict[str, NamespaceBund
     while (now_s := time.monotonic()) < ended_s:
         if stats and now_s - sampled_s >= 1:
             sampled_s = now_s
-            journal.append(*bundle_loads(int(time.time() * 1000), "b:8080", stats, interval_ms=1000))
+            journal.append(
+                *bundle_loads(int(time.time() * 1000), "b:8080", stats, interval_ms=1000)
+            )
         if now_s - flushed_s >= FLUSH_S and (flushing is None or flushing.done()):
             flushed_s = now_s
             flushing = asyncio.create_task(journal.flush())

@@ -1,7 +1,9 @@
-"""The protocol server under raw, prebuilt frames: what one core of the broker can do when the client costs nothing.
+"""The protocol server under raw, prebuilt frames: what one core of the broker can do when the
+client costs nothing.
 
-`python -m bench protocol [--seconds 3] [--repeat 3]`: best of the repeats. The server is a broker process of a one-broker cluster on uvloop; the load
-comes from this process through one socket, with a window of outstanding frames.
+`python -m bench protocol [--seconds 3] [--repeat 3]`: best of the repeats. The server is a broker
+process of a one-broker cluster on uvloop; the load comes from this process through one socket, with
+a window of outstanding frames.
 """
 
 from __future__ import annotations
@@ -37,7 +39,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args(argv)
     settings = {"defaultRetentionSizeInMB": "16", "backlogQuotaDefaultLimitBytes": "-1"}
-    with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), brokers=1, settings=settings) as cluster:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Cluster(Path(folder), brokers=1, settings=settings) as cluster,
+    ):
         for name, messages, size in (
             ("100 B, unbatched", 1, 100),
             ("1 KiB, unbatched", 1, 1024),
@@ -45,7 +50,10 @@ def main(argv: list[str]) -> int:
             ("1000 x 100 B", 1000, 100),
         ):
             best = max(_publish(cluster, messages, size, args.seconds) for _ in range(args.repeat))
-            print(f"publish {name:18} {best:10.0f} frames/s {best * messages:12.0f} msg/s {best * messages * size / 1e6:8.1f} MB/s")
+            print(
+                f"publish {name:18} {best:10.0f} frames/s {best * messages:12.0f} msg/s "
+                f"{best * messages * size / 1e6:8.1f} MB/s"
+            )
     return 0
 
 
@@ -69,7 +77,10 @@ def _publish(cluster: Cluster, messages: int, size: int, seconds: float) -> floa
         raw.greet()
         raw.produce(TOPIC)
         connection = raw.socket
-        frames = [_frame(1 << 20 | number, messages, size) for number in range(max(1, 256 * 1024 // (messages * size + 80)))]
+        frames = [
+            _frame(1 << 20 | number, messages, size)
+            for number in range(max(1, 256 * 1024 // (messages * size + 80)))
+        ]
         chunk, per_chunk = b"".join(frames), len(frames)
         window = max(2, WINDOW_BYTES // len(chunk))
         gate, stop = threading.Semaphore(window), threading.Event()
@@ -103,7 +114,9 @@ def _publish(cluster: Cluster, messages: int, size: int, seconds: float) -> floa
         return receipts / elapsed_s
 
 
-def _send(connection: socket.socket, chunk: bytes, gate: threading.Semaphore, stop: threading.Event) -> None:
+def _send(
+    connection: socket.socket, chunk: bytes, gate: threading.Semaphore, stop: threading.Event
+) -> None:
     try:
         while not stop.is_set():
             gate.acquire()

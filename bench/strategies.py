@@ -45,9 +45,17 @@ def main(argv: list[str]) -> int:
         for name in sorted(registry.SHEDDERS):
             snapshot = extensible if name == "TransferShedder" else local
             settings = StrategySettings(shedder=name, min_throughput_mib=0, hits_min=0)
-            best = _best(lambda snapshot=snapshot, settings=settings: cycle.shed(snapshot, settings, Memory()), args.repeat)
+            best = _best(
+                lambda snapshot=snapshot, settings=settings: cycle.shed(
+                    snapshot, settings, Memory()
+                ),
+                args.repeat,
+            )
             print(f"{name:20} {brokers:5} brokers x {bundles:4} bundles   {best:8.2f} ms")
-    raw = [msgspec.json.encode(_report(random.Random(number), f"b{number}", REPORT_BUNDLES)) for number in range(1000)]  # noqa: S311
+    raw = [
+        msgspec.json.encode(_report(random.Random(number), f"b{number}", REPORT_BUNDLES))
+        for number in range(1000)
+    ]
     decode_ms = _best(lambda: [decode_local_broker_data(item) for item in raw], args.repeat)
     print(f"decode 1,000 reports of {len(raw[0]) / 1000:.0f} KB              {decode_ms:8.2f} ms")
     snapshot, _ = _clusters(1000, REPORT_BUNDLES)
@@ -102,14 +110,21 @@ def _report(rng: random.Random, name: str, bundles: int) -> LocalBrokerData:
 
 def _clusters(brokers: int, bundles: int) -> tuple[ClusterSnapshot, ClusterSnapshot]:
     """The same cluster as each manager sees it."""
-    rng = random.Random(1)  # noqa: S311 - reproducible, not secret
-    reports = {f"b{number:04}:8080": _report(rng, str(number), bundles) for number in range(brokers)}
+    rng = random.Random(1)
+    reports = {
+        f"b{number:04}:8080": _report(rng, str(number), bundles) for number in range(brokers)
+    }
     data: dict[str, BundleData] = {}
     load: dict[str, BrokerLoadData] = {}
     tops: dict[str, TopBundlesLoadData] = {}
     for name, report in reports.items():
         for bundle, item in report.last_stats.items():
-            average = TimeAverageMessageData(max_samples=10, num_samples=1, msg_throughput_in=item.throughput, msg_rate_in=item.rate)
+            average = TimeAverageMessageData(
+                max_samples=10,
+                num_samples=1,
+                msg_throughput_in=item.throughput,
+                msg_rate_in=item.rate,
+            )
             data[bundle] = BundleData(short_term_data=average, long_term_data=average)
         load[name] = BrokerLoadData(
             weighted_max_ema=report.cpu.percent / 100,
@@ -118,7 +133,11 @@ def _clusters(brokers: int, bundles: int) -> tuple[ClusterSnapshot, ClusterSnaps
             updated_at=1,
         )
         top = sorted(report.last_stats.items(), key=lambda entry: entry[1].throughput)[-10:]
-        tops[name] = TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=bundle, stats=item) for bundle, item in top])
+        tops[name] = TopBundlesLoadData(
+            top_bundles_load_data=[
+                TopBundle(bundle_name=bundle, stats=item) for bundle, item in top
+            ]
+        )
     return (
         ClusterSnapshot(now_ms=1, reports=reports, bundle_data=data),
         ClusterSnapshot(now_ms=1, reports={}, load_data=load, top_bundles=tops),

@@ -1,10 +1,13 @@
-"""Limits against what is delivered, with the stock client: accuracy per second, fairness, dispatch, and what a neighbour feels.
+"""Limits against what is delivered, with the stock client: accuracy per second, fairness, dispatch,
+and what a neighbour feels.
 
-`python -m bench throttling` runs everything in about a quarter of an hour; `--part publish|mixed|dispatch|neighbour` one part of it, `--only 1000` one
-limit, `--seconds` for how long each. The server is the real protocol server alone in a process on uvloop; producers and consumers are stock
-clients in another process, one connection each. Two processes share many producers, and those that batch at 50,000 msg/s; what stock clients do not
-reach beside the server on a small machine (single messages, a lone producer) is sent as prebuilt frames, marked `raw`. A batch is at most a
-hundredth of a second's limit, because a frame is accepted whole or not at all.
+`python -m bench throttling` runs everything in about a quarter of an hour; `--part
+publish|mixed|dispatch|neighbour` one part of it, `--only 1000` one limit, `--seconds` for how long
+each. The server is the real protocol server alone in a process on uvloop; producers and consumers
+are stock clients in another process, one connection each. Two processes share many producers, and
+those that batch at 50,000 msg/s; what stock clients do not reach beside the server on a small
+machine (single messages, a lone producer) is sent as prebuilt frames, marked `raw`. A batch is at
+most a hundredth of a second's limit, because a frame is accepted whole or not at all.
 """
 
 from __future__ import annotations
@@ -24,7 +27,14 @@ if TYPE_CHECKING:
 TOPIC = "persistent://public/default/throttled"
 NEIGHBOUR = "persistent://public/default/neighbour"
 MIB = 1024 * 1024
-LIMITS = {"100": (100, -1), "1000": (1000, -1), "10000": (10_000, -1), "50000": (50_000, -1), "1MiB": (-1, MIB), "20MiB": (-1, 20 * MIB)}
+LIMITS = {
+    "100": (100, -1),
+    "1000": (1000, -1),
+    "10000": (10_000, -1),
+    "50000": (50_000, -1),
+    "1MiB": (-1, MIB),
+    "20MiB": (-1, 20 * MIB),
+}
 STOCK_MESSAGES_PER_S_MAX = 20_000
 A_PROCESS_MAX = 10
 """Producers; many threads of one Python process hinder each other and offer less than the limit."""
@@ -59,7 +69,12 @@ class Server:
 
 
 def _start(module: str, *args: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", module, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
 
 @contextmanager
@@ -77,7 +92,12 @@ def a_server(policies: dict[str, Any]) -> Iterator[Server]:
 @contextmanager
 def a_load(server: Server, **asked: Any) -> Iterator[subprocess.Popen[str]]:
     """A load process."""
-    load = _start("bench._load", json.dumps({"url": server.url, "topic": TOPIC, "batch": 1, "sizes": [100], "producers": 1, **asked}))
+    load = _start(
+        "bench._load",
+        json.dumps(
+            {"url": server.url, "topic": TOPIC, "batch": 1, "sizes": [100], "producers": 1, **asked}
+        ),
+    )
     try:
         yield load
     finally:
@@ -87,21 +107,35 @@ def a_load(server: Server, **asked: Any) -> Iterator[subprocess.Popen[str]]:
 
 def jain(shares: list[int]) -> float:
     """Jain's fairness index."""
-    return sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares)) if any(shares) else 0.0
+    return (
+        sum(shares) ** 2 / (len(shares) * sum(share * share for share in shares))
+        if any(shares)
+        else 0.0
+    )
 
 
 def _ratios(marks: list[list[float]], limit: tuple[int, int]) -> tuple[list[float], float]:
-    """Delivered over configured in each second and over all, of the scarcer of messages and bytes."""
+    """Delivered over configured in each second and over all, of the scarcer of
+    messages and bytes.
+    """
     column, rate = (1, limit[0]) if limit[0] > 0 else (2, limit[1])
-    each = [(after[column] - before[column]) / (after[0] - before[0]) / rate for before, after in zip(marks, marks[1:], strict=False)]
+    each = [
+        (after[column] - before[column]) / (after[0] - before[0]) / rate
+        for before, after in zip(marks, marks[1:], strict=False)
+    ]
     return each, (marks[-1][column] - marks[0][column]) / (marks[-1][0] - marks[0][0]) / rate
 
 
 def _row(what: str, marks: list[list[float]], limit: tuple[int, int], fairness: float) -> bool:
     each, over_all = _ratios(marks, limit)
-    fine = abs(over_all - 1) <= 0.005 and all(abs(second - 1) <= 0.05 for second in each) and (fairness >= 0.99)
+    fine = (
+        abs(over_all - 1) <= 0.005
+        and all(abs(second - 1) <= 0.05 for second in each)
+        and (fairness >= 0.99)
+    )
     print(
-        f"{what:42} {over_all:8.4f} {each[0]:8.3f} {min(each):8.3f} {max(each):8.3f} {fairness:8.4f} {'' if fine else '  <-- outside'}",
+        f"{what:42} {over_all:8.4f} {each[0]:8.3f} {min(each):8.3f} {max(each):8.3f} "
+        f"{fairness:8.4f} {'' if fine else '  <-- outside'}",
         flush=True,
     )
     return fine
@@ -112,11 +146,23 @@ def _head(what: str) -> None:
 
 
 def _publish_policy(limit: tuple[int, int]) -> dict[str, Any]:
-    return {TOPIC: {"publishRate": {"publishThrottlingRateInMsg": limit[0], "publishThrottlingRateInByte": limit[1]}}}
+    return {
+        TOPIC: {
+            "publishRate": {
+                "publishThrottlingRateInMsg": limit[0],
+                "publishThrottlingRateInByte": limit[1],
+            }
+        }
+    }
 
 
 def _dispatch_policy(limit: tuple[int, int]) -> dict[str, Any]:
-    return {"dispatchRate": {"dispatchThrottlingRateInMsg": limit[0], "dispatchThrottlingRateInByte": limit[1]}}
+    return {
+        "dispatchRate": {
+            "dispatchThrottlingRateInMsg": limit[0],
+            "dispatchThrottlingRateInByte": limit[1],
+        }
+    }
 
 
 def _size_of(limit: tuple[int, int]) -> int:
@@ -145,11 +191,22 @@ def publish(args: argparse.Namespace) -> bool:
                 with a_server(_publish_policy(limit)) as server, ExitStack() as loads:
                     server.begin({"measure": args.seconds, "topic": TOPIC})
                     for _ in range(processes):
-                        load = a_load(server, mode=mode, producers=producers // processes, batch=batch, sizes=[_size_of(limit)])
+                        load = a_load(
+                            server,
+                            mode=mode,
+                            producers=producers // processes,
+                            batch=batch,
+                            sizes=[_size_of(limit)],
+                        )
                         loads.enter_context(load)
                     found = server.end()
                 shares = [share[0] for share in found["producers"]]
-                fine &= _row(f"{name}/s, {mode}, batches of {batch}, {producers}", found["marks"], limit, jain(shares))
+                fine &= _row(
+                    f"{name}/s, {mode}, batches of {batch}, {producers}",
+                    found["marks"],
+                    limit,
+                    jain(shares),
+                )
     return fine
 
 
@@ -176,12 +233,17 @@ def dispatch(args: argparse.Namespace) -> bool:
             for backlog in (True, False):
                 found = _dispatch_once(args, limit, consumers, backlog=backlog)
                 fine &= _row(
-                    f"{name}/s, {consumers}, {'backlog' if backlog else 'as it comes'}", found["marks"], limit, jain(found["consumers"])
+                    f"{name}/s, {consumers}, {'backlog' if backlog else 'as it comes'}",
+                    found["marks"],
+                    limit,
+                    jain(found["consumers"]),
                 )
     return fine
 
 
-def _dispatch_once(args: argparse.Namespace, limit: tuple[int, int], consumers: int, *, backlog: bool) -> Any:
+def _dispatch_once(
+    args: argparse.Namespace, limit: tuple[int, int], consumers: int, *, backlog: bool
+) -> Any:
     size = _size_of(limit)
     per_s = limit[0] if limit[0] > 0 else limit[1] // size
     publishing = (int(per_s * 1.05), -1)
@@ -190,7 +252,9 @@ def _dispatch_once(args: argparse.Namespace, limit: tuple[int, int], consumers: 
         if backlog:
             with a_load(server, mode="consume", producers=1) as holder:
                 _line(holder.stdout)  # the subscription keeps what follows
-            with a_load(server, mode="raw", count=per_s * (args.seconds + 5), sizes=[size]) as filling:
+            with a_load(
+                server, mode="raw", count=per_s * (args.seconds + 5), sizes=[size]
+            ) as filling:
                 _line(filling.stdout)
             server.begin({"measure": args.seconds, "topic": TOPIC, "direction": "out"})
             with a_load(server, mode="consume", producers=consumers):
@@ -203,10 +267,12 @@ def _dispatch_once(args: argparse.Namespace, limit: tuple[int, int], consumers: 
 
 
 def neighbour(args: argparse.Namespace) -> bool:
-    """Send-to-receipt time on a topic without limit, with and without a heavily throttled topic beside it, in turns.
+    """Send-to-receipt time on a topic without limit, with and without a heavily throttled topic
+    beside it, in turns.
 
-    The server has a processor to itself and the clients have the others, and the throttled producers do not read their receipts, so that on a small
-    machine it is the broker's doing that is measured and not a contest for processor time.
+    The server has a processor to itself and the clients have the others, and the throttled
+    producers do not read their receipts, so that on a small machine it is the broker's doing that
+    is measured and not a contest for processor time.
     """
     processors = sorted(os.sched_getaffinity(0))
     alone: list[float] = []
@@ -215,7 +281,8 @@ def neighbour(args: argparse.Namespace) -> bool:
         for taken, throttled in ((alone, False), (beside, True)):
             with a_server(_publish_policy((1000, -1))) as server:
                 os.sched_setaffinity(server.process.pid, processors[:1])
-                os.sched_setaffinity(0, processors[1:] or processors)  # clients started from here inherit it
+                # clients started from here inherit it
+                os.sched_setaffinity(0, processors[1:] or processors)
                 if throttled:
                     with a_load(server, mode="raw", producers=10, drain=False) as heavy:
                         _line(heavy.stdout)
@@ -248,7 +315,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench throttling", description=__doc__)
     parts = {"publish": publish, "mixed": mixed, "dispatch": dispatch, "neighbour": neighbour}
     parser.add_argument("--part", choices=parts, action="append")
-    parser.add_argument("--only", choices=LIMITS, action="append", help="limits to run; all by default")
+    parser.add_argument(
+        "--only", choices=LIMITS, action="append", help="limits to run; all by default"
+    )
     parser.add_argument("--producers", type=int, nargs="+", default=[1, 10, 50])
     parser.add_argument("--seconds", type=int, default=10)
     parser.add_argument("--turns", type=int, default=4, help="of the neighbour part")

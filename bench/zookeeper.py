@@ -1,4 +1,6 @@
-"""The metadata store on the embedded ZooKeeper: time to ready, cost and rate of operations, how fast a change is seen."""
+"""The metadata store on the embedded ZooKeeper: time to ready, cost and rate of operations, how
+fast a change is seen.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from loadmanager.ports.store import ChangeKind, Create
 VALUE = bytes(400)
 
 
-async def _rate(name: str, count: int, per_call: int, step: Callable[[int], Awaitable[object]], concurrency: int) -> None:
+async def _rate(
+    name: str, count: int, per_call: int, step: Callable[[int], Awaitable[object]], concurrency: int
+) -> None:
     started_s, cpu_s = time.perf_counter(), time.process_time()
     numbers = iter(range(count))
 
@@ -43,7 +47,8 @@ async def _notice(store: ZooKeeperStore, other: ZooKeeperStore, count: int) -> N
                 break
         delays_ms.append(1000 * (time.perf_counter() - started_s))
     print(
-        f"{'put until another session sees it':44} p50 {statistics.median(delays_ms):.2f} ms, p99 {sorted(delays_ms)[-count // 100 - 1]:.2f} ms"
+        f"{'put until another session sees it':44} p50 {statistics.median(delays_ms):.2f} ms, p99 "
+        f"{sorted(delays_ms)[-count // 100 - 1]:.2f} ms"
     )
 
 
@@ -58,14 +63,28 @@ async def _run(count: int) -> None:
             await store.create("/b", VALUE)
             await _rate("get, one after the other", count, 1, lambda _: store.get("/b"), 1)
             await _rate("get, 128 at once", count, 1, lambda _: store.get("/b"), 128)
-            await _rate("create, one after the other", count, 1, lambda number: store.create(f"/b/s{number}", VALUE), 1)
-            await _rate("create, 128 at once", count, 1, lambda number: store.create(f"/b/c{number}", VALUE), 128)
+            await _rate(
+                "create, one after the other",
+                count,
+                1,
+                lambda number: store.create(f"/b/s{number}", VALUE),
+                1,
+            )
+            await _rate(
+                "create, 128 at once",
+                count,
+                1,
+                lambda number: store.create(f"/b/c{number}", VALUE),
+                128,
+            )
             bulk = 200
             await _rate(
                 f"create, in transactions of {bulk}",
                 max(1, count // bulk),
                 bulk,
-                lambda number: store.commit([Create(f"/b/t{number}-{part}", VALUE) for part in range(bulk)]),
+                lambda number: store.commit(
+                    [Create(f"/b/t{number}-{part}", VALUE) for part in range(bulk)]
+                ),
                 1,
             )
             await _notice(store, other, max(100, count // 10))
@@ -74,6 +93,8 @@ async def _run(count: int) -> None:
 def main(argv: list[str]) -> int:
     """Run all measurements."""
     parser = argparse.ArgumentParser(prog="python -m bench zookeeper", description=__doc__)
-    parser.add_argument("--count", type=int, default=4000, help="operations a measurement (default 4000)")
+    parser.add_argument(
+        "--count", type=int, default=4000, help="operations a measurement (default 4000)"
+    )
     asyncio.run(_run(parser.parse_args(argv).count))
     return 0

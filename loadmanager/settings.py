@@ -1,8 +1,9 @@
 """broker.conf → frozen settings → the settings in force.
 
-Every component declares its own leaf (`core.conf.conf`). This module lists the leaves, parses Pulsar's
-properties syntax into them, and says what is wrong with a file: values that are out of range or cannot
-be parsed, values that contradict each other, unknown keys (with the nearest known name).
+Every component declares its own leaf (`core.conf.conf`). This module lists the leaves, parses
+Pulsar's properties syntax into them, and says what is wrong with a file: values that are out of
+range or cannot be parsed, values that contradict each other, unknown keys (with the nearest known
+name).
 
 `LiveSettings` is what a running broker goes by: the file, and above it the dynamic values that the
 metadata store holds. A stored value that cannot be used takes out itself only.
@@ -85,7 +86,8 @@ class Unknown:
 def known_keys() -> dict[str, KnownKey]:
     """Every key and alias that is understood; Pulsar's spelling → where it goes.
 
-    Includes those of third parties' strategies. Raises `ConfigError` for a key that two components declare.
+    Includes those of third parties' strategies. Raises `ConfigError` for a key that two components
+    declare.
     """
     return _known_keys((*LEAVES, *registry.own_settings()))
 
@@ -98,7 +100,9 @@ def _known_keys(leaves: tuple[type, ...]) -> dict[str, KnownKey]:
         for field, key in _keys(leaf):
             for name in (key.name, *key.aliases):
                 if name in known:
-                    raise ConfigError(f"{name} is declared by {known[name].leaf.__name__} and by {leaf.__name__}")
+                    raise ConfigError(
+                        f"{name} is declared by {known[name].leaf.__name__} and by {leaf.__name__}"
+                    )
                 known[name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
     return known
 
@@ -132,12 +136,17 @@ class Settings:
     def runtime(self) -> dict[str, str]:
         """Every key with the value in force, as broker.conf would spell it."""
         return {
-            name: spell(getattr(self.by_leaf[known.leaf], known.field)) for name, known in known_keys().items() if name == known.key.name
+            name: spell(getattr(self.by_leaf[known.leaf], known.field))
+            for name, known in known_keys().items()
+            if name == known.key.name
         }
 
 
 def load(path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Settings:
-    """Settings of a file (None: defaults) with `overrides` on top. Raises `ConfigError` naming every bad key, its value and what is allowed."""
+    """Settings of a file (None: defaults) with `overrides` on top.
+
+    Raises `ConfigError` naming every bad key, its value and what is allowed.
+    """
     return parse({**(read_properties(path) if path else {}), **(overrides or {})})
 
 
@@ -147,7 +156,9 @@ def parse(values: Mapping[str, str]) -> Settings:
     fields: dict[type, dict[str, Any]] = {leaf: {} for leaf in (*LEAVES, *registry.own_settings())}
     given: dict[str, str] = {}
     # An alias gives way to the present spelling of the same key, whatever their order in the file.
-    for name in sorted((name for name in values if name in known), key=lambda name: name == known[name].key.name):
+    for name in sorted(
+        (name for name in values if name in known), key=lambda name: name == known[name].key.name
+    ):
         target, text = known[name], values[name].strip()
         try:
             fields[target.leaf][target.field] = _value(target, text)
@@ -229,7 +240,8 @@ class Problem:
 
 
 def check(settings: Settings) -> None:
-    """Raise `ConfigError` for settings that a broker cannot run with, naming all of their `problems`.
+    """Raise `ConfigError` for settings that a broker cannot run with, naming all of their
+    `problems`.
 
     Plug-ins must have been registered before.
     """
@@ -239,7 +251,9 @@ def check(settings: Settings) -> None:
 
 
 def problems(settings: Settings) -> list[Problem]:
-    """Unknown strategies, and values that contradict each other. (`parse` has checked the ranges.)"""
+    """Unknown strategies, and values that contradict each other. (`parse` has
+    checked the ranges.)
+    """
     return [*_strategy_problems(settings.leaf(StrategySettings)), *_contradictions(settings)]
 
 
@@ -278,7 +292,10 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
         "loadBalancerReportUpdateMaxIntervalMinutes",
     )
     if broker.report_interval_min_ms > broker.report_interval_max_minutes * 60_000:
-        text = f"{low} = {broker.report_interval_min_ms} is longer than {high} = {broker.report_interval_max_minutes:g}"
+        text = (
+            f"{low} = {broker.report_interval_min_ms} is longer than {high} = "
+            f"{broker.report_interval_max_minutes:g}"
+        )
         yield Problem((low, high), text)
     if broker.broker_port == broker.web_port != 0:
         text = f"brokerServicePort and webServicePort are both {broker.web_port}"
@@ -287,21 +304,27 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
 
 def dynamic_names() -> list[str]:
     """Keys that may be changed on a running broker, sorted, in their present spelling."""
-    return sorted(known.key.name for name, known in known_keys().items() if known.key.dynamic and name == known.key.name)
+    return sorted(
+        known.key.name
+        for name, known in known_keys().items()
+        if known.key.dynamic and name == known.key.name
+    )
 
 
 class LiveSettings:
     """What is in force in a running broker: one `Live` per leaf, which its users hold.
 
-    `apply` takes the dynamic values that the metadata store holds. One that cannot be used falls back
-    to the last good value of its key (the file's, if there was no other since the process started),
-    and `rejected` says why; the others act.
+    `apply` takes the dynamic values that the metadata store holds. One that cannot be used falls
+    back to the last good value of its key (the file's, if there was no other since the process
+    started), and `rejected` says why; the others act.
     """
 
     def __init__(self, settings: Settings) -> None:
         self._file = settings
         self._settings = settings
-        self._lives: dict[type, Live[Any]] = {leaf: Live(value) for leaf, value in settings.by_leaf.items()}
+        self._lives: dict[type, Live[Any]] = {
+            leaf: Live(value) for leaf, value in settings.by_leaf.items()
+        }
         self._good: dict[str, str] = {}
         """The dynamic values in force."""
         self.rejected: dict[str, str] = {}
@@ -312,7 +335,9 @@ class LiveSettings:
         return self._lives[kind]
 
     def in_force(self) -> dict[str, str]:
-        """Every key with the value in force, as broker.conf would spell it, and what is rejected."""
+        """Every key with the value in force, as broker.conf would spell it, and what
+        is rejected.
+        """
         shown = self._settings.runtime()
         return {**shown, REJECTED: "; ".join(self.rejected.values())} if self.rejected else shown
 
@@ -330,7 +355,9 @@ class LiveSettings:
         """The stored values cannot be read: what is in force stays in force."""
         self.rejected = {where: reason}
 
-    def changed(self, stored: Mapping[str, object], name: str, value: str | None) -> dict[str, object]:
+    def changed(
+        self, stored: Mapping[str, object], name: str, value: str | None
+    ) -> dict[str, object]:
         """The stored values with one of them set, or removed (None).
 
         Raises `BadInputError` with the reason when the key is not dynamic, or when `apply` would
@@ -348,7 +375,9 @@ class LiveSettings:
                 raise BadInputError(reason)
         return after
 
-    def _accept(self, stored: Mapping[str, object]) -> tuple[Settings, dict[str, str], dict[str, str]]:
+    def _accept(
+        self, stored: Mapping[str, object]
+    ) -> tuple[Settings, dict[str, str], dict[str, str]]:
         """The settings, the dynamic values in them, and why each other stored value is rejected."""
         accepted: dict[str, str] = {}
         rejected: dict[str, str] = {}
@@ -363,7 +392,11 @@ class LiveSettings:
                 accepted[name] = _text(value)
         while True:
             settings = self._file.with_overrides(accepted)
-            involved = {name: problem.text for problem in problems(settings) for name in self._culprits(problem, accepted)}
+            involved = {
+                name: problem.text
+                for problem in problems(settings)
+                for name in self._culprits(problem, accepted)
+            }
             if not involved:
                 return settings, accepted, rejected
             for name, text in involved.items():
@@ -375,7 +408,9 @@ class LiveSettings:
                     accepted[name] = good
 
     def _culprits(self, problem: Problem, accepted: Mapping[str, str]) -> list[str]:
-        """The dynamic values that make a problem: the new ones, or without a new one those in force."""
+        """The dynamic values that make a problem: the new ones, or without a new one those in
+        force.
+        """
         dynamic = [name for name in problem.names if name in accepted]
         return [name for name in dynamic if accepted[name] != self._good.get(name)] or dynamic
 
@@ -387,9 +422,14 @@ def _spellings(name: str) -> tuple[str, ...]:
 
 
 def _by_present_name(stored: Mapping[str, object]) -> dict[str, object]:
-    """Values of known keys in the order of their names; an older spelling gives way to the present one."""
+    """Values of known keys in the order of their names; an older spelling gives way to the present
+    one.
+    """
     known = known_keys()
-    names = sorted((name for name in stored if name in known), key=lambda name: (known[name].key.name, name == known[name].key.name))
+    names = sorted(
+        (name for name in stored if name in known),
+        key=lambda name: (known[name].key.name, name == known[name].key.name),
+    )
     return {known[name].key.name: stored[name] for name in names}
 
 
@@ -420,9 +460,13 @@ def _require_dynamic(name: str) -> None:
     known = known_keys().get(name)
     if known is None:
         near = _nearest(name)
-        raise BadInputError(f"{name} is not a key of broker.conf" + (f"; did you mean {near}?" if near else ""))
+        raise BadInputError(
+            f"{name} is not a key of broker.conf" + (f"; did you mean {near}?" if near else "")
+        )
     if not known.key.dynamic:
-        raise BadInputError(f"{name} cannot be changed on a running broker: {_why_static(known.key)}")
+        raise BadInputError(
+            f"{name} cannot be changed on a running broker: {_why_static(known.key)}"
+        )
 
 
 def _why_static(key: Key) -> str:
@@ -440,11 +484,18 @@ def spell(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, tuple):
         return ",".join(value)
-    return str(int(value)) if isinstance(value, float) and abs(value) < 1e15 and value == int(value) else str(value)
+    return (
+        str(int(value))
+        if isinstance(value, float) and abs(value) < 1e15 and value == int(value)
+        else str(value)
+    )
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:
-    """`--set key=value` arguments as a mapping. Raises `ConfigError` for one without `=`; unknown keys are reported as those of a file are."""
+    """`--set key=value` arguments as a mapping.
+
+    Raises `ConfigError` for one without `=`; unknown keys are reported as those of a file are.
+    """
     overrides: dict[str, str] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
@@ -456,13 +507,21 @@ def parse_overrides(pairs: list[str]) -> dict[str, str]:
 
 def unknown_text(unknown: tuple[Unknown, ...]) -> str:
     """Unknown keys on one line, each with the nearest known name where one is close."""
-    return ", ".join(f"{item.name} (did you mean {item.nearest}?)" if item.nearest else item.name for item in unknown)
+    return ", ".join(
+        f"{item.name} (did you mean {item.nearest}?)" if item.nearest else item.name
+        for item in unknown
+    )
 
 
 def template() -> str:
-    """The text of config/broker.conf: every key that is honoured, its default, one comment line each, by component."""
+    """The text of config/broker.conf: every key that is honoured, its default, one comment line
+    each, by component.
+    """
     lines = [
-        "# Every key that loadmanager honours, with its default. The syntax and the names are Apache Pulsar's: a broker.conf of Pulsar works, too.",
+        (
+            "# Every key that loadmanager honours, with its default. The syntax and the names are "
+            "Apache Pulsar's: a broker.conf of Pulsar works, too."
+        ),
         "# Check a file without starting: loadmanager config check FILE",
     ]
     for leaf in LEAVES:

@@ -1,4 +1,6 @@
-"""Shared by every test: one embedded ZooKeeper a session (and xdist worker), started by the first test that asks for it."""
+"""Shared by every test: one embedded ZooKeeper a session (and xdist worker), started by the first
+test that asks for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 
 _chroots = itertools.count()
 
-hypothesis.settings.register_profile("suite", deadline=None)  # a slow minute of the machine is no failure
+# a slow minute of the machine is no failure
+hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 
 

@@ -1,7 +1,7 @@
 """Ports of loopback for the servers that tests start.
 
-They lie below the range from which the kernel takes the ports of outgoing connections, and each test
-process holds a block of its own, so that no two processes choose the same.
+They lie below the range from which the kernel takes the ports of outgoing connections, and each
+test process holds a block of its own, so that no two processes choose the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ def free_port() -> int:
 
 
 def _claimed_block() -> range:
-    """A block that no other process holds, and this one had not before. It is held until the process ends."""
+    """A block that no other process holds, and this one had not before.
+
+    It is held until the process ends.
+    """
     folder = Path(tempfile.gettempdir(), f"loadmanager-test-ports-{os.getuid()}")
     folder.mkdir(exist_ok=True)
     for first in range(FIRST, LAST - BLOCK + 1, BLOCK):

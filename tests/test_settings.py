@@ -16,14 +16,28 @@ from loadmanager.settings import REJECTED, LiveSettings
 
 
 def test_properties_syntax(tmp_path: Path) -> None:
-    """Comments, the three separators, continued lines and escapes are read as Java reads them; the last of two equal keys wins."""
+    """Comments, the three separators, continued lines and escapes are read as Java reads them; the
+    last of two equal keys wins.
+    """
     path = tmp_path / "broker.conf"
-    path.write_text("# c\n! c\n\na=1\nb : 2\nc 3\n  d =x\\\n   y\ne=\\u0041\\t=\nf\na=4\ng=C:\\\\x\n")
-    assert settings.read_properties(path) == {"a": "4", "b": "2", "c": "3", "d": "xy", "e": "A\t=", "f": "", "g": "C:\\x"}
+    path.write_text(
+        "# c\n! c\n\na=1\nb : 2\nc 3\n  d =x\\\n   y\ne=\\u0041\\t=\nf\na=4\ng=C:\\\\x\n"
+    )
+    assert settings.read_properties(path) == {
+        "a": "4",
+        "b": "2",
+        "c": "3",
+        "d": "xy",
+        "e": "A\t=",
+        "f": "",
+        "g": "C:\\x",
+    }
 
 
 def test_values_and_defaults() -> None:
-    """Values are typed; empty ones mean the default, or nothing where that is allowed; minutes may have decimals."""
+    """Values are typed; empty ones mean the default, or nothing where that is allowed; minutes may
+    have decimals.
+    """
     loaded = settings.load(
         None,
         {
@@ -35,7 +49,10 @@ def test_values_and_defaults() -> None:
             "loadBalancerSheddingExcludedNamespaces": "a/b, c/d",
         },
     )
-    assert (loaded.leaf(BrokerSettings).web_port, loaded.leaf(BrokerSettings).load_balancer_enabled) == (0, False)
+    assert (
+        loaded.leaf(BrokerSettings).web_port,
+        loaded.leaf(BrokerSettings).load_balancer_enabled,
+    ) == (0, False)
     assert loaded.leaf(BrokerSettings).default_bundles == 4
     assert loaded.leaf(StrategySettings).shedding_interval_minutes == 0.5
     assert loaded.leaf(StrategySettings).excluded_namespaces == ("a/b", "c/d")
@@ -65,17 +82,27 @@ def test_bad_values_are_all_named() -> None:
 
 
 def test_unknown_keys_have_their_nearest_name() -> None:
-    """A misspelt key is told with the key that was probably meant; Pulsar's other keys are just passed over."""
-    loaded = settings.load(None, {"loadBalancerSheddingIntervalMinute": "1", "managedLedgerDefaultEnsembleSize": "2"})
+    """A misspelt key is told with the key that was probably meant; Pulsar's other keys are just
+    passed over.
+    """
+    loaded = settings.load(
+        None, {"loadBalancerSheddingIntervalMinute": "1", "managedLedgerDefaultEnsembleSize": "2"}
+    )
     assert settings.unknown_text(loaded.unknown) == (
-        "loadBalancerSheddingIntervalMinute (did you mean loadBalancerSheddingIntervalMinutes?), managedLedgerDefaultEnsembleSize"
+        "loadBalancerSheddingIntervalMinute (did you mean loadBalancerSheddingIntervalMinutes?), "
+        "managedLedgerDefaultEnsembleSize"
     )
 
 
 def test_older_spellings() -> None:
     """An older key is understood, and gives way to the present one whatever their order."""
-    assert settings.load(None, {"zookeeperServers": "a:1,b:2/c"}).leaf(ZooKeeperSettings).hosts == "a:1,b:2"
-    both = settings.load(None, {"metadataStoreUrl": "zk:x:1/root", "zookeeperServers": "a:1"}).leaf(ZooKeeperSettings)
+    assert (
+        settings.load(None, {"zookeeperServers": "a:1,b:2/c"}).leaf(ZooKeeperSettings).hosts
+        == "a:1,b:2"
+    )
+    both = settings.load(None, {"metadataStoreUrl": "zk:x:1/root", "zookeeperServers": "a:1"}).leaf(
+        ZooKeeperSettings
+    )
     assert (both.hosts, both.chroot) == ("x:1", "root")
 
 
@@ -110,11 +137,16 @@ SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacem
         ({LOW: "41"}, f"{LOW} = 41 is above {HIGH} = 40"),
         ({"loadBalancerReportUpdateMinIntervalMillis": "900001"}, "is longer than"),
         ({"brokerServicePort": "8080"}, "are both 8080"),
-        ({"loadManagerClassName": "ExtensibleLoadManagerImpl"}, "ModularLoadManagerImpl is allowed"),
+        (
+            {"loadManagerClassName": "ExtensibleLoadManagerImpl"},
+            "ModularLoadManagerImpl is allowed",
+        ),
     ],
 )
 def test_what_a_broker_cannot_run_with(values: dict[str, str], reason: str) -> None:
-    """Unknown strategies and contradictions are refused, though each value by itself can be parsed."""
+    """Unknown strategies and contradictions are refused, though each value by itself
+    can be parsed.
+    """
     with pytest.raises(ConfigError, match=reason):
         settings.check(settings.load(None, values))
 
@@ -131,7 +163,9 @@ def a_live(**values: str) -> LiveSettings:
 
 
 def test_a_bad_stored_value_takes_out_itself_only() -> None:
-    """Its last good value stays in force, at the start the file's; the others act, and the bad ones are shown."""
+    """Its last good value stays in force, at the start the file's; the others act, and the bad ones
+    are shown.
+    """
     live = a_live(**{LOW: "12"})
     strategies = live.live(StrategySettings)
     live.apply({LOW: "much", SHEDDER: "OverloadShedder", "defaultNumberOfNamespaceBundles": "0"})
@@ -139,7 +173,11 @@ def test_a_bad_stored_value_takes_out_itself_only() -> None:
     assert live.rejected[LOW] == f"{LOW} = 'much': a number of at least 0 is allowed"
     assert live.in_force()[REJECTED].count(" is allowed") == 2
     live.apply({LOW: "13"})
-    assert (strategies.value.avg_low, live.rejected, strategies.value.shedder) == (13, {}, StrategySettings().shedder)
+    assert (strategies.value.avg_low, live.rejected, strategies.value.shedder) == (
+        13,
+        {},
+        StrategySettings().shedder,
+    )
     live.apply({LOW: "-1"})
     assert strategies.value.avg_low == 13
     assert live.in_force()[LOW] == "13"
@@ -150,7 +188,9 @@ def test_a_bad_stored_value_takes_out_itself_only() -> None:
 
 @pytest.mark.parametrize("value", [None, ["1"], {"a": 1}, "", float("nan")])
 def test_stored_values_of_any_type(value: object) -> None:
-    """What is no text is refused, as text is that cannot be parsed; whole documents are never refused for it."""
+    """What is no text is refused, as text is that cannot be parsed; whole documents are never
+    refused for it.
+    """
     live = a_live()
     live.apply({SHEDDER: value, HIGH: 50, "loadBalancerSheddingEnabled": False})
     strategies = live.live(StrategySettings).value
@@ -159,7 +199,9 @@ def test_stored_values_of_any_type(value: object) -> None:
 
 
 def test_stored_values_that_contradict_each_other() -> None:
-    """The new ones are taken back, then those in force; values that go together act together, in any order."""
+    """The new ones are taken back, then those in force; values that go together act together, in
+    any order.
+    """
     live = a_live()
     strategies = live.live(StrategySettings)
 
@@ -177,7 +219,9 @@ def test_stored_values_that_contradict_each_other() -> None:
 
 
 def test_unknown_static_and_older_keys_in_the_store() -> None:
-    """Unknown keys are another program's, static ones are shown; older spellings act, and give way to present ones."""
+    """Unknown keys are another program's, static ones are shown; older spellings act, and give way
+    to present ones.
+    """
     live = a_live()
     older, present = "loadBalancerBandwithInResourceWeight", "loadBalancerBandwidthInResourceWeight"
     live.apply({"managedLedgerDefaultAckQuorum": "2", "clusterName": "x", older: "0.5"})
@@ -190,20 +234,34 @@ def test_unknown_static_and_older_keys_in_the_store() -> None:
 
 
 def test_changing_one_stored_value() -> None:
-    """It is refused where it, or another value because of it, could not be in force; bad ones of other keys are in nobody's way."""
+    """It is refused where it, or another value because of it, could not be in force; bad ones of
+    other keys are in nobody's way.
+    """
     live = a_live()
     stored: dict[str, object] = {LOW: "50", HIGH: "60", "minUnloadMessage": "bad"}
     live.apply(stored)
-    for name, value in ((LOW, "61"), (HIGH, None), (HIGH, "10"), ("minUnloadMessage", "-1"), ("clusterName", "x")):
+    for name, value in (
+        (LOW, "61"),
+        (HIGH, None),
+        (HIGH, "10"),
+        ("minUnloadMessage", "-1"),
+        ("clusterName", "x"),
+    ):
         with pytest.raises(BadInputError):
             live.changed(stored, name, value)
-    assert live.changed(stored, "minUnloadMessage", "7") == {LOW: "50", HIGH: "60", "minUnloadMessage": "7"}
+    assert live.changed(stored, "minUnloadMessage", "7") == {
+        LOW: "50",
+        HIGH: "60",
+        "minUnloadMessage": "7",
+    }
     assert live.changed(stored, "minUnloadMessage", None) == {LOW: "50", HIGH: "60"}
     assert live.changed({"what": 1}, "what", None) == {}
 
 
 def test_users_of_a_leaf_hear_of_its_changes_only() -> None:
-    """A leaf whose values stay does not wake those who listen; who stops to listen hears nothing more."""
+    """A leaf whose values stay does not wake those who listen; who stops to listen hears nothing
+    more.
+    """
     live, heard = a_live(), list[float]()
     forget = live.live(StrategySettings).listen(lambda strategies: heard.append(strategies.avg_low))
     live.apply({"maxConcurrentLookupRequest": "9"})

@@ -88,7 +88,9 @@ def rate() -> Column:
 
 
 def ratio(over: Column, under: Column) -> Column:
-    """`over / under`; null where `under` is not positive (Spark's ANSI mode fails the query on 0)."""
+    """`over / under`; null where `under` is not positive (Spark's ANSI mode fails
+    the query on 0).
+    """
     return F.when(under > 0, over / under)
 
 

@@ -1,4 +1,7 @@
-"""JSON lines → typed Parquet of one day, each day anew: run twice, the same result. Rows that are no records are put aside, counted, with samples."""
+"""JSON lines → typed Parquet of one day, each day anew: run twice, the same result.
+
+Rows that are no records are put aside, counted, with samples.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +69,19 @@ class Ingested:
         found = []
         for kind, read in self.kinds.items():
             if read.put_aside:
-                reasons = "; ".join(f"{reason}: {count:,}" for reason, count in sorted(read.put_aside.items()))
-                found.append(f"{kind}: {read.quarantined:,} rows are no records and were put aside ({reasons})")
+                reasons = "; ".join(
+                    f"{reason}: {count:,}" for reason, count in sorted(read.put_aside.items())
+                )
+                found.append(
+                    f"{kind}: {read.quarantined:,} rows are no records and were put "
+                    f"aside ({reasons})"
+                )
             found += [f"{kind}: {text}" for text in read.broken_segments]
-        return found + [f"{path.rpartition('cluster=')[2]}: left out, {reason}" for path, reason in self.left_out if reason != SAME_NAME]
+        return found + [
+            f"{path.rpartition('cluster=')[2]}: left out, {reason}"
+            for path, reason in self.left_out
+            if reason != SAME_NAME
+        ]
 
 
 def day_start_ms(date: str) -> int:
@@ -80,7 +92,15 @@ def day_start_ms(date: str) -> int:
 class Ingest:
     """Reads one day of one cluster into `output` (`…/cluster=<name>`)."""
 
-    def __init__(self, spark: SparkSession, source: Source, output: str, date: str, *, remove: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: Source,
+        output: str,
+        date: str,
+        *,
+        remove: Callable[[str], None],
+    ) -> None:
         self._spark = spark
         self._remove = remove
         self._source = source
@@ -88,8 +108,12 @@ class Ingest:
         self._date = date
 
     def run(self, listing: Listing) -> Ingested:
-        """All kinds. Raises `SegmentsMovedError`, and `OperationalError` when Spark cannot read at all."""
-        return Ingested({kind: self._kind(kind, listing.of(kind)) for kind in KINDS}, listing.left_out)
+        """All kinds. Raises `SegmentsMovedError`, and `OperationalError` when Spark cannot read at
+        all.
+        """
+        return Ingested(
+            {kind: self._kind(kind, listing.of(kind)) for kind in KINDS}, listing.left_out
+        )
 
     def records(self, kind: str) -> DataFrame:
         """The good records of the day, as `run` wrote them."""
@@ -100,9 +124,13 @@ class Ingest:
 
         Raises as Spark does.
         """
-        day_before = datetime.fromtimestamp((day_start_ms(self._date) - DAY_MS) / 1000, UTC).strftime("%Y-%m-%d")
+        day_before = datetime.fromtimestamp(
+            (day_start_ms(self._date) - DAY_MS) / 1000, UTC
+        ).strftime("%Y-%m-%d")
         try:
-            return self._spark.read.schema(schema_of(kind)).parquet(f"{self._output}/records/kind={kind}/date={day_before}")
+            return self._spark.read.schema(schema_of(kind)).parquet(
+                f"{self._output}/records/kind={kind}/date={day_before}"
+            )
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
@@ -117,7 +145,8 @@ class Ingest:
         try:
             return self._read(kind, segments, tolerant=False)
         except (PySparkException, Py4JError) as error:
-            # Spark does not say which file it is about, so all are looked at; that this costs time does not matter, because it is rare.
+            # Spark does not say which file it is about, so all are looked at; that this costs time
+            # does not matter, because it is rare.
             if self._source.gone(segments):
                 raise SegmentsMovedError from None
             broken, said = self._source.broken(segments), first_line(error)
@@ -133,20 +162,29 @@ class Ingest:
 
     def _nothing(self, kind: str) -> KindRead:
         """Write a table without rows."""
-        empty = self._spark.createDataFrame([], StructType([*schema_of(kind).fields, StructField("segment", StringType())]))
+        empty = self._spark.createDataFrame(
+            [], StructType([*schema_of(kind).fields, StructField("segment", StringType())])
+        )
         empty.write.mode("overwrite").parquet(self._path("records", kind))
         self._remove(self._path("quarantine", kind))
         return KindRead()
 
     def _read(self, kind: str, segments: list[Segment], *, tolerant: bool) -> KindRead:
-        """Write the good rows and the bad ones. `tolerant`: of a damaged file take what comes before the damage."""
+        """Write the good rows and the bad ones.
+
+        `tolerant`: of a damaged file take what comes before the damage.
+        """
         fields = schema_of(kind).names
         rows = self._parsed(kind, segments, tolerant=tolerant)
         seen = Observation()
-        observed = rows.observe(seen, F.count(F.lit(1)).alias("rows"), F.count("problem").alias("bad"))
+        observed = rows.observe(
+            seen, F.count(F.lit(1)).alias("rows"), F.count("problem").alias("bad")
+        )
         good = observed.where(F.col("problem").isNull()).select(*fields, "segment")
         # Measured values and times hardly repeat: a dictionary of them is work for nothing.
-        plain = {f"parquet.enable.dictionary#{name}": "false" for name in ("ts", *measured_of(kind))}
+        plain = {
+            f"parquet.enable.dictionary#{name}": "false" for name in ("ts", *measured_of(kind))
+        }
         good.write.mode("overwrite").options(**plain).parquet(self._path("records", kind))
         counts = seen.get
         read = KindRead(rows=counts["rows"] - counts["bad"])
@@ -157,7 +195,9 @@ class Ingest:
         return read
 
     def _parsed(self, kind: str, segments: list[Segment], *, tolerant: bool) -> DataFrame:
-        """The fields, typed; CORRUPT, the text of what is none; segment; problem, why a row is no record (null for a good one)."""
+        """The fields, typed; CORRUPT, the text of what is none; segment; problem, why a row is no
+        record (null for a good one).
+        """
         schema = StructType([*schema_of(kind).fields, StructField(CORRUPT, StringType())])
         reader = (
             self._spark.read.schema(schema)
@@ -166,7 +206,9 @@ class Ingest:
             .option(LINE_BYTES_OPTION, LINE_BYTES_MAX)
         )
         lines = reader.json(self._source.spark_paths(segments))
-        return lines.withColumn("segment", F.col("_metadata.file_name")).withColumn("problem", self._problem(kind))
+        return lines.withColumn("segment", F.col("_metadata.file_name")).withColumn(
+            "problem", self._problem(kind)
+        )
 
     def _problem(self, kind: str) -> Column:
         start = day_start_ms(self._date)
@@ -176,16 +218,25 @@ class Ingest:
             problem = problem.when(F.col(name).isNull(), f"{name} is missing")
         for name, low, high in numbers_of(kind):
             problem = problem.when(~F.col(name).between(low, high), f"{name} is impossible")
-        problem = problem.when(ts >= start + DAY_MS + CLOCK_TOLERANCE_MS, "its time is after the day")
+        problem = problem.when(
+            ts >= start + DAY_MS + CLOCK_TOLERANCE_MS, "its time is after the day"
+        )
         return problem.when(ts < start - CLOCK_TOLERANCE_MS, "its time is before the day")
 
     def _put_aside(self, kind: str, bad: DataFrame, read: KindRead) -> None:
         text = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*schema_of(kind).names))).alias("text")
-        bad.select("problem", "segment", text).write.mode("overwrite").parquet(self._path("quarantine", kind))
+        bad.select("problem", "segment", text).write.mode("overwrite").parquet(
+            self._path("quarantine", kind)
+        )
         aside = self._spark.read.parquet(self._path("quarantine", kind))
-        read.put_aside = {row["problem"]: row["count"] for row in aside.groupBy("problem").count().collect()}
+        read.put_aside = {
+            row["problem"]: row["count"] for row in aside.groupBy("problem").count().collect()
+        }
         some = aside.orderBy("segment", "text").limit(SAMPLES_MAX)
-        read.samples = [row.asDict() for row in some.withColumn("text", F.substring("text", 1, SAMPLE_CHARS_MAX)).collect()]
+        read.samples = [
+            row.asDict()
+            for row in some.withColumn("text", F.substring("text", 1, SAMPLE_CHARS_MAX)).collect()
+        ]
 
 
 def first_line(error: Exception) -> str:

@@ -118,7 +118,10 @@ class Job:
             raise BadInputError(f"{source.url}: which cluster? {known}")
         self.cluster = cluster if cluster is not None else found[0]
         if self.cluster not in found:
-            raise BadInputError(f"{source.url} has no history of cluster {self.cluster}; it has {', '.join(found) or 'none'}")
+            raise BadInputError(
+                f"{source.url} has no history of cluster {self.cluster}; it has "
+                f"{', '.join(found) or 'none'}"
+            )
         try:
             fs, root = fsspec.core.url_to_fs(output)
             self._fs: Any = fs
@@ -129,11 +132,16 @@ class Job:
         self._spark_root = spark_url(fs, output, self._root)
 
     def late(self, date: str) -> list[str]:
-        """Days before `date` whose segments came after they were analysed, or, since the first day that was, were not analysed at all.
+        """Days before `date` whose segments came after they were analysed, or, since the first day
+        that was, were not analysed at all.
 
-        A day of which segments are gone meanwhile is left as it is: what is stored knows more than what could be read now.
+        A day of which segments are gone meanwhile is left as it is: what is stored knows more than
+        what could be read now.
         """
-        analysed = {path.rpartition("date=")[2].removesuffix(MANIFEST) for path in self._fs.glob(f"{self._root}/records/date=*{MANIFEST}")}
+        analysed = {
+            path.rpartition("date=")[2].removesuffix(MANIFEST)
+            for path in self._fs.glob(f"{self._root}/records/date=*{MANIFEST}")
+        }
         found = []
         for day in [day for day in self._source.dates(self.cluster) if day < date][-LATE_DAYS:]:
             if day not in analysed:
@@ -143,7 +151,11 @@ class Job:
             if not _new(known, present):
                 continue
             if gone := _gone(known, present):
-                print(f"{day}: segments came late, but {gone} of those analysed before are gone; it stays as it was", file=sys.stderr)
+                print(
+                    f"{day}: segments came late, but {gone} of those analysed before are gone; it "
+                    "stays as it was",
+                    file=sys.stderr,
+                )
                 continue
             found.append(day)
         return found
@@ -167,12 +179,19 @@ class Job:
         problems = list(ingested.problems)
         known = self._known(date)
         if gone := _gone(known, seen):
-            problems.append(f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the tables have what is left")
+            problems.append(
+                f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the "
+                "tables have what is left"
+            )
         day = Day(self.cluster, date, ingest, self._settings)
         answers: dict[str, Answer] = {}
         findings: list[Finding] = []
         for number, question in enumerate(self._questions, start=1):
-            with self._step(f"{date}: question {number}/{len(self._questions)}, {question.NAME}", steps, question.NAME):
+            with self._step(
+                f"{date}: question {number}/{len(self._questions)}, {question.NAME}",
+                steps,
+                question.NAME,
+            ):
                 answers[question.NAME], found = self._ask(question, day)
             findings += found
         failed = {name: answer.failed for name, answer in answers.items() if answer.failed}
@@ -181,12 +200,26 @@ class Job:
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
         self._write(
-            f"records/date={date}{MANIFEST}", json.dumps({"seen": sorted(seen | _absent(known, seen)), "rows": _rows(ingested)}, indent=1)
+            f"records/date={date}{MANIFEST}",
+            json.dumps(
+                {"seen": sorted(seen | _absent(known, seen)), "rows": _rows(ingested)}, indent=1
+            ),
         )
-        return Outcome(self.cluster, date, ingested.rows, problems, findings, report, time.monotonic() - started_s, steps, list(failed))
+        return Outcome(
+            self.cluster,
+            date,
+            ingested.rows,
+            problems,
+            findings,
+            report,
+            time.monotonic() - started_s,
+            steps,
+            list(failed),
+        )
 
     def _ask(self, question: ModuleType, day: Day) -> tuple[Answer, list[Finding]]:
-        """One question's answer and findings; one that fails costs those that build on it, and no other.
+        """One question's answer and findings; one that fails costs those that build on it, and no
+        other.
 
         Raises what Spark raises when it is gone: then nothing can be answered.
         """
@@ -199,22 +232,31 @@ class Job:
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
             day.tables.pop(question.NAME, None)
-            self._remove(self._table_path(question, day))  # that of an earlier run would not be today's
+            # that of an earlier run would not be today's
+            self._remove(self._table_path(question, day))
             return Answer(failed=first_line(error)), []
 
-    def _read(self, date: str, steps: dict[str, float]) -> tuple[Ingest, Ingested, set[Seen]] | None:
-        """List the segments and read them; list them again when brokers sealed or dropped some meanwhile."""
+    def _read(
+        self, date: str, steps: dict[str, float]
+    ) -> tuple[Ingest, Ingested, set[Seen]] | None:
+        """List the segments and read them; list them again when brokers sealed or dropped some
+        meanwhile.
+        """
         for attempt in range(READS_MAX):
             listing = self._source.day(self.cluster, date)
             if not listing.segments and not listing.left_out:
                 return None
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
-                ingest = Ingest(self._spark, self._source, self._spark_root, date, remove=self._remove)
+                ingest = Ingest(
+                    self._spark, self._source, self._spark_root, date, remove=self._remove
+                )
                 try:
                     return ingest, ingest.run(listing), set(listing.seen)
                 except SegmentsMovedError:
                     if attempt == READS_MAX - 1:
-                        raise OperationalError(f"the segments of {date} do not stay as they are long enough to be read") from None
+                        raise OperationalError(
+                            f"the segments of {date} do not stay as they are long enough to be read"
+                        ) from None
         raise AssertionError("unreachable")
 
     def _remove(self, spark_path: str) -> None:
@@ -232,13 +274,23 @@ class Job:
         self._spark.catalog.clearCache()
         return self._spark.read.parquet(path)
 
-    def _report(self, day: Day, ingested: Ingested, problems: list[str], answers: Mapping[str, Answer], findings: Sequence[Finding]) -> str:
+    def _report(
+        self,
+        day: Day,
+        ingested: Ingested,
+        problems: list[str],
+        answers: Mapping[str, Answer],
+        findings: Sequence[Finding],
+    ) -> str:
         tables = {
             question.NAME: {
                 "about": question.ABOUT,
                 "failed": answers[question.NAME].failed,
                 "total": answers[question.NAME].total,
-                "rows": [row.asDict(recursive=True) for row in answers[question.NAME].rows[:ROWS_SHOWN_MAX]],
+                "rows": [
+                    row.asDict(recursive=True)
+                    for row in answers[question.NAME].rows[:ROWS_SHOWN_MAX]
+                ],
             }
             for question in self._questions
         }
@@ -250,9 +302,15 @@ class Job:
             "records": _rows(ingested),
             "input": {
                 "problems": problems,
-                "leftOut": [{"segment": path, "reason": reason} for path, reason in ingested.left_out],
+                "leftOut": [
+                    {"segment": path, "reason": reason} for path, reason in ingested.left_out
+                ],
                 "quarantined": {
-                    kind: {"rows": read.quarantined, "reasons": read.put_aside, "samples": read.samples}
+                    kind: {
+                        "rows": read.quarantined,
+                        "reasons": read.put_aside,
+                        "samples": read.samples,
+                    }
                     for kind, read in ingested.kinds.items()
                     if read.quarantined
                 },
@@ -261,8 +319,14 @@ class Job:
             "findings": [asdict(finding) for finding in findings],
             "tables": tables,
         }
-        self._write(f"reports/{day.date}.json", json.dumps(_finite(document), indent=1, default=str, allow_nan=False))
-        return self._write(f"reports/{day.date}.html", render(document, drawn, overloaded=self._settings.overloaded_percent / 100))
+        self._write(
+            f"reports/{day.date}.json",
+            json.dumps(_finite(document), indent=1, default=str, allow_nan=False),
+        )
+        return self._write(
+            f"reports/{day.date}.html",
+            render(document, drawn, overloaded=self._settings.overloaded_percent / 100),
+        )
 
     def _plots(self, day: Day, answers: Mapping[str, Answer], problems: list[str]) -> plots.Plots:
         """What the plots show; those that build on a failed question, or fail, show nothing."""
@@ -306,7 +370,9 @@ def _totals(answers: Mapping[str, Answer]) -> dict[str, int | None]:
         "bundles": of("namespaces", lambda answer: sum(row.cut_into or 0 for row in answer.rows)),
         "moves": of("moves", lambda answer: answer.total),
         "splits": of("splits", lambda answer: answer.total),
-        "limitsThatHeldClients": of("throttling", lambda answer: sum(row.hours_held > 0 for row in answer.rows)),
+        "limitsThatHeldClients": of(
+            "throttling", lambda answer: sum(row.hours_held > 0 for row in answer.rows)
+        ),
     }
 
 
@@ -324,11 +390,14 @@ def _stems(seen: Set[Seen]) -> set[tuple[str, str]]:
 
 
 def _new(known: Set[Seen], present: Set[Seen]) -> bool:
-    """Whether there is a segment that was not there, was still being written, or has other contents under the same name."""
+    """Whether there is a segment that was not there, was still being written, or has other contents
+    under the same name.
+    """
     sealed = _stems({item for item in known if not item[1].endswith(".open")})
     sizes = {(kind, name): size for kind, name, size in known}
     return any(
-        sizes.get((kind, name), size) != size or ((kind, name) not in sizes and (kind, stem_of(name)) not in sealed)
+        sizes.get((kind, name), size) != size
+        or ((kind, name) not in sizes and (kind, stem_of(name)) not in sealed)
         for kind, name, size in present
     )
 
@@ -354,12 +423,16 @@ def _finite(value: Any) -> Any:
 
 
 def _the_worst(question: ModuleType, findings: Sequence[Finding]) -> list[Finding]:
-    """A few findings of each kind, and one that names the others: a report of a thousand cards is none."""
+    """A few findings of each kind, and one that names the others: a report of a thousand cards is
+    none.
+    """
     ranked = sorted(findings, key=lambda finding: (-finding.importance, finding.title))
     if len(ranked) <= FINDINGS_MAX:
         return ranked
     rest = ranked[FINDINGS_MAX:]
-    others = "; ".join(finding.title for finding in rest[:OTHERS_NAMED_MAX]) + (" …" if len(rest) > OTHERS_NAMED_MAX else "")
+    others = "; ".join(finding.title for finding in rest[:OTHERS_NAMED_MAX]) + (
+        " …" if len(rest) > OTHERS_NAMED_MAX else ""
+    )
     more = Finding(
         importance=rest[0].importance,
         question=question.NAME,

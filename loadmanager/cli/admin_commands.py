@@ -17,7 +17,13 @@ from loadmanager.core.errors import BadInputError, LoadManagerError, Operational
 from loadmanager.core.strategies.plan_document import plan_lines
 
 V2 = "/admin/v2"
-RESOURCES = (("cpu", "cpu %"), ("memory", "mem %"), ("directMemory", "direct %"), ("bandwidthIn", "in %"), ("bandwidthOut", "out %"))
+RESOURCES = (
+    ("cpu", "cpu %"),
+    ("memory", "mem %"),
+    ("directMemory", "direct %"),
+    ("bandwidthIn", "in %"),
+    ("bandwidthOut", "out %"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,13 @@ def brokers_list(ask: Asking, _args: argparse.Namespace) -> Shown:
     """Live brokers, and which one leads."""
     brokers, leader = ask.get(f"{V2}/brokers"), _leader(ask)
     data = [{"broker": broker, "leader": broker == leader} for broker in brokers]
-    return Shown(data, table(("broker", "role"), [(broker, "leader" if broker == leader else "") for broker in brokers]))
+    return Shown(
+        data,
+        table(
+            ("broker", "role"),
+            [(broker, "leader" if broker == leader else "") for broker in brokers],
+        ),
+    )
 
 
 def _leader(ask: Asking) -> str | None:
@@ -101,13 +113,28 @@ def brokers_report(ask: Asking, args: argparse.Namespace) -> Shown:
     """Load reports of all brokers, or of one."""
     brokers = [args.broker] if args.broker else ask.get(f"{V2}/brokers")
     reports = {broker: ask.at(broker).get(f"{V2}/broker-stats/load-report") for broker in brokers}
-    headers = ("broker", *(title for _, title in RESOURCES), "msg in/s", "msg out/s", "bundles", "topics")
-    return Shown(reports, table(headers, [_report_row(broker, report) for broker, report in reports.items()]))
+    headers = (
+        "broker",
+        *(title for _, title in RESOURCES),
+        "msg in/s",
+        "msg out/s",
+        "bundles",
+        "topics",
+    )
+    return Shown(
+        reports, table(headers, [_report_row(broker, report) for broker, report in reports.items()])
+    )
 
 
 def _report_row(broker: str, report: dict[str, Any]) -> tuple[Cell, ...]:
     rates = (float(report.get("msgRateIn", 0)), float(report.get("msgRateOut", 0)))
-    return (broker, *(_percent(report.get(name)) for name, _ in RESOURCES), *rates, report.get("numBundles"), report.get("numTopics"))
+    return (
+        broker,
+        *(_percent(report.get(name)) for name, _ in RESOURCES),
+        *rates,
+        report.get("numBundles"),
+        report.get("numTopics"),
+    )
 
 
 def _percent(usage: dict[str, float] | None) -> float | None:
@@ -115,7 +142,9 @@ def _percent(usage: dict[str, float] | None) -> float | None:
 
 
 def drain(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Move every bundle of a broker to the others, those with fewest first; with --stop, stop it then."""
+    """Move every bundle of a broker to the others, those with fewest first; with --stop, stop it
+    then.
+    """
     brokers = ask.get(f"{V2}/brokers")
     if args.broker not in brokers:
         raise BadInputError(f"{args.broker} is not active; the brokers are {', '.join(brokers)}")
@@ -130,8 +159,13 @@ def drain(ask: Asking, args: argparse.Namespace) -> Shown:
         moves.append({"bundle": bundle, "to": destination})
     if args.stop:
         ask.at(args.broker).ask("POST", f"{V2}/brokers/shutdown")
-    said = f"{len(moves)} bundles moved off {args.broker}" + ("; it stops now" if args.stop else "; it may be given bundles again")
-    return Shown({"moves": moves, "stopped": args.stop}, "\n".join([*(f"{move['bundle']} -> {move['to']}" for move in moves), said]))
+    said = f"{len(moves)} bundles moved off {args.broker}" + (
+        "; it stops now" if args.stop else "; it may be given bundles again"
+    )
+    return Shown(
+        {"moves": moves, "stopped": args.stop},
+        "\n".join([*(f"{move['bundle']} -> {move['to']}" for move in moves), said]),
+    )
 
 
 # Namespaces
@@ -145,7 +179,9 @@ def namespaces_list(ask: Asking, args: argparse.Namespace) -> Shown:
 
 def _namespaces(ask: Asking, tenant: str | None = None) -> list[str]:
     tenants = [tenant] if tenant else ask.get(f"{V2}/tenants")
-    return [str(name) for one in tenants for name in ask.get(f"{V2}/namespaces/{quote(one, safe='')}")]
+    return [
+        str(name) for one in tenants for name in ask.get(f"{V2}/namespaces/{quote(one, safe='')}")
+    ]
 
 
 def namespaces_create(ask: Asking, args: argparse.Namespace) -> Shown:
@@ -157,10 +193,16 @@ def namespaces_create(ask: Asking, args: argparse.Namespace) -> Shown:
         cut = {"numBundles": args.bundles}
     path, tenant = namespace_path(args.namespace), NamespaceName.parse(args.namespace).tenant
     if args.create_tenant and tenant not in ask.get(f"{V2}/tenants"):
-        ask.ask("PUT", f"{V2}/tenants/{tenant}", {"adminRoles": [], "allowedClusters": ask.get(f"{V2}/clusters")})
+        ask.ask(
+            "PUT",
+            f"{V2}/tenants/{tenant}",
+            {"adminRoles": [], "allowedClusters": ask.get(f"{V2}/clusters")},
+        )
     ask.ask("PUT", path, {"bundles": cut} if cut else None)
     count = ask.get(f"{path}/bundles")["numBundles"]
-    return _done(f"{args.namespace} created with {count} bundles", namespace=args.namespace, bundles=count)
+    return _done(
+        f"{args.namespace} created with {count} bundles", namespace=args.namespace, bundles=count
+    )
 
 
 def namespaces_delete(ask: Asking, args: argparse.Namespace) -> Shown:
@@ -173,7 +215,9 @@ def namespaces_bundles(ask: Asking, args: argparse.Namespace) -> Shown:
     """Boundaries of a namespace."""
     cut = ask.get(f"{namespace_path(args.namespace)}/bundles")
     bounds = cut["boundaries"]
-    return Shown(cut, "\n".join(f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)))
+    return Shown(
+        cut, "\n".join(f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False))
+    )
 
 
 def namespaces_policies(ask: Asking, args: argparse.Namespace) -> Shown:
@@ -201,15 +245,22 @@ def bundles_list(ask: Asking, args: argparse.Namespace) -> Shown:
     for namespace in args.namespace or _namespaces(ask):
         bounds = ask.get(f"{namespace_path(namespace)}/bundles")["boundaries"]
         names = [f"{namespace}/{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)]
-        data += [{"bundle": name, "owner": owners.get(name), **_traffic(stats.get(name))} for name in names]
+        data += [
+            {"bundle": name, "owner": owners.get(name), **_traffic(stats.get(name))}
+            for name in names
+        ]
     headers = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
     return Shown(data, table(headers, [tuple(row.values()) for row in data]))
 
 
 def _traffic(stats: dict[str, Any] | None) -> dict[str, Cell]:
     known = stats or {}
-    rates = {name: float(known[name]) if name in known else None for name in ("msgRateIn", "msgRateOut")}
-    bytes_ = {name: float(known[key]) / 1024 if key in known else None for name, key in _THROUGHPUTS}
+    rates = {
+        name: float(known[name]) if name in known else None for name in ("msgRateIn", "msgRateOut")
+    }
+    bytes_ = {
+        name: float(known[key]) / 1024 if key in known else None for name, key in _THROUGHPUTS
+    }
     return {"topics": known.get("topics"), **rates, **bytes_}
 
 
@@ -218,18 +269,26 @@ _THROUGHPUTS = (("kibPerSecondIn", "msgThroughputIn"), ("kibPerSecondOut", "msgT
 
 def _owned(ask: Asking, broker: str) -> list[str]:
     cluster = cluster_of(ask)
-    return list(ask.at(broker).get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces"))
+    return list(
+        ask.at(broker).get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces")
+    )
 
 
 def bundles_unload(ask: Asking, args: argparse.Namespace) -> Shown:
     """Unload one bundle, to a broker if one is named."""
     _unload(ask, args.bundle, args.to)
-    return _done(f"{args.bundle} unloaded" + (f" to {args.to}" if args.to else "; the next lookup places it"))
+    return _done(
+        f"{args.bundle} unloaded" + (f" to {args.to}" if args.to else "; the next lookup places it")
+    )
 
 
 def _unload(ask: Asking, bundle: str, destination: str | None) -> None:
     namespace, bundle_range = split_bundle_name(bundle)
-    ask.ask("PUT", f"{namespace_path(namespace)}/{quote(bundle_range, safe='')}/unload" + _query(destinationBroker=destination))
+    ask.ask(
+        "PUT",
+        f"{namespace_path(namespace)}/{quote(bundle_range, safe='')}/unload"
+        + _query(destinationBroker=destination),
+    )
 
 
 def bundles_split(ask: Asking, args: argparse.Namespace) -> Shown:
@@ -238,9 +297,17 @@ def bundles_split(ask: Asking, args: argparse.Namespace) -> Shown:
     base = namespace_path(namespace)
     before = ask.get(f"{base}/bundles")["boundaries"]
     query = _query(unload=args.unload, splitAlgorithmName=args.algorithm)
-    ask.ask("PUT", f"{base}/{quote(bundle_range, safe='')}/split{query}", [_position(text) for text in args.at] or None)
+    ask.ask(
+        "PUT",
+        f"{base}/{quote(bundle_range, safe='')}/split{query}",
+        [_position(text) for text in args.at] or None,
+    )
     new = [bound for bound in ask.get(f"{base}/bundles")["boundaries"] if bound not in before]
-    said = f"{args.bundle} split at {', '.join(new)}" if new else f"{args.bundle} not split: there was no useful place to cut it"
+    said = (
+        f"{args.bundle} split at {', '.join(new)}"
+        if new
+        else f"{args.bundle} not split: there was no useful place to cut it"
+    )
     return _done(said, boundaries=new)
 
 
@@ -263,8 +330,18 @@ def topics_list(ask: Asking, args: argparse.Namespace) -> Shown:
 def topics_lookup(ask: Asking, args: argparse.Namespace) -> Shown:
     """Who serves a topic; places it if nobody does."""
     path = f"/lookup/v2/topic/{topic_path(args.topic)}"
-    found = {"topic": str(TopicName.parse(args.topic)), "bundle": ask.get(f"{path}/bundle"), **ask.get(path)}
-    return Shown(found, table(("topic", "bundle", "broker", "http"), [[found[key] for key in ("topic", "bundle", "brokerUrl", "httpUrl")]]))
+    found = {
+        "topic": str(TopicName.parse(args.topic)),
+        "bundle": ask.get(f"{path}/bundle"),
+        **ask.get(path),
+    }
+    return Shown(
+        found,
+        table(
+            ("topic", "bundle", "broker", "http"),
+            [[found[key] for key in ("topic", "bundle", "brokerUrl", "httpUrl")]],
+        ),
+    )
 
 
 def topics_partitions(ask: Asking, args: argparse.Namespace) -> Shown:
@@ -288,7 +365,9 @@ def topics_stats(ask: Asking, args: argparse.Namespace) -> Shown:
 def decisions(ask: Asking, args: argparse.Namespace) -> Shown:
     """The leader's last decisions with their reasons, newest first."""
     found = ask.get(f"{V2}/loadmanager/decisions" + _query(limit=args.limit))
-    return Shown(found, "\n".join(_dated_line(item) for item in found) or "no decision in this term yet")
+    return Shown(
+        found, "\n".join(_dated_line(item) for item in found) or "no decision in this term yet"
+    )
 
 
 def _dated_line(item: dict[str, Any]) -> str:
@@ -306,4 +385,7 @@ def dry_run(ask: Asking, _args: argparse.Namespace) -> Shown:
 
 
 def _one_line(item: dict[str, Any]) -> str:
-    return "  ".join(f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in item.items())
+    return "  ".join(
+        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in item.items()
+    )

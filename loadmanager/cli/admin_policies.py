@@ -1,4 +1,6 @@
-"""`loadmanager admin limits …` and `loadmanager admin isolation …`: what is asked, and how the answer is shown."""
+"""`loadmanager admin limits …` and `loadmanager admin isolation …`: what is asked, and how the
+answer is shown.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,16 @@ from loadmanager.core.errors import BadInputError
 
 FIELDS = {
     "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),
-    "dispatchRate": ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte", "ratePeriodInSecond"),
-    "subscriptionDispatchRate": ("dispatchThrottlingRateInMsg", "dispatchThrottlingRateInByte", "ratePeriodInSecond"),
+    "dispatchRate": (
+        "dispatchThrottlingRateInMsg",
+        "dispatchThrottlingRateInByte",
+        "ratePeriodInSecond",
+    ),
+    "subscriptionDispatchRate": (
+        "dispatchThrottlingRateInMsg",
+        "dispatchThrottlingRateInByte",
+        "ratePeriodInSecond",
+    ),
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Which limit → its fields for messages (requests), bytes and period."""
@@ -22,13 +32,21 @@ FIELDS = {
 
 def _of(text: str) -> str:
     """The path of a namespace or a topic."""
-    return f"{V2}/{topic_path(text)}" if "://" in text or text.count("/") == 2 else namespace_path(text)
+    return (
+        f"{V2}/{topic_path(text)}"
+        if "://" in text or text.count("/") == 2
+        else namespace_path(text)
+    )
 
 
 def limits_list(ask: Asking, args: argparse.Namespace) -> Shown:
     """Every limit in use on every broker: configured, delivered, who waits."""
     brokers = [args.broker] if args.broker else ask.get(f"{V2}/brokers")
-    data = [{"broker": broker, **limit} for broker in brokers for limit in ask.at(broker).get(f"{V2}/broker-stats/throttling")["limits"]]
+    data = [
+        {"broker": broker, **limit}
+        for broker in brokers
+        for limit in ask.at(broker).get(f"{V2}/broker-stats/throttling")["limits"]
+    ]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "error", "waiting")
     names = (
         "configuredMessagesPerS",
@@ -38,16 +56,27 @@ def limits_list(ask: Asking, args: argparse.Namespace) -> Shown:
         "error",
         "queueLength",
     )
-    rows = [[item["broker"], item["name"], *(None if item[name] in (None, -1) else item[name] for name in names)] for item in data]
+    rows = [
+        [
+            item["broker"],
+            item["name"],
+            *(None if item[name] in (None, -1) else item[name] for name in names),
+        ]
+        for item in data
+    ]
     return Shown(data, table(headers, rows) if rows else "no limits are in use")
 
 
 def limits_why(ask: Asking, args: argparse.Namespace) -> Shown:
     """Why a topic's producers are slow, the worst first."""
     found = ask.get(f"{V2}/{topic_path(args.topic)}/throttling")
-    lines = [f"{item['producer']}: {item['why']} (held {item['heldSeconds']:.1f} s so far)" for item in found["producers"]]
+    lines = [
+        f"{item['producer']}: {item['why']} (held {item['heldSeconds']:.1f} s so far)"
+        for item in found["producers"]
+    ]
     lines += [
-        f"subscription {name}: {'held' if item['held'] else 'not held'} {item['throttledTimes'] or ''}"
+        f"subscription {name}: {'held' if item['held'] else 'not held'} "
+        f"{item['throttledTimes'] or ''}"
         for name, item in found["subscriptions"].items()
     ]
     return Shown(found, "\n".join(lines) or "nobody produces or consumes")
@@ -57,15 +86,26 @@ def limits_show(ask: Asking, args: argparse.Namespace) -> Shown:
     """The limits that are set on a namespace or a topic itself."""
     found = {name: ask.get(f"{_of(args.of)}/{name}") for name in FIELDS}
     data = {name: rate for name, rate in found.items() if rate}
-    rows = [[name, *(f"{field}={value}" for field, value in rate.items())] for name, rate in data.items()]
-    return Shown(data, "\n".join("  ".join(map(str, row)) for row in rows) or f"{args.of} has no limits of its own")
+    rows = [
+        [name, *(f"{field}={value}" for field, value in rate.items())]
+        for name, rate in data.items()
+    ]
+    return Shown(
+        data,
+        "\n".join("  ".join(map(str, row)) for row in rows)
+        or f"{args.of} has no limits of its own",
+    )
 
 
 def limits_set(ask: Asking, args: argparse.Namespace) -> Shown:
     """Set a limit of a namespace's topics or of one topic; acts at once."""
     messages, size, period = FIELDS[args.limit]
     body: dict[str, Any] = {}
-    for value, field, option in ((args.messages, messages, "--messages"), (args.bytes, size, "--bytes"), (args.period, period, "--period")):
+    for value, field, option in (
+        (args.messages, messages, "--messages"),
+        (args.bytes, size, "--bytes"),
+        (args.period, period, "--period"),
+    ):
         if value is not None:
             if field is None:
                 raise BadInputError(f"{args.limit} has no {option}")
@@ -90,17 +130,36 @@ def isolation_list(ask: Asking, _args: argparse.Namespace) -> Shown:
     """Namespace isolation policies, and what each live broker is in them."""
     path = _isolation(ask)
     policies = ask.get(path)
-    brokers = {name: [entry["brokerName"] for entry in ask.get(f"{path}/brokers") if entry["policyName"] == name] for name in policies}
+    brokers = {
+        name: [
+            entry["brokerName"]
+            for entry in ask.get(f"{path}/brokers")
+            if entry["policyName"] == name
+        ]
+        for name in policies
+    }
     rows = [
-        [name, " ".join(item["namespaces"]), " ".join(item["primary"]), " ".join(item.get("secondary") or []), " ".join(brokers[name])]
+        [
+            name,
+            " ".join(item["namespaces"]),
+            " ".join(item["primary"]),
+            " ".join(item.get("secondary") or []),
+            " ".join(brokers[name]),
+        ]
         for name, item in sorted(policies.items())
     ]
     headers = ("policy", "namespaces", "primary", "secondary", "live brokers")
-    return Shown({"policies": policies, "brokers": brokers}, table(headers, rows) if rows else "no isolation policies")
+    return Shown(
+        {"policies": policies, "brokers": brokers},
+        table(headers, rows) if rows else "no isolation policies",
+    )
 
 
 def isolation_set(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Set an isolation policy; expressions match in full. Namespaces that it concerns are unloaded, as --unload says."""
+    """Set an isolation policy; expressions match in full.
+
+    Namespaces that it concerns are unloaded, as --unload says.
+    """
     parameters = {"min_limit": str(args.min_primaries), "usage_threshold": "100"}
     body = {
         "namespaces": args.namespaces,

@@ -14,13 +14,16 @@ from loadmanager.core.strategies.settings import StrategySettings
 
 NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
 EXAMPLES = """examples:
-  loadmanager analyze                                             yesterday, from data/history into data/analysis
+  loadmanager analyze                        yesterday, from data/history into data/analysis
   loadmanager analyze --date 2026-11-20 --history s3://bucket/history --output s3://bucket/analysis
   loadmanager analyze --date 2026-11-20 --master spark://head:7077 --spark spark.executor.memory=4g
-  spark-submit --master yarn "$(python -c 'import loadmanager; print(loadmanager.__path__[0])')/__main__.py" analyze --date 2026-11-20
+  package=$(python -c 'import loadmanager; print(loadmanager.__path__[0])')
+  spark-submit --master yarn "$package/__main__.py" analyze --date 2026-11-20
 
-exit status: 0 done; 1 failed; 2 bad input or usage; 3 done, but part of the history could not be read (the report says what);
-4 nothing was recorded that day; 5 done, but a question could not be answered (the report says which, and why)
+exit status: 0 done; 1 failed; 2 bad input or usage;
+3 done, but part of the history could not be read (the report says what);
+4 nothing was recorded that day;
+5 done, but a question could not be answered (the report says which, and why)
 """
 
 
@@ -34,15 +37,46 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     parser.add_argument("--date", metavar="YYYY-MM-DD", help="the UTC day (default: yesterday)")
     parser.add_argument(
-        "--history", default="data/history", metavar="URL", help="where the segments are: a folder or any fsspec URL (default data/history)"
+        "--history",
+        default="data/history",
+        metavar="URL",
+        help="where the segments are: a folder or any fsspec URL (default data/history)",
     )
-    parser.add_argument("--output", default="data/analysis", metavar="URL", help="where tables and reports go (default data/analysis)")
+    parser.add_argument(
+        "--output",
+        default="data/analysis",
+        metavar="URL",
+        help="where tables and reports go (default data/analysis)",
+    )
     parser.add_argument("--cluster", help="which cluster, when the history has several")
-    parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf: thresholds and grace period that answers go by")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key of it; may be repeated")
-    parser.add_argument("--master", help="Spark master (default local[*]; under spark-submit what that says)")
-    parser.add_argument("--spark", action="append", default=[], metavar="KEY=VALUE", help="a Spark setting; may be repeated")
-    parser.add_argument("--no-late", action="store_true", help="do not analyse earlier days anew whose segments came late")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        metavar="FILE",
+        help="broker.conf: thresholds and grace period that answers go by",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key of it; may be repeated",
+    )
+    parser.add_argument(
+        "--master", help="Spark master (default local[*]; under spark-submit what that says)"
+    )
+    parser.add_argument(
+        "--spark",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a Spark setting; may be repeated",
+    )
+    parser.add_argument(
+        "--no-late",
+        action="store_true",
+        help="do not analyse earlier days anew whose segments came late",
+    )
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.set_defaults(run=run)
 
@@ -50,12 +84,16 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Analyse one day, and days before it that changed."""
     date = _date(args.date)
-    strategies = settings.load(args.config, settings.parse_overrides(args.set)).leaf(StrategySettings)
+    strategies = settings.load(args.config, settings.parse_overrides(args.set)).leaf(
+        StrategySettings
+    )
     spark_settings = dict(_pair(text) for text in args.spark)
     try:
         from loadmanager.wiring.analysis import analyze
     except ImportError as error:
-        raise ConfigError(f"the analysis needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})") from None
+        raise ConfigError(
+            f"the analysis needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
+        ) from None
     outcomes = analyze(
         date,
         history=_url(args.history),
@@ -68,9 +106,15 @@ def run(args: argparse.Namespace) -> int:
         quiet=args.quiet,
     )
     if not any(outcome.date == date for outcome in outcomes):
-        print(f"loadmanager analyze: nothing was recorded on {date} below {args.history}", file=sys.stderr)
+        print(
+            f"loadmanager analyze: nothing was recorded on {date} below {args.history}",
+            file=sys.stderr,
+        )
     for outcome in outcomes:
-        print(f"{outcome.date}: {outcome.rows:,} records in {outcome.seconds:.1f} s, {len(outcome.findings)} findings")
+        print(
+            f"{outcome.date}: {outcome.rows:,} records in {outcome.seconds:.1f} s, "
+            f"{len(outcome.findings)} findings"
+        )
         for finding in outcome.findings[:5]:
             print(f"  {finding.importance:3.0f}  {finding.title}")
         for problem in outcome.problems:
@@ -93,7 +137,9 @@ def _date(text: str | None) -> str:
 
 
 def _url(text: str) -> str:
-    """An fsspec URL; a plain path is made absolute, because Spark has a working folder of its own."""
+    """An fsspec URL; a plain path is made absolute, because Spark has a working
+    folder of its own.
+    """
     if re.match(r"file:/+", text):
         return re.sub(r"file:/+", "file:///", text)
     return text if re.match(r"[a-z0-9+.-]+://", text) else str(Path(text).resolve())

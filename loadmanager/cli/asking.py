@@ -1,4 +1,6 @@
-"""Asks a broker over HTTP: redirects are followed with method and body, failures become errors that say what to do."""
+"""Asks a broker over HTTP: redirects are followed with method and body, failures become errors that
+say what to do.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ class _KeepRedirects(urllib.request.HTTPRedirectHandler):
 
 
 class Asking:
-    """One broker as the place to ask first. Proxies of the environment are not used: brokers name each other by internal addresses."""
+    """One broker as the place to ask first.
+
+    Proxies of the environment are not used: brokers name each other by internal addresses.
+    """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -46,7 +51,10 @@ class Asking:
         return self.ask("GET", path)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer, parsed if it is JSON. Raises `BadInputError` for what the broker says is wrong, `OperationalError` for all else."""
+        """The answer, parsed if it is JSON.
+
+        Raises `BadInputError` for what the broker says is wrong, `OperationalError` for all else.
+        """
         url = f"{self.url}{path}"
         data = None if body is None else json.dumps(body).encode()
         for _ in range(REDIRECTS_MAX):
@@ -54,10 +62,16 @@ class Asking:
                 return self._once(method, url, data)
             except _RedirectedError as elsewhere:
                 url = urljoin(url, elsewhere.url)
-        raise OperationalError(f"{method} {path}: more than {REDIRECTS_MAX} redirects; the brokers do not agree who is responsible")
+        raise OperationalError(
+            f"{method} {path}: more than {REDIRECTS_MAX} redirects; the brokers do not agree who "
+            "is responsible"
+        )
 
     def _once(self, method: str, url: str, data: bytes | None) -> Any:
-        headers = {"Accept": "application/json", **({"Content-Type": "application/json"} if data is not None else {})}
+        headers = {
+            "Accept": "application/json",
+            **({"Content-Type": "application/json"} if data is not None else {}),
+        }
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
         where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
         try:
@@ -67,15 +81,23 @@ class Asking:
             with error:
                 if error.code in (307, 308) and error.headers.get("Location"):
                     raise _RedirectedError(error.headers["Location"]) from None
-                text = f"{where} answered {error.code}: {_reason(error.read(ANSWER_BYTES_MAX)) or error.reason}"
-            raise (BadInputError(text) if error.code in REFUSED_AS_INPUT else OperationalError(text)) from None
+                text = (
+                    f"{where} answered {error.code}: "
+                    f"{_reason(error.read(ANSWER_BYTES_MAX)) or error.reason}"
+                )
+            raise (
+                BadInputError(text) if error.code in REFUSED_AS_INPUT else OperationalError(text)
+            ) from None
         except TimeoutError:
-            raise OperationalError(f"{where} did not answer within {self._timeout_s:g} s; --timeout allows more") from None
+            raise OperationalError(
+                f"{where} did not answer within {self._timeout_s:g} s; --timeout allows more"
+            ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise OperationalError(
                 f"cannot ask {where}: {reason}\n"
-                "  is a broker running there? `loadmanager standalone` starts some; --url http://host:port says where another one is"
+                "  is a broker running there? `loadmanager standalone` starts some; --url "
+                "http://host:port says where another one is"
             ) from None
 
 

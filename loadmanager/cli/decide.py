@@ -1,4 +1,6 @@
-"""`loadmanager decide`: recorded load reports in, what each strategy would have done and why out."""
+"""`loadmanager decide`: recorded load reports in, what each strategy would have done
+and why out.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ from loadmanager.wiring.plugins import register_plugins
 EXAMPLES = """examples:
   loadmanager decide < cycles.jsonl > decisions.jsonl
   loadmanager decide --set loadBalancerLoadSheddingStrategy=AvgShedder --explain < cycles.jsonl
-  curl -s http://localhost:8080/admin/v2/broker-stats/load-report | jq -c '{now: .lastUpdate, brokers: {(.brokerId): .}}' | loadmanager decide
+  curl -s http://localhost:8080/admin/v2/broker-stats/load-report |
+    jq -c '{now: .lastUpdate, brokers: {(.brokerId): .}}' | loadmanager decide
 
-One JSON object a line in, one a line out. Lines are consecutive cycles of one leader. A malformed line ends the run with status 2.
+One JSON object a line in, one a line out. Lines are consecutive cycles of one leader.
+A malformed line ends the run with status 2.
 """
 
 
@@ -38,9 +42,19 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key; may be repeated")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key; may be repeated",
+    )
     parser.add_argument("--seed", type=int, default=0, help="fixes every random choice (default 0)")
-    parser.add_argument("--explain", action="store_true", help="for a person: brokers as bars before and after, and the numbers")
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="for a person: brokers as bars before and after, and the numbers",
+    )
     parser.set_defaults(run=run)
 
 
@@ -60,12 +74,17 @@ def run(args: argparse.Namespace) -> int:
             line = decode_line(raw)
             if line.config:
                 before = loaded.unknown
-                loaded = loaded.with_overrides({key: settings.spell(value) for key, value in line.config.items()})
+                loaded = loaded.with_overrides(
+                    {key: settings.spell(value) for key, value in line.config.items()}
+                )
                 _warn(f"line {number}", loaded.unknown[len(before) :])
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
-                loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})  # who gives them wants them to count
+                # who gives them wants them to count
+                loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})
             checked = checked if loaded is checked else _checked(loaded)
-            document = plan_document(deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings)))
+            document = plan_document(
+                deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
+            )
         except (BadInputError, ConfigError) as error:
             sys.stdout.flush()
             print(f"loadmanager decide: line {number}: {error}", file=sys.stderr)
@@ -87,4 +106,8 @@ def _checked(loaded: settings.Settings) -> settings.Settings:
 
 def _warn(where: str, unknown: tuple[settings.Unknown, ...]) -> None:
     if unknown:
-        print(f"loadmanager decide: {where}: unknown keys are ignored: {settings.unknown_text(unknown)}", file=sys.stderr)
+        print(
+            f"loadmanager decide: {where}: unknown keys are ignored: "
+            f"{settings.unknown_text(unknown)}",
+            file=sys.stderr,
+        )

@@ -17,8 +17,14 @@ A broker or ZooKeeper that dies is started again; a broker that was told to stop
 Ctrl-C stops everything cleanly; a second Ctrl-C stops at once.
 """
 BROKERS_MAX = 64
-OWN_OPTIONS = {"brokerServicePort": "--pulsar-port", "webServicePort": "--http-port", "metadataStoreUrl": "--zookeeper-port"}
-"""Keys that differ from broker to broker or name the embedded ZooKeeper, and the option that decides them."""
+OWN_OPTIONS = {
+    "brokerServicePort": "--pulsar-port",
+    "webServicePort": "--http-port",
+    "metadataStoreUrl": "--zookeeper-port",
+}
+"""Keys that differ from broker to broker or name the embedded ZooKeeper, and the option that
+decides them.
+"""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,17 +35,55 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--brokers", type=int, default=3, metavar="N", help="how many broker processes (default 3)")
-    parser.add_argument("--pulsar-port", type=int, default=6650, metavar="PORT", help="binary protocol; broker i listens on PORT + i")
-    parser.add_argument("--http-port", type=int, default=8080, metavar="PORT", help="admin API; broker i listens on PORT + i")
-    parser.add_argument("--zookeeper-port", type=int, default=2181, metavar="PORT", help="embedded ZooKeeper (default 2181)")
     parser.add_argument(
-        "--data-dir", type=Path, default=Path("data"), metavar="DIR", help="ZooKeeper's data and the history (default data)"
+        "--brokers", type=int, default=3, metavar="N", help="how many broker processes (default 3)"
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf that all brokers start from")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override a key in all brokers; may be repeated")
-    parser.add_argument("--log-format", choices=("console", "json"), help="default: console on a terminal, JSON otherwise")
-    parser.add_argument("--no-restart", action="store_true", help="leave dead what dies; end when no broker is left")
+    parser.add_argument(
+        "--pulsar-port",
+        type=int,
+        default=6650,
+        metavar="PORT",
+        help="binary protocol; broker i listens on PORT + i",
+    )
+    parser.add_argument(
+        "--http-port",
+        type=int,
+        default=8080,
+        metavar="PORT",
+        help="admin API; broker i listens on PORT + i",
+    )
+    parser.add_argument(
+        "--zookeeper-port",
+        type=int,
+        default=2181,
+        metavar="PORT",
+        help="embedded ZooKeeper (default 2181)",
+    )
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path("data"),
+        metavar="DIR",
+        help="ZooKeeper's data and the history (default data)",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="broker.conf that all brokers start from"
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key in all brokers; may be repeated",
+    )
+    parser.add_argument(
+        "--log-format",
+        choices=("console", "json"),
+        help="default: console on a terminal, JSON otherwise",
+    )
+    parser.add_argument(
+        "--no-restart", action="store_true", help="leave dead what dies; end when no broker is left"
+    )
     parser.set_defaults(run=run)
 
 

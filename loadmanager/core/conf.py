@@ -1,9 +1,11 @@
 """How a component declares its settings.
 
-A leaf is a frozen dataclass whose fields are made by `conf`: the broker.conf key, the default, one line of documentation and what is
-allowed stand beside the code that uses the value. `loadmanager.settings` collects the leaves and parses files into them.
+A leaf is a frozen dataclass whose fields are made by `conf`: the broker.conf key, the default, one
+line of documentation and what is allowed stand beside the code that uses the value.
+`loadmanager.settings` collects the leaves and parses files into them.
 
-A component holds its leaf as a `Live` and reads `.value` whenever it needs a setting, so that a changed dynamic key acts at once.
+A component holds its leaf as a `Live` and reads `.value` whenever it needs a setting, so that a
+changed dynamic key acts at once.
 """
 
 from __future__ import annotations
@@ -44,14 +46,26 @@ def conf(
 ) -> Any:
     """Declare a dataclass field that broker.conf can set.
 
-    The field's annotation decides the parsing: bool, int, float, str, `tuple[str, ...]` (comma list), or `… | None` (empty value means None).
+    The field's annotation decides the parsing: bool, int, float, str, `tuple[str, ...]` (comma
+    list), or `… | None` (empty value means None).
     """
-    key = Key(name=name, doc=doc, minimum=minimum, maximum=maximum, choices=choices, dynamic=dynamic, aliases=aliases)
+    key = Key(
+        name=name,
+        doc=doc,
+        minimum=minimum,
+        maximum=maximum,
+        choices=choices,
+        dynamic=dynamic,
+        aliases=aliases,
+    )
     return dataclasses.field(default=default, metadata={"key": key})
 
 
 class Live(Generic[T]):
-    """One settings leaf as it is in force now. Components keep this object, never a copy of its value."""
+    """One settings leaf as it is in force now.
+
+    Components keep this object, never a copy of its value.
+    """
 
     __slots__ = ("_listeners", "_value")
 

@@ -1,8 +1,9 @@
 """The four kinds of trouble.
 
-`OperationalError`: the world misbehaves for now; back off and retry. `ConfigError`: refuse to start.
-`BadInputError`: the caller is wrong and is told what is allowed. `CorruptDataError`: something stored
-is wrong; that thing is left out, by name, and nothing else. Anything else is a bug.
+`OperationalError`: the world misbehaves for now; back off and retry. `ConfigError`: refuse to
+start. `BadInputError`: the caller is wrong and is told what is allowed. `CorruptDataError`:
+something stored is wrong; that thing is left out, by name, and nothing else. Anything else is a
+bug.
 """
 
 

@@ -1,6 +1,8 @@
-"""What the runtime asks of the service whose bundles it manages: open a bundle, close a bundle, report its traffic.
+"""What the runtime asks of the service whose bundles it manages: open a bundle, close a bundle,
+report its traffic.
 
-The toy broker (`adapters.protocol`) is one such tenant; any sharded asyncio service can stand in its place.
+The toy broker (`adapters.protocol`) is one such tenant; any sharded asyncio service can stand in
+its place.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic:
-    """Traffic of one topic since it was opened or over the last stats period: rates in messages/s, throughputs in bytes/s."""
+    """Traffic of one topic since it was opened or over the last stats period: rates in messages/s,
+    throughputs in bytes/s.
+    """
 
     msg_rate_in: float = 0.0
     msg_rate_out: float = 0.0
@@ -39,7 +43,9 @@ class TopicTraffic:
 
 @dataclass(frozen=True, slots=True)
 class HostUsage:
-    """What the tenant itself uses of its own limits: in-memory topics and publish buffers (Pulsar's direct memory), and bytes on the wire."""
+    """What the tenant itself uses of its own limits: in-memory topics and publish buffers (Pulsar's
+    direct memory), and bytes on the wire.
+    """
 
     memory_used_bytes: int
     memory_limit_bytes: int
@@ -53,26 +59,33 @@ class Hosting(Protocol):
     """The tenant. All methods are called on the event loop; none may raise for traffic reasons.
 
     `life` names one acquisition of a bundle: the id of the transaction that created its lock, which
-    grows from each life of a bundle to the next. A call for another life than the open one does nothing.
+    grows from each life of a bundle to the next. A call for another life than the open one does
+    nothing.
     """
 
     async def open_bundle(self, bundle: str, life: int) -> None:
-        """Prepare to serve a bundle that this broker owns from now on, and serve it when this returns.
+        """Prepare to serve a bundle that this broker owns from now on, and serve it when this
+        returns.
 
-        Replaces an older life of the bundle. Raises `OperationalError` when the bundle cannot be served
-        here: the caller gives the lock back.
+        Replaces an older life of the bundle. Raises `OperationalError` when the bundle cannot be
+        served here: the caller gives the lock back.
         """
         ...
 
     def fence_bundle(self, bundle: str, life: int) -> None:
-        """First phase of an unload: from now on nothing of the bundle is served; what clients still send is ignored, and they are told nothing yet.
+        """First phase of an unload: from now on nothing of the bundle is served; what clients still
+        send is ignored, and they are told nothing yet.
 
-        Synchronous and idempotent. The runtime releases the lock, and lets the destination acquire it, before `close_bundle` tells the clients.
+        Synchronous and idempotent. The runtime releases the lock, and lets the destination acquire
+        it, before `close_bundle` tells the clients.
         """
         ...
 
-    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
-        """Second phase (fences first if that was not done): tell producers and consumers, with the destination if known, and forget the topics.
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
+        """Second phase (fences first if that was not done): tell producers and consumers, with the
+        destination if known, and forget the topics.
 
         Returns how many topics were closed. Bounded by `timeout_s`.
         """
@@ -86,11 +99,15 @@ class Hosting(Protocol):
         ...
 
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
-        """The bundle continues as `children` on this broker, all in one new life: topics stay open, clients notice nothing."""
+        """The bundle continues as `children` on this broker, all in one new life: topics stay open,
+        clients notice nothing.
+        """
         ...
 
     def fence_all(self) -> None:
-        """The session cannot be proven: stop serving every bundle now, before anything else; clients' connections are dropped. Synchronous."""
+        """The session cannot be proven: stop serving every bundle now, before anything else;
+        clients' connections are dropped. Synchronous.
+        """
         ...
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:

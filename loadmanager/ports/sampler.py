@@ -9,7 +9,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SensorFault:
-    """A sensor that cannot be trusted now, and why; its resource is reported with limit 0, so that it drives no decision."""
+    """A sensor that cannot be trusted now, and why; its resource is reported with limit 0, so that
+    it drives no decision.
+    """
 
     sensor: str
     reason: str
@@ -17,7 +19,9 @@ class SensorFault:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Usage and limit of one resource, in Pulsar's units (CPU: percent of one core; memory: MiB; bandwidth: kbit/s)."""
+    """Usage and limit of one resource, in Pulsar's units (CPU: percent of one core; memory: MiB;
+    bandwidth: kbit/s).
+    """
 
     usage: float
     limit: float
@@ -36,7 +40,9 @@ class SystemUsage:
 
 @dataclass(frozen=True, slots=True)
 class OwnTraffic:
-    """What the process knows of itself: bytes on its connections since start, and how busy its loop is (0 to 1)."""
+    """What the process knows of itself: bytes on its connections since start, and how busy its loop
+    is (0 to 1).
+    """
 
     bytes_in_total: Callable[[], int]
     bytes_out_total: Callable[[], int]
@@ -52,5 +58,8 @@ class Sampler(Protocol):
         ...
 
     def sample(self) -> SystemUsage:
-        """Usage since the last call (since construction, for the first). A few milliseconds at most; never raises for what a sensor does."""
+        """Usage since the last call (since construction, for the first).
+
+        A few milliseconds at most; never raises for what a sensor does.
+        """
         ...

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one metric. `kind` is gauge, counter (its name is without `_total`) or summary."""
+    """One number of one metric. `kind` is gauge, counter (its name is without
+    `_total`) or summary.
+    """
 
     name: str
     doc: str

@@ -1,9 +1,9 @@
 """The one place that creates tasks, and the one that decides what a failure costs.
 
-Every task has a name and belongs to a scope. A task of a scope that fails ends the scope, and with it
-the daemon (systemd restarts it): what protects ownership must never stop silently. Everything that a
-broker could do without for a while runs as a *step* through `Steps`: a failure is logged, counted, and
-the next turn runs. `retrying` is for what must succeed before anything else can go on.
+Every task has a name and belongs to a scope. A task of a scope that fails ends the scope, and with
+it the daemon (systemd restarts it): what protects ownership must never stop silently. Everything
+that a broker could do without for a while runs as a *step* through `Steps`: a failure is logged,
+counted, and the next turn runs. `retrying` is for what must succeed before anything else can go on.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ log = structlog.get_logger("tasks")
 
 
 class Scope:
-    """A named group of tasks: an asynchronous context manager that waits for its tasks, and cancels them all when one fails or it is told to."""
+    """A named group of tasks: an asynchronous context manager that waits for its tasks, and cancels
+    them all when one fails or it is told to.
+    """
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -45,7 +47,12 @@ class Scope:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Wait for all tasks; raises what ended them (an `ExceptionGroup`)."""
         await self._group.__aexit__(kind, error, trace)
 
@@ -57,7 +64,9 @@ class Scope:
         return task
 
     async def finish(self, coroutine: Coroutine[Any, Any, T], name: str) -> T:
-        """Run a coroutine to its end, even if the caller is cancelled meanwhile; its error is the caller's, not the scope's."""
+        """Run a coroutine to its end, even if the caller is cancelled meanwhile; its error is the
+        caller's, not the scope's.
+        """
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
@@ -68,7 +77,8 @@ class Scope:
                 raise
             except Exception as error:  # noqa: BLE001 - it is the caller's
                 result.set_exception(error)
-                result.exception()  # the caller may be gone: then this is where the error counts as seen
+                # the caller may be gone: then this is where the error counts as seen
+                result.exception()
             else:
                 result.set_result(value)
 
@@ -84,9 +94,9 @@ class Scope:
 class Steps:
     """Runs steps whose failure must cost nothing but themselves.
 
-    An `OperationalError` is logged as a warning. Any other exception is logged with its traceback, once
-    for each step and text. What goes on is logged once a minute, and that it is over. `on_failure`
-    hears of every failure.
+    An `OperationalError` is logged as a warning. Any other exception is logged with its traceback,
+    once for each step and text. What goes on is logged once a minute, and that it is over.
+    `on_failure` hears of every failure.
     """
 
     TEXTS_KEPT = 1_000
@@ -108,7 +118,8 @@ class Steps:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled this task: it would end as if somebody had, and nobody would ever know.
+            # Nobody cancelled this task: it would end as if somebody had, and nobody would ever
+            # know.
             failure = RuntimeError("something that it waited for was cancelled")
             failure.__cause__ = error
             self.failed(name, failure)
@@ -145,7 +156,9 @@ class Steps:
 
 
 class Interval(Generic[T]):
-    """An interval that live settings give, for `every`: a wait in progress follows a changed setting."""
+    """An interval that live settings give, for `every`: a wait in progress follows a changed
+    setting.
+    """
 
     def __init__(self, live: Live[T], seconds: Callable[[T], float]) -> None:
         self._live = live
@@ -179,9 +192,10 @@ async def every(
 ) -> None:
     """Run `step` at a fixed rate, forever; what it raises is contained by `steps`.
 
-    The interval is read before each wait, so that a changed setting acts from the next turn on; with an `Interval` it acts on the present
-    wait, too. A step that takes longer than the interval is followed at once by the next; turns are never stacked up.
-    `first_after_s`: when the first turn begins; None: after one interval.
+    The interval is read before each wait, so that a changed setting acts from the next turn on;
+    with an `Interval` it acts on the present wait, too. A step that takes longer than the interval
+    is followed at once by the next; turns are never stacked up. `first_after_s`: when the first
+    turn begins; None: after one interval.
     """
     if first_after_s is None:
         await _wait(interval_s, asyncio.get_running_loop().time())
@@ -202,8 +216,15 @@ async def _wait(interval_s: Callable[[], float], since_s: float) -> None:
         await asyncio.sleep(max(0.0, since_s + interval_s() - asyncio.get_running_loop().time()))
 
 
-async def retrying(step: Callable[[], Awaitable[T]], name: str, *, first_s: float = BACKOFF_FIRST_S, max_s: float = BACKOFF_MAX_S) -> T:
-    """Run `step` until it succeeds; after each `OperationalError` wait, doubling from `first_s` to `max_s`.
+async def retrying(
+    step: Callable[[], Awaitable[T]],
+    name: str,
+    *,
+    first_s: float = BACKOFF_FIRST_S,
+    max_s: float = BACKOFF_MAX_S,
+) -> T:
+    """Run `step` until it succeeds; after each `OperationalError` wait, doubling from `first_s` to
+    `max_s`.
 
     The log has the first failure, one a minute after it, and the success.
     """
@@ -233,7 +254,9 @@ async def sleep(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-async def for_each(items: Sequence[T], work: Callable[[T], Awaitable[R]], at_once_max: int, name: str = "for-each") -> list[R]:
+async def for_each(
+    items: Sequence[T], work: Callable[[T], Awaitable[R]], at_once_max: int, name: str = "for-each"
+) -> list[R]:
     """Do the work for every item, `at_once_max` at once, in named tasks; the results in order.
 
     All of it is done, also when some fails; then the first error is raised.
@@ -265,8 +288,8 @@ async def forever() -> None:
 class LoopBusy:
     """How much of the last seconds the event loop's thread spent working: 0.0 idle, 1.0 saturated.
 
-    Measured as the thread's CPU time over wall time. The delay of a timer is kept beside it but does not count as work: on a crowded machine it is the
-    neighbours' doing.
+    Measured as the thread's CPU time over wall time. The delay of a timer is kept beside it but
+    does not count as work: on a crowded machine it is the neighbours' doing.
     """
 
     INTERVAL_S = 0.25
@@ -284,4 +307,6 @@ class LoopBusy:
             spent_s = loop.time() - wall_s
             self.lag_s = max(0.0, spent_s - self.INTERVAL_S)
             # An average over about two seconds: one long garbage collection is not an overload.
-            self.fraction += 0.12 * (min(1.0, (time.thread_time() - cpu_s) / spent_s) - self.fraction)
+            self.fraction += 0.12 * (
+                min(1.0, (time.thread_time() - cpu_s) / spent_s) - self.fraction
+            )

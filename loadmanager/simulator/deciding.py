@@ -1,11 +1,19 @@
-"""Consecutive cycles of one leader over recorded snapshots: what each would have decided. State carries over from line to line and starts empty."""
+"""Consecutive cycles of one leader over recorded snapshots: what each would have decided.
+
+State carries over from line to line and starts empty.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from loadmanager.core.bundles.ranges import BundleRange, parse_boundaries, split_bundle_name, topic_hash
+from loadmanager.core.bundles.ranges import (
+    BundleRange,
+    parse_boundaries,
+    split_bundle_name,
+    topic_hash,
+)
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
@@ -42,12 +50,19 @@ class Deciding:
         if "split" in line.do:
             done, skipped = self._split(line, snapshot, splits, strategies.load_manager_class)
             leaving = {unload.bundle for unload in plan.unloads}
-            late = tuple(Skip(split.bundle, "Unloading: it leaves its broker in this cycle") for split in done if split.bundle in leaving)
+            late = tuple(
+                Skip(split.bundle, "Unloading: it leaves its broker in this cycle")
+                for split in done
+                if split.bundle in leaving
+            )
             staying = tuple(split for split in done if split.bundle not in leaving)
             plan = replace(plan, splits=staying, skipped=(*plan.skipped, *skipped, *late))
         if "place" in line.do:
-            snapshot = replace(snapshot, pending=self._view.pending())  # with the moves of this cycle
-            placements, self._memory = cycle.place(snapshot, line.place, strategies, self._memory, self._rng)
+            # with the moves of this cycle
+            snapshot = replace(snapshot, pending=self._view.pending())
+            placements, self._memory = cycle.place(
+                snapshot, line.place, strategies, self._memory, self._rng
+            )
             plan = replace(plan, placements=tuple(placements))
             for item in placements:
                 if item.broker is not None:
@@ -61,13 +76,21 @@ class Deciding:
             now_ms,
             strategies,
             isolation_policies=decode_policies(bytes(line.isolation_policies)),
-            anti_affinity_groups={name: item.anti_affinity_group for name, item in line.namespaces.items() if item.anti_affinity_group},
+            anti_affinity_groups={
+                name: item.anti_affinity_group
+                for name, item in line.namespaces.items()
+                if item.anti_affinity_group
+            },
             failure_domains=line.failure_domains,
         )
         averages = {**snapshot.time_averages, **line.broker_time_averages}
-        return replace(snapshot, time_averages=averages, owners=line.owners, unusable=found.unusable)
+        return replace(
+            snapshot, time_averages=averages, owners=line.owners, unusable=found.unusable
+        )
 
-    def _observe(self, line: Line, found: Reports, now_ms: int, strategies: StrategySettings) -> None:
+    def _observe(
+        self, line: Line, found: Reports, now_ms: int, strategies: StrategySettings
+    ) -> None:
         """Feed the view what a line says. A line names all brokers, so the others are gone."""
         view = self._view
         reports: dict[str, LocalBrokerData | BrokerLoadData] = {**found.local, **found.load}
@@ -91,7 +114,11 @@ class Deciding:
     ) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
         topics = {
             bundle: {
-                name: TopicLoad(topic_hash(name) if item.hash is None else item.hash, item.msg_rate, item.msg_throughput)
+                name: TopicLoad(
+                    topic_hash(name) if item.hash is None else item.hash,
+                    item.msg_rate,
+                    item.msg_throughput,
+                )
                 for name, item in found.items()
             }
             for bundle, found in line.topics.items()
@@ -99,8 +126,16 @@ class Deciding:
         if line.split:
             return _of_bundles(line, *self._explicit(line.split, topics, settings))
         counts: dict[str, int] = {}
-        known = {bundle for report in snapshot.reports.values() for bundle in (*report.bundles, *report.last_stats)}
-        known.update(item.bundle_name for top in snapshot.top_bundles.values() for item in top.top_bundles_load_data)
+        known = {
+            bundle
+            for report in snapshot.reports.values()
+            for bundle in (*report.bundles, *report.last_stats)
+        }
+        known.update(
+            item.bundle_name
+            for top in snapshot.top_bundles.values()
+            for item in top.top_bundles_load_data
+        )
         for bundle in known:
             namespace = split_bundle_name(bundle)[0]
             counts[namespace] = counts.get(namespace, 0) + 1
@@ -110,14 +145,18 @@ class Deciding:
         if not settings.enabled:
             return (), (Skip("cluster", "SplitDisabled: loadBalancerAutoBundleSplitEnabled"),)
         if snapshot.extensible or registry.short_name(load_manager) == "ExtensibleLoadManagerImpl":
-            answer, self._memory = threshold.extensible(snapshot, settings, topics, counts, self._memory)
+            answer, self._memory = threshold.extensible(
+                snapshot, settings, topics, counts, self._memory
+            )
         else:
             answer = threshold.modular(snapshot, settings, topics, counts)
         return _of_bundles(line, answer.splits, answer.skipped)
 
     @staticmethod
     def _explicit(
-        asked: list[SplitLine], topics: Mapping[str, Mapping[str, TopicLoad]], settings: SplitSettings
+        asked: list[SplitLine],
+        topics: Mapping[str, Mapping[str, TopicLoad]],
+        settings: SplitSettings,
     ) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
         done: list[Split] = []
         skipped: list[Skip] = []
@@ -138,7 +177,9 @@ class Deciding:
         return tuple(done), tuple(skipped)
 
 
-def _of_bundles(line: Line, splits: tuple[Split, ...], skipped: tuple[Skip, ...]) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
+def _of_bundles(
+    line: Line, splits: tuple[Split, ...], skipped: tuple[Skip, ...]
+) -> tuple[tuple[Split, ...], tuple[Skip, ...]]:
     """Splits of what is a bundle by its namespace's boundaries; the others are reported."""
     done: list[Split] = []
     gone: list[Skip] = []
@@ -148,7 +189,9 @@ def _of_bundles(line: Line, splits: tuple[Split, ...], skipped: tuple[Skip, ...]
         edges = parse_boundaries(known.boundaries) if known is not None and known.boundaries else ()
         span = BundleRange.parse(text)
         if edges and (span.lower, span.upper) not in zip(edges, edges[1:], strict=False):
-            gone.append(Skip(split.bundle, "NoSuchBundle: the namespace's boundaries are others by now"))
+            gone.append(
+                Skip(split.bundle, "NoSuchBundle: the namespace's boundaries are others by now")
+            )
         else:
             done.append(split)
     return tuple(done), (*skipped, *gone)

@@ -25,12 +25,19 @@ def explain(number: int, line: Line, document: Mapping[str, Any]) -> str:
     after = dict(before)
     for unload in unloads:
         source = unload["source"]
-        moved = _share(found.local.get(source), line, source, unload["bundle"]) * before.get(source, 0.0)
+        moved = _share(found.local.get(source), line, source, unload["bundle"]) * before.get(
+            source, 0.0
+        )
         after[source] = max(after.get(source, 0.0) - moved, 0.0)
         destination = unload["destination"] if unload["destination"] in before else TO_BE_PLACED
         after[destination] = after.get(destination, 0.0) + moved
     placements, splits = len(document["placements"]), len(document["splits"])
-    lines = [f"cycle {number}, {document['strategy']}: {len(unloads)} unloads, {placements} placements, {splits} splits"]
+    lines = [
+        (
+            f"cycle {number}, {document['strategy']}: {len(unloads)} unloads, {placements} "
+            f"placements, {splits} splits"
+        )
+    ]
     if before:
         lines += _bars("before", before)
     if unloads:
@@ -41,20 +48,29 @@ def explain(number: int, line: Line, document: Mapping[str, Any]) -> str:
 def _bars(title: str, usage: dict[str, float]) -> list[str]:
     width = max((len(name) for name in usage), default=0)
     return [f"  {title}"] + [
-        f"    {name:{width}}  {'█' * round(min(max(value, 0.0), 1.0) * BAR_WIDTH):{BAR_WIDTH}}  {value:7.1%}"
+        f"    {name:{width}}  {'█' * round(min(max(value, 0.0), 1.0) * BAR_WIDTH):{BAR_WIDTH}}  "
+        f"{value:7.1%}"
         for name, value in sorted(usage.items())
     ]
 
 
 def _share(report: LocalBrokerData | None, line: Line, source: str, bundle: str) -> float:
-    """The part of its broker's traffic that a bundle carries; in the extensible manager, of the bundles that the broker published."""
+    """The part of its broker's traffic that a bundle carries; in the extensible manager, of the
+    bundles that the broker published.
+    """
     if report is not None:
         averages = line.bundle_data or {}
         loads = {name: stats.throughput for name, stats in report.last_stats.items()} or {
-            name: averages[name].short_term_data.throughput for name in report.bundles if name in averages
+            name: averages[name].short_term_data.throughput
+            for name in report.bundles
+            if name in averages
         }
     else:
         top = line.top_bundles.get(source)
-        loads = {item.bundle_name: item.stats.throughput for item in top.top_bundles_load_data} if top else {}
+        loads = (
+            {item.bundle_name: item.stats.throughput for item in top.top_bundles_load_data}
+            if top
+            else {}
+        )
     total = math.fsum(loads.values())
     return loads.get(bundle, 0.0) / total if total else 0.0

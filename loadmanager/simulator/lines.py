@@ -70,9 +70,22 @@ class Line(msgspec.Struct, rename="camel"):
 ACTIONS = ("shed", "split", "place")
 _LINE = msgspec.json.Decoder(Line)
 _MAPS = tuple(field.encode_name for field in msgspec.structs.fields(Line))
-_EXTENSIBLE_FIELDS = (b'"weightedMaxEMA"', b'"msgThroughputEMA"', b'"reportedAt"', b'"updatedAt"', b'"bundleCount"')
+_EXTENSIBLE_FIELDS = (
+    b'"weightedMaxEMA"',
+    b'"msgThroughputEMA"',
+    b'"reportedAt"',
+    b'"updatedAt"',
+    b'"bundleCount"',
+)
 _BUNDLES = re.compile(rb'"bundles"\s*:\s*\[')
-_MODULAR_FIELDS = (b'"lastStats"', b'"bundles"', b'"lastUpdate"', b'"numBundles"', b'"numTopics"', b'"loadReportType"')
+_MODULAR_FIELDS = (
+    b'"lastStats"',
+    b'"bundles"',
+    b'"lastUpdate"',
+    b'"numBundles"',
+    b'"numTopics"',
+    b'"loadReportType"',
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +119,10 @@ def _check_names(line: Line) -> None:
     for index, item in enumerate(line.split):
         _check_bundle(item.bundle, f"split[{index}].bundle")
         if item.algorithm is not None and item.algorithm not in ALGORITHMS:
-            raise BadInputError(f"split[{index}].algorithm: {item.algorithm!r} is not one of {', '.join(ALGORITHMS)}")
+            raise BadInputError(
+                f"split[{index}].algorithm: {item.algorithm!r} is not one of "
+                f"{', '.join(ALGORITHMS)}"
+            )
     for bundle in line.owners:
         _check_bundle(bundle, "owners")
     for name, namespace in line.namespaces.items():
@@ -128,7 +144,9 @@ def _check_bundle(bundle: str, where: str) -> None:
 
 
 def _with_key(raw: bytes, message: str) -> str:
-    """The decoder's message with the key or index that it leaves out of a path (`$.config[...]`)."""
+    """The decoder's message with the key or index that it leaves out of a path
+    (`$.config[...]`).
+    """
     field = next((name for name in _MAPS if f"$.{name}[...]" in message), None)
     if field is None:
         return message
@@ -145,7 +163,8 @@ def _with_key(raw: bytes, message: str) -> str:
 def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
     """Each broker's report. Where there are some of both managers, those of the modular one count.
 
-    A report whose fields could be of either manager is taken for one of the others' manager. Raises `BadInputError` naming broker and field.
+    A report whose fields could be of either manager is taken for one of the others' manager. Raises
+    `BadInputError` naming broker and field.
     """
     extensible = {broker: _is_extensible(bytes(raw)) for broker, raw in brokers.items()}
     modular = False in extensible.values() or True not in extensible.values()
@@ -153,7 +172,10 @@ def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
     for broker, raw in brokers.items():
         try:
             if modular and extensible[broker]:
-                reports.unusable[broker] = "OtherLoadManager: its report is the extensible manager's, others are the modular one's"
+                reports.unusable[broker] = (
+                    "OtherLoadManager: its report is the extensible manager's, others are the "
+                    "modular one's"
+                )
             elif modular:
                 reports.local[broker] = _complete(decode_local_broker_data(bytes(raw)), bytes(raw))
             else:
@@ -171,7 +193,10 @@ def _is_extensible(data: bytes) -> bool | None:
 
 
 def _complete(report: LocalBrokerData, data: bytes) -> LocalBrokerData:
-    """The report with the bundles and sums that it left out, from its bundles' statistics. Raises `BadInputError` for a bundle's name."""
+    """The report with the bundles and sums that it left out, from its bundles' statistics.
+
+    Raises `BadInputError` for a bundle's name.
+    """
     for bundle in (*report.bundles, *report.last_stats):
         _check_bundle(bundle, "bundles")
     if not _BUNDLES.search(data):

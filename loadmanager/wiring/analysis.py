@@ -17,12 +17,20 @@ FAILURES = (PySparkException, Py4JError, OSError)
 
 
 def _made_up(job: Job, day: str) -> Outcome | None:
-    """An earlier day whose segments came late; that it cannot be analysed must not keep the night from its own."""
+    """An earlier day whose segments came late; that it cannot be analysed must not keep the night
+    from its own.
+    """
     try:
         return job.run(day)
     except (*FAILURES, OperationalError) as error:
         return Outcome(
-            job.cluster, day, 0, [f"its segments came late, and it cannot be analysed: {first_line(error)}"], [], "no report", 0.0
+            job.cluster,
+            day,
+            0,
+            [f"its segments came late, and it cannot be analysed: {first_line(error)}"],
+            [],
+            "no report",
+            0.0,
         )
 
 
@@ -46,6 +54,8 @@ def analyze(
             outcomes = [_made_up(job, day) for day in (job.late(date) if late else [])]
             return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
     except FAILURES as error:
-        raise OperationalError(f"{first_line(error)} (--spark spark.log.level=INFO tells more)") from None
+        raise OperationalError(
+            f"{first_line(error)} (--spark spark.log.level=INFO tells more)"
+        ) from None
     finally:
         source.close()

@@ -1,4 +1,6 @@
-"""One broker process: its ports, its session, its signals; the parts are built in `wiring.parts`."""
+"""One broker process: its ports, its session, its signals; the parts are built in
+`wiring.parts`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ from loadmanager.wiring.parts import Outside, Parts
 from loadmanager.wiring.plugins import register_plugins
 
 STILL_S_MIN = 15.0
-"""An event loop that stands still for two session timeouts, and at least so long, ends the process."""
+"""An event loop that stands still for two session timeouts, and at least so long,
+ends the process.
+"""
 
 log = structlog.get_logger("broker")
 
@@ -56,7 +60,10 @@ class BrokerOptions:
 
 
 def run_broker(settings: Settings, options: BrokerOptions) -> int:
-    """Run one broker until it is told to stop; returns the exit status. Raises `ConfigError` or `OperationalError` when it cannot start."""
+    """Run one broker until it is told to stop; returns the exit status.
+
+    Raises `ConfigError` or `OperationalError` when it cannot start.
+    """
     if options.stop_with_parent:
         stop_with_parent()
     open_files.raise_limit()
@@ -110,20 +117,29 @@ class _Broker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.on_signal)
-        with self._listen(self._broker.broker_port) as pulsar, self._listen(self._broker.web_port) as web:
+        with (
+            self._listen(self._broker.broker_port) as pulsar,
+            self._listen(self._broker.web_port) as web,
+        ):
             host = self._broker.advertised_address or socket.getfqdn()
             me = BrokerAddress(
-                f"{host}:{web.getsockname()[1]}", f"pulsar://{host}:{pulsar.getsockname()[1]}", f"http://{host}:{web.getsockname()[1]}"
+                f"{host}:{web.getsockname()[1]}",
+                f"pulsar://{host}:{pulsar.getsockname()[1]}",
+                f"http://{host}:{web.getsockname()[1]}",
             )
             json = None if self._options.log_format is None else self._options.log_format == "json"
             configure(self._broker.log_level, json=json, broker=me.broker_id)
             if self._settings.unknown:
-                log.warning("unknown settings are ignored", keys=unknown_text(self._settings.unknown))
+                log.warning(
+                    "unknown settings are ignored", keys=unknown_text(self._settings.unknown)
+                )
             async with ZooKeeperStore(self._settings.leaf(ZooKeeperSettings)) as store:
                 try:
                     await self._serve(store, me, pulsar, web)
                 except* OperationalError as errors:
-                    raise OperationalError("; ".join(str(error) for error in errors.exceptions)) from None
+                    raise OperationalError(
+                        "; ".join(str(error) for error in errors.exceptions)
+                    ) from None
         log.info("stopped")
         return 0
 
@@ -132,14 +148,21 @@ class _Broker:
         try:
             return socket.create_server((self._broker.bind_address, port), reuse_port=False)
         except OSError as error:
-            raise OperationalError(f"cannot listen on {self._broker.bind_address}:{port}: {error.strerror}") from None
+            raise OperationalError(
+                f"cannot listen on {self._broker.bind_address}:{port}: {error.strerror}"
+            ) from None
 
-    async def _serve(self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket) -> None:
-        await record_cluster(store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url)
+    async def _serve(
+        self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket
+    ) -> None:
+        await record_cluster(
+            store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url
+        )
         others = sorted(set(await store.children(paths.CLUSTERS)) - {self._broker.cluster_name})
         if others:
             log.warning(
-                "the metadata store records other clusters, too: all of its brokers need one clusterName",
+                "the metadata store records other clusters, too: all of its brokers need "
+                "one clusterName",
                 clusterName=self._broker.cluster_name,
                 others=others,
             )
@@ -154,7 +177,9 @@ class _Broker:
             store=store,
             clock=clock,
             peers=peers,
-            sampler=lambda own: SystemSampler(self._settings.leaf(SamplerSettings), own, cgroup=Cgroup.find()),
+            sampler=lambda own: SystemSampler(
+                self._settings.leaf(SamplerSettings), own, cgroup=Cgroup.find()
+            ),
             version=self._version,
             stop=self._stop.by_admin,
             history=journal,
@@ -164,12 +189,16 @@ class _Broker:
         try:
             async with Scope("broker") as scope:
                 scope.spawn(busy.run(), "loop-busy")
-                scope.spawn(Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s)).run(), "watchdog")
+                scope.spawn(
+                    Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s)).run(),
+                    "watchdog",
+                )
                 parts = Parts(settings, outside, scope)
                 admin = self._build_admin(parts, me, journal)
 
                 async def start() -> None:
-                    # Caches first, then the listening ports, then the registration, which brings work.
+                    # Caches first, then the listening ports, then the registration, which brings
+                    # work.
                     await parts.prepare()
                     await parts.hosting.listen(pulsar)
                     await admin.start(web)
@@ -177,11 +206,17 @@ class _Broker:
                     if journal is not None:
                         await self._begin_history(parts, journal, scope)
                     notify("READY=1")
-                    log.info("ready", service_url=me.service_url, web_url=me.web_url, session=f"0x{store.session_id:x}")
+                    log.info(
+                        "ready",
+                        service_url=me.service_url,
+                        web_url=me.web_url,
+                        session=f"0x{store.session_id:x}",
+                    )
 
                 starting = scope.spawn(start(), "start")
                 await self._stop.asked.wait()
-                starting.cancel()  # a registration may wait for as long as another broker has the name
+                # a registration may wait for as long as another broker has the name
+                starting.cancel()
                 notify("STOPPING=1")
                 log.info("stopping", within_s=broker.value.shutdown_timeout_ms / 1000)
                 try:
@@ -200,7 +235,9 @@ class _Broker:
 
     def _build_admin(self, parts: Parts, me: BrokerAddress, journal: Journal | None) -> AdminServer:
         sources = [*parts.telemetry.sources, *([] if journal is None else [journal.samples])]
-        page = MetricsPage(Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id)
+        page = MetricsPage(
+            Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id
+        )
         return AdminServer(
             parts.use_cases,
             cluster=self._broker.cluster_name,
@@ -215,4 +252,7 @@ class _Broker:
         await journal.start()
         ship_s = self._settings.leaf(HistorySettings).ship_interval_s
         scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", parts.steps), "history")
-        scope.spawn(every(lambda: ship_s, journal.ship, "ship-history", parts.steps, first_after_s=ship_s), "ship-history")
+        scope.spawn(
+            every(lambda: ship_s, journal.ship, "ship-history", parts.steps, first_after_s=ship_s),
+            "ship-history",
+        )

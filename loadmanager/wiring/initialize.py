@@ -1,4 +1,6 @@
-"""The metadata that a new cluster begins with (what `pulsar initialize-cluster-metadata` writes)."""
+"""The metadata that a new cluster begins with (what `pulsar
+initialize-cluster-metadata` writes).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 
 
 async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str, int]) -> None:
-    """Create what is missing: the cluster's record, and `namespaces` (name → number of bundles) with their tenants."""
+    """Create what is missing: the cluster's record, and `namespaces` (name → number of bundles)
+    with their tenants.
+    """
     loaded = settings.load(None, values)
     broker = loaded.leaf(BrokerSettings)
     async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
@@ -27,7 +31,9 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
         for name, bundles in namespaces.items():
             namespace = NamespaceName.parse(name)
             if namespace.tenant not in await known.tenants():
-                await known.create_tenant(namespace.tenant, {"allowedClusters": [broker.cluster_name]})
+                await known.create_tenant(
+                    namespace.tenant, {"allowedClusters": [broker.cluster_name]}
+                )
             try:
                 await known.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
             except ConflictError:
@@ -38,5 +44,12 @@ async def record_cluster(store: Store, cluster: str, *, service_url: str, web_ur
     """Record a cluster, if it is not recorded yet."""
     await store.create(
         f"{paths.CLUSTERS}/{cluster}",
-        write_object({"serviceUrl": web_url, "serviceUrlTls": "", "brokerServiceUrl": service_url, "brokerServiceUrlTls": ""}),
+        write_object(
+            {
+                "serviceUrl": web_url,
+                "serviceUrlTls": "",
+                "brokerServiceUrl": service_url,
+                "brokerServiceUrlTls": "",
+            }
+        ),
     )

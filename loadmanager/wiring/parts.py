@@ -1,8 +1,9 @@
-"""The parts of a running broker: what is built from what, what starts in which order, and how it stops.
+"""The parts of a running broker: what is built from what, what starts in which order, and how it
+stops.
 
-A broker needs nothing here but what `Outside` gives it: no socket, no HTTP, no clock of the machine. So
-several complete brokers run in one process, on virtual time, over a store in memory. `wiring.broker` adds
-what a process of its own has: ports, signals, metrics page, history on disk.
+A broker needs nothing here but what `Outside` gives it: no socket, no HTTP, no clock of the
+machine. So several complete brokers run in one process, on virtual time, over a store in memory.
+`wiring.broker` adds what a process of its own has: ports, signals, metrics page, history on disk.
 """
 
 from __future__ import annotations
@@ -83,7 +84,9 @@ class Outside:
     """Makes the sampler of CPU, memory and NIC."""
     version: str
     stop: Callable[[int], None]
-    """An operator wants this broker to stop, and to unload so many bundles per second at most (0: any number)."""
+    """An operator wants this broker to stop, and to unload so many bundles per second at most (0:
+    any number).
+    """
     history: History | None = None
     busy: LoopBusy = field(default_factory=LoopBusy)
     """How busy the event loop is; whoever gives one runs it."""
@@ -120,7 +123,9 @@ class Parts:
             publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
         self.policies = PlacementPolicies(store, cluster, self._corrupt)
-        self.limits = Limits(store, self._namespaces, self._throttling, self.settings, self._corrupt)
+        self.limits = Limits(
+            store, self._namespaces, self._throttling, self.settings, self._corrupt
+        )
         self.hosting = self._build_hosting()
         self._ownership = self._build_ownership()
         self._lookups = Lookups(
@@ -149,7 +154,8 @@ class Parts:
             clock=outside.clock,
             register=self._reporter.register,
             on_lost=self._election.session_lost,
-            end_when_lost=settings.live(ZooKeeperSettings).value.session_expired_policy == "shutdown",
+            end_when_lost=settings.live(ZooKeeperSettings).value.session_expired_policy
+            == "shutdown",
         )
         self._brokers.listeners.append(self._on_broker)
         self._leadership = Leadership(self._election, self._leading, self._build_leader_work().run)
@@ -204,7 +210,11 @@ class Parts:
 
     def _build_reporter(self) -> Reporter:
         outside = self._outside
-        own = OwnTraffic(lambda: self.hosting.bytes_in, lambda: self.hosting.bytes_out, lambda: outside.busy.fraction)
+        own = OwnTraffic(
+            lambda: self.hosting.bytes_in,
+            lambda: self.hosting.bytes_out,
+            lambda: outside.busy.fraction,
+        )
         return Reporter(
             store=outside.store,
             hosting=self.hosting,
@@ -246,13 +256,21 @@ class Parts:
         )
 
     def _build_use_cases(self) -> UseCases:
-        me, unloading, splitting = self._outside.me, self._build_unloading(), self._build_splitting()
+        me, unloading, splitting = (
+            self._outside.me,
+            self._build_unloading(),
+            self._build_splitting(),
+        )
         return UseCases(
             self_address=me,
             brokers=self._brokers,
             leading=self._leading,
             health=Health(
-                self_address=me, store=self._outside.store, ownership=self._ownership, brokers=self._brokers, leading=self._leading
+                self_address=me,
+                store=self._outside.store,
+                ownership=self._ownership,
+                brokers=self._brokers,
+                leading=self._leading,
             ),
             ownership=self._ownership,
             namespaces=self._namespaces,
@@ -262,7 +280,13 @@ class Parts:
             unloading=unloading,
             splitting=splitting,
             deleting=self._build_deleting(unloading),
-            orders=Orders(self_address=me, leading=self._leading, ownership=self._ownership, unloading=unloading, splitting=splitting),
+            orders=Orders(
+                self_address=me,
+                leading=self._leading,
+                ownership=self._ownership,
+                unloading=unloading,
+                splitting=splitting,
+            ),
             limits=self.limits,
             policies=self.policies,
             load_report=lambda: self._reporter.bytes,
@@ -340,7 +364,12 @@ class Parts:
         store = self._outside.store
         admin = (self._namespaces, self._topics, self.limits, self.policies)
         self._watchers = [
-            Watcher(store, paths.ADMIN, *(part.on_change for part in admin), self._ownership.on_boundaries),
+            Watcher(
+                store,
+                paths.ADMIN,
+                *(part.on_change for part in admin),
+                self._ownership.on_boundaries,
+            ),
             Watcher(store, paths.LOCKS, self._ownership.on_change),
             Watcher(store, paths.BROKERS, self._brokers.apply),
             Watcher(store, paths.LEADER, self._election.on_change),
@@ -361,18 +390,24 @@ class Parts:
         scope.spawn(self._guard.keep_registered(), "registration")
         scope.spawn(self._leadership.follow(), "follow-leader")
         scope.spawn(self._leadership.run(), "leadership")
-        sampling = Interval(self.settings.live(SamplerSettings), lambda sampler: sampler.interval_minutes * 60)
+        sampling = Interval(
+            self.settings.live(SamplerSettings), lambda sampler: sampler.interval_minutes * 60
+        )
         reporting = Interval(broker, lambda settings: settings.report_interval_min_ms / 1000)
         recording = Interval(broker, lambda settings: settings.history_interval_s)
         first_s = min(1.0, sampling())
         steps = self.steps
-        scope.spawn(every(sampling, self._reporter.sample, "sample", steps, first_after_s=first_s), "sample")
+        scope.spawn(
+            every(sampling, self._reporter.sample, "sample", steps, first_after_s=first_s), "sample"
+        )
         scope.spawn(every(reporting, self._reporter.tick, "report", steps), "report")
         if self._recorder is not None:
             scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
 
     async def stop(self, unloads_per_s_max: int) -> None:
-        """Take no new work, resign, give the bundles back, hang up; within `brokerShutdownTimeoutMs`."""
+        """Take no new work, resign, give the bundles back, hang up; within
+        `brokerShutdownTimeoutMs`.
+        """
         draining = Draining(self._ownership, self._outside.clock, self._broker)
         try:
             async with asyncio.timeout(self._broker.value.shutdown_timeout_ms / 1000):

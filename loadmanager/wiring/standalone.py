@@ -1,4 +1,6 @@
-"""A whole cluster on one machine: the embedded ZooKeeper and broker processes, started, watched and stopped together."""
+"""A whole cluster on one machine: the embedded ZooKeeper and broker processes, started, watched and
+stopped together.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ DEFAULTS = {
     "clusterName": "standalone",
     "bindAddress": HOST,
     "advertisedAddress": HOST,
-    # Brokers of one machine share its CPU and its NIC: each reports what it uses itself, of the one core that its loop can use.
+    # Brokers of one machine share its CPU and its NIC: each reports what it uses itself, of the one
+    # core that its loop can use.
     "loadBalancerSamplingScope": "process",
     "metadataStoreSessionTimeoutMillis": "6000",
     # A cluster that one tries out should react while one looks at it.
@@ -70,7 +73,10 @@ class StandaloneOptions:
 
 
 def run_standalone(options: StandaloneOptions) -> int:
-    """Run until SIGINT or SIGTERM; returns the exit status. Raises `ConfigError` or `OperationalError` when it cannot start."""
+    """Run until SIGINT or SIGTERM; returns the exit status.
+
+    Raises `ConfigError` or `OperationalError` when it cannot start.
+    """
     return asyncio.run(_Standalone(options).run())
 
 
@@ -111,7 +117,9 @@ class _Standalone:
             asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
         with _locked(self._options.data_dir):
             self._check_ports()
-            zookeeper = EmbeddedZooKeeper(port=self._options.zookeeper_port, data_dir=self._options.data_dir / "zookeeper")
+            zookeeper = EmbeddedZooKeeper(
+                port=self._options.zookeeper_port, data_dir=self._options.data_dir / "zookeeper"
+            )
             async with zookeeper:
                 try:
                     return await self._serve(zookeeper, started_s)
@@ -120,12 +128,17 @@ class _Standalone:
 
     async def _serve(self, zookeeper: EmbeddedZooKeeper, started_s: float) -> int:
         await initialize_cluster(self._settings(0), {NAMESPACE: NAMESPACE_BUNDLES})
-        with tempfile.TemporaryDirectory(prefix="loadmanager-") as folder, _notify_socket(Path(folder, "notify")) as ready:
+        with (
+            tempfile.TemporaryDirectory(prefix="loadmanager-") as folder,
+            _notify_socket(Path(folder, "notify")) as ready,
+        ):
             for index in range(self._options.brokers):
                 self._brokers.append(await self._start_broker(index, Path(folder, "notify")))
             async with Scope("standalone") as scope:
                 for index in range(len(self._brokers)):
-                    scope.spawn(self._watch_broker(index, Path(folder, "notify")), f"broker-{index}")
+                    scope.spawn(
+                        self._watch_broker(index, Path(folder, "notify")), f"broker-{index}"
+                    )
                 scope.spawn(self._watch_zookeeper(zookeeper), "zookeeper")
                 scope.spawn(self._count_ready(ready), "ready")
                 await self._wait_until_ready()
@@ -150,13 +163,19 @@ class _Standalone:
                     self._end()
                 return
             wait_s = deaths.wait_s()
-            _say(f"broker {index} {_how(status)}{deaths}. It starts again in {wait_s:g} s. Ctrl-C stops everything.")
+            _say(
+                f"broker {index} {_how(status)}{deaths}. It starts again in {wait_s:g} s. Ctrl-C "
+                "stops everything."
+            )
             await sleep(wait_s)
             self._brokers[index] = await self._start_broker(index, notify)
             deaths.started()
 
     async def _watch_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
-        """Start the server again, over the same data, when it died. Brokers wait for it by themselves."""
+        """Start the server again, over the same data, when it died.
+
+        Brokers wait for it by themselves.
+        """
         deaths = _Deaths()
         while True:
             while zookeeper.running:
@@ -165,7 +184,10 @@ class _Standalone:
             _say(f"ZooKeeper ended with status {zookeeper.status}{deaths}. {_advice(zookeeper)}")
             if not self._options.restart:
                 return
-            _say(f"ZooKeeper starts again over the same data in {wait_s:g} s. Ctrl-C stops everything.")
+            _say(
+                f"ZooKeeper starts again over the same data in {wait_s:g} s. Ctrl-C "
+                "stops everything."
+            )
             await sleep(wait_s)
             try:
                 await asyncio.to_thread(zookeeper.restart)
@@ -190,7 +212,9 @@ class _Standalone:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._settled.wait()
         except TimeoutError:
-            raise OperationalError(f"the brokers did not become ready within {READY_TIMEOUT_S:g} s; their logs say why") from None
+            raise OperationalError(
+                f"the brokers did not become ready within {READY_TIMEOUT_S:g} s; their logs say why"
+            ) from None
 
     def _end(self) -> None:
         self._ended.set()
@@ -219,13 +243,18 @@ class _Standalone:
 
     def _check_ports(self) -> None:
         options = self._options
-        wanted = [options.pulsar_port + i for i in range(options.brokers)] + [options.http_port + i for i in range(options.brokers)]
+        wanted = [options.pulsar_port + i for i in range(options.brokers)] + [
+            options.http_port + i for i in range(options.brokers)
+        ]
         if not all(0 < port < PORTS for port in (*wanted, options.zookeeper_port)):
             raise ConfigError(
-                f"ports from 1 to {PORTS - 1} are allowed, those of all brokers: choose other --pulsar-port, --http-port or --zookeeper-port"
+                f"ports from 1 to {PORTS - 1} are allowed, those of all brokers: choose other "
+                "--pulsar-port, --http-port or --zookeeper-port"
             )
         if len({*wanted, options.zookeeper_port}) != len(wanted) + 1:
-            raise ConfigError("the ports overlap: choose other --pulsar-port, --http-port or --zookeeper-port")
+            raise ConfigError(
+                "the ports overlap: choose other --pulsar-port, --http-port or --zookeeper-port"
+            )
         for port in wanted:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -233,7 +262,8 @@ class _Standalone:
                     probe.bind((HOST, port))
                 except OSError as error:
                     raise OperationalError(
-                        f"port {port}: {error.strerror}; is another cluster running? Choose others with --pulsar-port, --http-port"
+                        f"port {port}: {error.strerror}; is another cluster running? Choose "
+                        "others with --pulsar-port, --http-port"
                     ) from None
 
     async def _start_broker(self, index: int, notify: Path) -> asyncio.subprocess.Process:
@@ -242,9 +272,13 @@ class _Standalone:
             command += ["--set", f"{key}={text}"]
         if self._options.log_format:
             command += ["--log-format", self._options.log_format]
-        # An own session: the terminal's Ctrl-C reaches this process alone, which then stops the brokers in order.
+        # An own session: the terminal's Ctrl-C reaches this process alone, which then stops the
+        # brokers in order.
         return await asyncio.create_subprocess_exec(
-            *command, env={**os.environ, "NOTIFY_SOCKET": str(notify)}, start_new_session=True, stdin=asyncio.subprocess.DEVNULL
+            *command,
+            env={**os.environ, "NOTIFY_SOCKET": str(notify)},
+            start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL,
         )
 
     def _print_welcome(self, seconds: float) -> None:
@@ -252,7 +286,8 @@ class _Standalone:
         pulsar = ",".join(f"{HOST}:{options.pulsar_port + i}" for i in range(options.brokers))
         web = f"http://{HOST}:{options.http_port}"
         brokers = "\n".join(
-            f"  broker {i}    pulsar://{HOST}:{options.pulsar_port + i}    http://{HOST}:{options.http_port + i}"
+            f"  broker {i}    pulsar://{HOST}:{options.pulsar_port + i}    "
+            f"http://{HOST}:{options.http_port + i}"
             for i in range(options.brokers)
         )
         print(
@@ -309,11 +344,15 @@ def _advice(zookeeper: EmbeddedZooKeeper) -> str:
     """What the operator may do about a ZooKeeper that died."""
     if zookeeper.status == STATUS_OUT_OF_MEMORY:
         return (
-            f"Its {HEAP_MB} MB of memory are full: delete namespaces, topics or subscriptions that nobody needs, "
+            f"Its {HEAP_MB} MB of memory are full: delete namespaces, topics or subscriptions "
+            "that nobody needs, "
             "or run a ZooKeeper of your own, and brokers with metadataStoreUrl=zk:host:port."
         )
     if zookeeper.status == STATUS_KILLED:
-        return "Somebody killed it (SIGKILL): a person, or the kernel for lack of memory, which its log (dmesg) says."
+        return (
+            "Somebody killed it (SIGKILL): a person, or the kernel for lack of memory, which "
+            "its log (dmesg) says."
+        )
     return f"Its last words: {zookeeper.last_words()}"
 
 
@@ -324,14 +363,19 @@ def _locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         opened = (folder / LOCK).open("a+")
     except OSError as error:
-        raise OperationalError(f"{folder} cannot be written: {error.strerror}; choose another --data-dir") from None
+        raise OperationalError(
+            f"{folder} cannot be written: {error.strerror}; choose another --data-dir"
+        ) from None
     with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             file.seek(0)
             holder = file.read().strip() or "another process"
-            raise OperationalError(f"{folder} is in use by {holder}: stop that cluster first, or choose another --data-dir") from None
+            raise OperationalError(
+                f"{folder} is in use by {holder}: stop that cluster first, or choose "
+                "another --data-dir"
+            ) from None
         file.truncate(0)
         file.write(f"process {os.getpid()} (loadmanager standalone)\n")
         file.flush()

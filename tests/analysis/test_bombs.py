@@ -1,4 +1,6 @@
-"""Segments that decompress to far more than any broker wrote: named as damaged, passed over, in bounded memory."""
+"""Segments that decompress to far more than any broker wrote: named as damaged, passed over, in
+bounded memory.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,18 @@ def write(root: Path, name: str, data: bytes, kind: str = "broker_load") -> None
 
 
 def test_a_bomb_is_left_out_by_name(tmp_path: Path) -> None:
-    """Before anybody reads it. A file that is cut off, and so has any trailer, is none: what can be read of it is."""
+    """Before anybody reads it.
+
+    A file that is cut off, and so has any trailer, is none: what can be read of it is.
+    """
     write(tmp_path, "bomb", packed_zeros(9))
     write(tmp_path, "cut", gzip.compress(b"{}\n" * 1000)[:-4] + b"\xff\xff\xff\xff")
     write(tmp_path, "good", gzip.compress(b"{}\n"))
     listing = Source(str(tmp_path), plain_bytes_max=8 * MIB).day(history.CLUSTER, history.DATE)
-    assert [segment.name for segment in listing.segments] == ["cut-1-1.jsonl.gz", "good-1-1.jsonl.gz"]
+    assert [segment.name for segment in listing.segments] == [
+        "cut-1-1.jsonl.gz",
+        "good-1-1.jsonl.gz",
+    ]
     ((path, reason),) = listing.left_out
     assert path.endswith("bomb-1-1.jsonl.gz")
     assert "damaged: decompressed it has more than 8 MiB" in reason
@@ -50,7 +58,8 @@ def test_a_bomb_is_left_out_by_name(tmp_path: Path) -> None:
 def test_looking_takes_bounded_memory(tmp_path: Path) -> None:
     """Sixteen liars at once, 64 MiB each: a gigabyte, were it held."""
     packed = packed_zeros(64)
-    several = packed_zeros(2) * 5  # a file of several members says nothing of the first ones' length
+    # a file of several members says nothing of the first ones' length
+    several = packed_zeros(2) * 5
     for number in range(15):
         write(tmp_path, f"b{number}", a_liar(packed))
     write(tmp_path, "members", several)
@@ -59,7 +68,10 @@ def test_looking_takes_bounded_memory(tmp_path: Path) -> None:
     source = Source(str(tmp_path), plain_bytes_max=8 * MIB)
     segments = source.day(history.CLUSTER, history.DATE).segments
     assert len(segments) == 18 - 14, "liars of one trailer are twins"
-    everything = [*segments, *[segment for segment in segments if segment.name.startswith("b0")] * 14]
+    everything = [
+        *segments,
+        *[segment for segment in segments if segment.name.startswith("b0")] * 14,
+    ]
     tracemalloc.start()
     try:
         broken = source.broken(everything)
@@ -77,7 +89,10 @@ def test_looking_takes_bounded_memory(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(300)
 def test_a_day_with_bombs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The day is analysed without them, and says so. A line without end does not fill the memory of Spark either."""
+    """The day is analysed without them, and says so.
+
+    A line without end does not fill the memory of Spark either.
+    """
     root = tmp_path / "history"
     good = [history.broker_load(minute, "b0", 0.5) for minute in range(10)]
     history.write(root, "broker_load", "b0", good)
@@ -85,11 +100,25 @@ def test_a_day_with_bombs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     write(root, "honest", bomb)
     write(root, "liar", a_liar(bomb))
     write(root, "alone", a_liar(bomb), kind="throttle")
-    where = ["--history", str(root), "--output", str(tmp_path / "analysis"), "--master", "local[2]", "--quiet"]
-    assert main(["analyze", "--date", history.DATE, *where, "--spark", "spark.driver.memory=1g"]) == 3
+    where = [
+        "--history",
+        str(root),
+        "--output",
+        str(tmp_path / "analysis"),
+        "--master",
+        "local[2]",
+        "--quiet",
+    ]
+    assert (
+        main(["analyze", "--date", history.DATE, *where, "--spark", "spark.driver.memory=1g"]) == 3
+    )
     out = capsys.readouterr().out
     for kind, name in (("broker_load", "honest"), ("broker_load", "liar"), ("throttle", "alone")):
-        (said,) = [line for line in out.splitlines() if f"{name}-1-1.jsonl.gz" in line and kind in line]
+        (said,) = [
+            line for line in out.splitlines() if f"{name}-1-1.jsonl.gz" in line and kind in line
+        ]
         assert "is damaged: decompressed it has more than 512 MiB; it was passed over" in said
-    found = json.loads((tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text())
+    found = json.loads(
+        (tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
+    )
     assert (found["records"]["broker_load"], found["records"]["throttle"]) == (10, 0)

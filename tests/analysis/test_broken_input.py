@@ -17,18 +17,30 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 def analyze(folder: Path, *arguments: str) -> int:
     """The command on a folder's history."""
-    where = ["--history", str(folder / "history"), "--output", str(folder / "analysis"), "--master", "local[2]", "--quiet"]
+    where = [
+        "--history",
+        str(folder / "history"),
+        "--output",
+        str(folder / "analysis"),
+        "--master",
+        "local[2]",
+        "--quiet",
+    ]
     return main(["analyze", "--date", history.DATE, *where, *arguments])
 
 
 def report(folder: Path) -> dict[str, Any]:
     """The JSON."""
-    found: dict[str, Any] = json.loads((folder / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text())
+    found: dict[str, Any] = json.loads(
+        (folder / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
+    )
     return found
 
 
 def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Wrong types, no JSON, missing fields, impossible times, a torn line, a cut-off gzip, duplicates, a strange file: all at once."""
+    """Wrong types, no JSON, missing fields, impossible times, a torn line, a cut-off gzip,
+    duplicates, a strange file: all at once.
+    """
     root = tmp_path / "history"
     good = [history.broker_load(minute, "b0", 0.5, cpu=float(minute)) for minute in range(100)]
     bad = [
@@ -44,9 +56,17 @@ def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     plain = history.folder(root, "broker_load") / f"b0-{history.START_MS}-1.jsonl"
     plain.write_text("".join(f"{line}\n" for line in [*good, *bad]))
     torn = history.folder(root, "broker_load") / "b1:8080-3-1.jsonl.open"
-    torn.write_text(history.broker_load(1, "b1", 0.4) + "\n" + history.broker_load(2, "b1", 0.4)[:50])
+    torn.write_text(
+        history.broker_load(1, "b1", 0.4) + "\n" + history.broker_load(2, "b1", 0.4)[:50]
+    )
     cut = history.write(
-        root, "bundle_load", "b0", [history.bundle_load(m / 100, "b0", f"t/n/0x{m:08x}_0x{m + 1:08x}", m) for m in range(5000)]
+        root,
+        "bundle_load",
+        "b0",
+        [
+            history.bundle_load(m / 100, "b0", f"t/n/0x{m:08x}_0x{m + 1:08x}", m)
+            for m in range(5000)
+        ],
     )
     cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     (history.folder(root, "broker_load") / "README.txt").write_text("not a segment")
@@ -62,40 +82,88 @@ def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     quarantined = found["input"]["quarantined"]["broker_load"]
     assert quarantined["rows"] == len(bad) + 1
     assert all(sample["problem"] and sample["segment"] for sample in quarantined["samples"])
-    assert sorted(item["reason"].split(" ")[0] for item in found["input"]["leftOut"]) == ["duplicate", "duplicate"]
-    assert not any("b1" in problem and "cut off" in problem for problem in found["input"]["problems"]), (
-        "a torn last line is no cut-off segment"
-    )
+    assert sorted(item["reason"].split(" ")[0] for item in found["input"]["leftOut"]) == [
+        "duplicate",
+        "duplicate",
+    ]
+    assert not any(
+        "b1" in problem and "cut off" in problem for problem in found["input"]["problems"]
+    ), "a torn last line is no cut-off segment"
 
 
-def test_impossible_numbers_and_damaged_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What would break the arithmetic of a whole night is put aside with the reason; a file with flipped bytes, and one of nothing, are named."""
+def test_impossible_numbers_and_damaged_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What would break the arithmetic of a whole night is put aside with the reason; a file with
+    flipped bytes, and one of nothing, are named.
+    """
     root = tmp_path / "history {of} [us]"
     good = history.broker_load(1, "b0", 0.5)
     bad = [good.replace("0.5", text) for text in ("1e999", '"Infinity"', "NaN", "-0.1")]
-    bad += [good.replace('"intervalMs": 60000', f'"intervalMs": {text}') for text in ("0", "9000000000000000000")]
+    bad += [
+        good.replace('"intervalMs": 60000', f'"intervalMs": {text}')
+        for text in ("0", "9000000000000000000")
+    ]
     history.write(root, "broker_load", "b0:1", [good, *bad])
-    limit = {"intervalMs": 0, "level": "topic", "limit": "x", "configuredMessagesPerS": 1.0, "configuredBytesPerS": -1.0}
-    history.write(root, "throttle", "b0", [history.record({**limit, "deliveredMessagesPerS": 1.0, "deliveredBytesPerS": 1.0}, 1, "b0")])
-    loads = [history.bundle_load(m / 100, "b0", f"t/n/0x{m:08x}_0x{m + 1:08x}", m) for m in range(20_000)]
+    limit = {
+        "intervalMs": 0,
+        "level": "topic",
+        "limit": "x",
+        "configuredMessagesPerS": 1.0,
+        "configuredBytesPerS": -1.0,
+    }
+    history.write(
+        root,
+        "throttle",
+        "b0",
+        [
+            history.record(
+                {**limit, "deliveredMessagesPerS": 1.0, "deliveredBytesPerS": 1.0}, 1, "b0"
+            )
+        ],
+    )
+    loads = [
+        history.bundle_load(m / 100, "b0", f"t/n/0x{m:08x}_0x{m + 1:08x}", m) for m in range(20_000)
+    ]
     rotten = history.write(root, "bundle_load", "b0", loads)
     data = bytearray(rotten.read_bytes())
     for at in range(3):
         data[len(data) * 3 // 4 + at] ^= 0xFF
     rotten.write_bytes(data)
     (history.folder(root, "bundle_load") / "b1-1-1.jsonl.gz").write_bytes(b"")
-    history.write(root, "ownership", "___1__8080", [history.step(1, "[::1]:8080", "t/n/0x00000000_0xffffffff", "Free", "Owned", "x")])
-    padded = history.write(root, "topic_load", "b0", [history.topic_load(1, "b0", "persistent://t/n/a", "t/n/0x00000000_0xffffffff", 1.0)])
+    history.write(
+        root,
+        "ownership",
+        "___1__8080",
+        [history.step(1, "[::1]:8080", "t/n/0x00000000_0xffffffff", "Free", "Owned", "x")],
+    )
+    padded = history.write(
+        root,
+        "topic_load",
+        "b0",
+        [history.topic_load(1, "b0", "persistent://t/n/a", "t/n/0x00000000_0xffffffff", 1.0)],
+    )
     padded.write_bytes(padded.read_bytes() + bytes(512))
     for name in ("b2", "b3"):
         zeroed = history.write(
             root,
             "decision",
             name,
-            [history.record({"epoch": 1, "cycle": n, "strategy": "x", "action": "skip"}, 1, name) for n in range(9000)],
+            [
+                history.record({"epoch": 1, "cycle": n, "strategy": "x", "action": "skip"}, 1, name)
+                for n in range(9000)
+            ],
         )
         zeroed.write_bytes(zeroed.read_bytes()[:-4096] + bytes(4096))
-    arguments = ["--history", str(root), "--output", str(tmp_path / "analysis"), "--master", "local[2]", "--quiet"]
+    arguments = [
+        "--history",
+        str(root),
+        "--output",
+        str(tmp_path / "analysis"),
+        "--master",
+        "local[2]",
+        "--quiet",
+    ]
     assert main(["analyze", "--date", history.DATE, *arguments]) == 3
     out = capsys.readouterr().out
     assert "usage is impossible: 4" in out
@@ -110,11 +178,24 @@ def test_impossible_numbers_and_damaged_files(tmp_path: Path, capsys: pytest.Cap
     assert out.count("decision: b") == 2
 
 
-def test_days_that_come_late_and_segments_that_are_gone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A day that came wholly late is made up for; one of which segments were dropped meanwhile keeps the tables that it has."""
+def test_days_that_come_late_and_segments_that_are_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A day that came wholly late is made up for; one of which segments were dropped meanwhile
+    keeps the tables that it has.
+    """
     root = tmp_path / "history"
     days = ["2026-11-18", "2026-11-19", history.DATE]
-    old = [history.write(root, "broker_load", f"b{n}", [history.broker_load(-2880, f"b{n}", 0.1 * n)], date=days[0]) for n in (1, 2)]
+    old = [
+        history.write(
+            root,
+            "broker_load",
+            f"b{n}",
+            [history.broker_load(-2880, f"b{n}", 0.1 * n)],
+            date=days[0],
+        )
+        for n in (1, 2)
+    ]
     assert analyze(tmp_path, "--date", days[0]) == 0
     history.write(root, "broker_load", "b1", [history.broker_load(-1440, "b1", 0.5)], date=days[1])
     history.write(root, "broker_load", "b1", [history.broker_load(0, "b1", 0.5)])
@@ -123,14 +204,21 @@ def test_days_that_come_late_and_segments_that_are_gone(tmp_path: Path, capsys: 
     capsys.readouterr()
     assert analyze(tmp_path) == 0
     said = capsys.readouterr()
-    assert [line.split(":")[0] for line in said.out.splitlines() if line.startswith("2026")] == days[1:]
+    assert [
+        line.split(":")[0] for line in said.out.splitlines() if line.startswith("2026")
+    ] == days[1:]
     assert f"{days[0]}: segments came late, but 1 of those analysed before are gone" in said.err
     assert analyze(tmp_path, "--date", days[0]) == 3
     assert "1 segment of this day that an earlier run analysed are gone" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status"), [(("--master", "local[banana]"), 1), (("--master", "foo://x"), 1), (("--output", "/proc/x"), 2)]
+    ("arguments", "status"),
+    [
+        (("--master", "local[banana]"), 1),
+        (("--master", "foo://x"), 1),
+        (("--output", "/proc/x"), 2),
+    ],
 )
 def test_what_spark_cannot_do_is_said_in_a_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int
@@ -145,12 +233,21 @@ def test_what_spark_cannot_do_is_said_in_a_line(
 
 def test_an_empty_day(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing recorded: said so, with an exit status of its own."""
-    history.write(tmp_path / "history", "broker_load", "b0", [history.broker_load(0, "b0", 0.5)], date="2026-11-19")
+    history.write(
+        tmp_path / "history",
+        "broker_load",
+        "b0",
+        [history.broker_load(0, "b0", 0.5)],
+        date="2026-11-19",
+    )
     assert analyze(tmp_path) == 4
     assert "nothing was recorded on 2026-11-20" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [("--date", "20.11."), ("--spark", "x"), ("--set", "loadBalancerHistoryResourcePercentage=9")])
+@pytest.mark.parametrize(
+    "arguments",
+    [("--date", "20.11."), ("--spark", "x"), ("--set", "loadBalancerHistoryResourcePercentage=9")],
+)
 def test_bad_usage(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Exit status 2 before anything is started."""
     assert analyze(tmp_path, *arguments) == 2

@@ -30,13 +30,23 @@ class Analysed:
 
     def run(self, *arguments: str) -> int:
         """The command."""
-        where = ["--history", str(self.history), "--output", str(self.output), "--master", "local[2]", "--quiet"]
+        where = [
+            "--history",
+            str(self.history),
+            "--output",
+            str(self.output),
+            "--master",
+            "local[2]",
+            "--quiet",
+        ]
         return main(["analyze", "--date", history.DATE, *where, *arguments])
 
     @property
     def report(self) -> dict[str, Any]:
         """The JSON."""
-        found: dict[str, Any] = json.loads((self.output / f"cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text())
+        found: dict[str, Any] = json.loads(
+            (self.output / f"cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
+        )
         return found
 
     def rows(self, table: str) -> list[dict[str, Any]]:
@@ -56,7 +66,13 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Analysed:
 def test_percentiles_and_hours(analysed: Analysed) -> None:
     """b0 had 0.00 to 0.49 and 0.51 to 1.00 for eleven minutes each, and 0.50 for 275."""
     (row,) = [row for row in analysed.rows("broker_usage") if row["broker"] == "b0"]
-    assert (row["samples"], row["p50"], row["p95"], row["p99"], row["max"]) == (1375, 0.5, 0.94, 0.99, 1.0)
+    assert (row["samples"], row["p50"], row["p95"], row["p99"], row["max"]) == (
+        1375,
+        0.5,
+        0.94,
+        0.99,
+        1.0,
+    )
     assert row["mean"] == pytest.approx(0.5)
     assert row["hours_over"] == pytest.approx(15 * 11 / 60)
 
@@ -68,7 +84,9 @@ def test_imbalance(analysed: Analysed) -> None:
     for row in rows:
         before = row["bucket"] < history.START_MS + history.USEFUL_MINUTE * 60_000
         assert row["std"] == pytest.approx(math.sqrt(0.18 / 3) if before else 0.0, abs=1e-9)
-        assert row["gini"] == pytest.approx(2 * (0.2 + 2 * 0.5 + 3 * 0.8) / (3 * 1.5) - 4 / 3 if before else 0.0, abs=1e-9)
+        assert row["gini"] == pytest.approx(
+            2 * (0.2 + 2 * 0.5 + 3 * 0.8) / (3 * 1.5) - 4 / 3 if before else 0.0, abs=1e-9
+        )
         assert row["max_over_mean"] == pytest.approx(1.6 if before else 1.0)
 
 
@@ -77,13 +95,22 @@ def test_the_planted_hot_bundle(analysed: Analysed) -> None:
     first, second = analysed.rows("hot_bundles")[:2]
     assert (first["bundle"], first["share"], first["throughput_p95"]) == (history.HOT, 0.5, 1000.0)
     assert (second["bundle"], second["share"]) == (history.COLD, 0.2)
-    assert any(finding["numbers"].get("share") == 0.5 and history.HOT in finding["text"] for finding in analysed.report["findings"])
+    assert any(
+        finding["numbers"].get("share") == 0.5 and history.HOT in finding["text"]
+        for finding in analysed.report["findings"]
+    )
 
 
 def test_flapping(analysed: Analysed) -> None:
-    """Four moves, two of them back within half an hour; the fourth came back after fifty minutes."""
+    """Four moves, two of them back within half an hour; the fourth came back after
+    fifty minutes.
+    """
     rows = {row["bundle"]: (row["moves"], row["returns"]) for row in analysed.rows("flapping")}
-    assert rows == {history.FLAPPING: (4, 2), history.MOVED_USEFUL: (1, 0), history.MOVED_USELESS: (1, 0)}
+    assert rows == {
+        history.FLAPPING: (4, 2),
+        history.MOVED_USEFUL: (1, 0),
+        history.MOVED_USELESS: (1, 0),
+    }
 
 
 def test_the_planted_useless_move(analysed: Analysed) -> None:
@@ -91,7 +118,12 @@ def test_the_planted_useless_move(analysed: Analysed) -> None:
     rows = {(row["bundle"], row["ts"]): row for row in analysed.rows("moves")}
     assert len(rows) == 6
     (useful,) = [row for row in rows.values() if row["worth_it"]]
-    assert (useful["bundle"], useful["source"], useful["destination"], useful["pause_ms"]) == (history.MOVED_USEFUL, "b2", "b1", 20.0)
+    assert (useful["bundle"], useful["source"], useful["destination"], useful["pause_ms"]) == (
+        history.MOVED_USEFUL,
+        "b2",
+        "b1",
+        20.0,
+    )
     assert useful["gain"] == pytest.approx(math.sqrt(0.06))
     (useless,) = [row for row in rows.values() if row["bundle"] == history.MOVED_USELESS]
     assert (useless["worth_it"], useless["pause_ms"]) == (False, 2500.0)
@@ -102,8 +134,14 @@ def test_the_planted_useless_move(analysed: Analysed) -> None:
 
 def test_splits(analysed: Analysed) -> None:
     """One child of one split had nothing to carry."""
-    rows = {row["parent"]: (row["busiest_share"], row["useful"], len(row["children"])) for row in analysed.rows("splits")}
-    assert rows == {history.SPLIT_USELESS: (1.0, False, 2), history.SPLIT_USEFUL: (pytest.approx(0.6), True, 2)}
+    rows = {
+        row["parent"]: (row["busiest_share"], row["useful"], len(row["children"]))
+        for row in analysed.rows("splits")
+    }
+    assert rows == {
+        history.SPLIT_USELESS: (1.0, False, 2),
+        history.SPLIT_USEFUL: (pytest.approx(0.6), True, 2),
+    }
 
 
 def test_the_planted_starving_topic(analysed: Analysed) -> None:
@@ -113,27 +151,42 @@ def test_the_planted_starving_topic(analysed: Analysed) -> None:
     assert starving["held_share"] == pytest.approx(1032 / 1375)
     assert (starving["delivered_over_configured"], starving["waited_s"]) == (1.0, 1032 * 30)
     assert rows["persistent://t/hot/free"]["held_share"] == 0.0
-    assert analysed.report["findings"][0]["title"].startswith(f"{history.STARVING} held clients back")
+    assert analysed.report["findings"][0]["title"].startswith(
+        f"{history.STARVING} held clients back"
+    )
 
 
 def test_the_new_broker_that_waited(analysed: Analysed) -> None:
     """It came at ten and got its first load ninety minutes later."""
-    rows = {row["broker"]: (row["new"], row["waited_minutes"]) for row in analysed.rows("idle_brokers")}
+    rows = {
+        row["broker"]: (row["new"], row["waited_minutes"]) for row in analysed.rows("idle_brokers")
+    }
     assert rows["b3"] == (True, 90.0)
     assert rows["b0"] == (False, 0.0)
 
 
 def test_sensors(analysed: Analysed) -> None:
     """A NIC whose speed nobody knew for two hours, and a CPU that never changed."""
-    rows = {(row["broker"], row["sensor"], row["fault"]): row["hours"] for row in analysed.rows("sensors")}
-    assert rows == {("b2", "nicSpeed", "not trusted by the broker"): 2.0, ("b1", "cpu", "one value all day"): pytest.approx(1375 / 60)}
+    rows = {
+        (row["broker"], row["sensor"], row["fault"]): row["hours"]
+        for row in analysed.rows("sensors")
+    }
+    assert rows == {
+        ("b2", "nicSpeed", "not trusted by the broker"): 2.0,
+        ("b1", "cpu", "one value all day"): pytest.approx(1375 / 60),
+    }
 
 
 def test_cuts_that_would_have_served_better(analysed: Analysed) -> None:
     """Eight equal topics: a cut between each two in order of their hash."""
     rows = {row["namespace"]: row for row in analysed.rows("namespaces")}
     hot = rows["t/hot"]
-    assert (hot["bundles"], hot["wanted"], hot["topics"], hot["largest_share_then"]) == (2, 12, 8, 0.125)
+    assert (hot["bundles"], hot["wanted"], hot["topics"], hot["largest_share_then"]) == (
+        2,
+        12,
+        8,
+        0.125,
+    )
     hashes = [zlib.crc32(topic.encode()) for topic in history.topics_of_hot()]
     cuts = [int(text, 0) for text in hot["cuts"]]
     assert len(cuts) == 7
@@ -159,7 +212,9 @@ class Outside(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Attributes that name a place."""
-        self.found += [f"{tag} {value}" for name, value in attrs if name in ("src", "href", "data", "action")]
+        self.found += [
+            f"{tag} {value}" for name, value in attrs if name in ("src", "href", "data", "action")
+        ]
 
 
 def test_the_page_needs_nothing_else(analysed: Analysed) -> None:
@@ -175,16 +230,23 @@ def test_the_page_needs_nothing_else(analysed: Analysed) -> None:
         assert finding["title"].split("://")[-1][:20] in page
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 
 
 @pytest.mark.browser
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 def test_a_browser_renders_it(analysed: Analysed, tmp_path: Path) -> None:
-    """Headless Chromium draws the page as wide as a phone, and everything that is not in a scrolling box fits."""
+    """Headless Chromium draws the page as wide as a phone, and everything that is not in a
+    scrolling box fits.
+    """
     page = analysed.output / f"cluster={history.CLUSTER}/reports/{history.DATE}.html"
     probe = tmp_path / "probe.html"
-    script = "<script>document.title = document.documentElement.scrollWidth + ' of ' + window.innerWidth</script></body>"
+    script = (
+        "<script>document.title = document.documentElement.scrollWidth + ' of ' + "
+        "window.innerWidth</script></body>"
+    )
     probe.write_text(page.read_text().replace("</body>", script))
     shot = tmp_path / "shot.png"
     common = [
@@ -195,25 +257,51 @@ def test_a_browser_renders_it(analysed: Analysed, tmp_path: Path) -> None:
         f"--user-data-dir={tmp_path / 'profile'}",
         "--window-size=500,2000",
     ]
-    subprocess.run([*common, f"--screenshot={shot}", probe.as_uri()], check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        [*common, f"--screenshot={shot}", probe.as_uri()],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
     assert shot.stat().st_size > 50_000
-    drawn = subprocess.run([*common, "--dump-dom", probe.as_uri()], check=True, capture_output=True, text=True, timeout=60).stdout
+    drawn = subprocess.run(
+        [*common, "--dump-dom", probe.as_uri()],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stdout
     match = re.search(r"<title>(\d+) of (\d+)</title>", drawn)
     assert match is not None
     assert int(match[1]) <= int(match[2])
 
 
 def test_again_and_late(analysed: Analysed, capsys: pytest.CaptureFixture[str]) -> None:
-    """A second run has the same result; a late segment makes the next day's run analyse the day anew."""
+    """A second run has the same result; a late segment makes the next day's run analyse the day
+    anew.
+    """
     before = analysed.report
     folder = analysed.output / f"cluster={history.CLUSTER}/tables"
     tables = {path.name: pq.read_table(path).to_pylist() for path in sorted(folder.iterdir())}
     assert analysed.run() == 0
     assert analysed.report == before
-    assert all(sorted(map(str, pq.read_table(folder / name).to_pylist())) == sorted(map(str, rows)) for name, rows in tables.items())
+    assert all(
+        sorted(map(str, pq.read_table(folder / name).to_pylist())) == sorted(map(str, rows))
+        for name, rows in tables.items()
+    )
     history.write(analysed.history, "broker_load", "b9", [history.broker_load(5, "b9", 0.4)])
-    history.write(analysed.history, "broker_load", "b0", [history.broker_load(1440, "b0", 0.4)], date="2026-11-21")
+    history.write(
+        analysed.history,
+        "broker_load",
+        "b0",
+        [history.broker_load(1440, "b0", 0.4)],
+        date="2026-11-21",
+    )
     where = ["--history", str(analysed.history), "--output", str(analysed.output), "--quiet"]
     assert main(["analyze", "--date", "2026-11-21", *where]) == 0
-    assert {line.split(":")[0] for line in capsys.readouterr().out.splitlines() if line.startswith("2026")} == {history.DATE, "2026-11-21"}
+    assert {
+        line.split(":")[0]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("2026")
+    } == {history.DATE, "2026-11-21"}
     assert "b9" in {row["broker"] for row in analysed.rows("broker_usage")}

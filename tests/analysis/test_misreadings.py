@@ -1,4 +1,6 @@
-"""A day of what is easily misread: flapping on the spot, lost brokers, bundles that nobody owned for a while, limits that each broker has for itself."""
+"""A day of what is easily misread: flapping on the spot, lost brokers, bundles that nobody owned
+for a while, limits that each broker has for itself.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ ON_THE_SPOT, LATE_AT_NIGHT, LOST, STOPPED, UNNAMED, SKEWED = (
     f"t/{name}/0x00000000_0xffffffff" for name in ("spot", "night", "lost", "stop", "un", "skew")
 )
 RESTARTED, IDLE = "t/restarted/0x00000000_0xffffffff", "t/idle/0x00000000_0xffffffff"
-PARENT, CHILDREN = "t/split/0x00000000_0xffffffff", ("t/split/0x00000000_0x80000000", "t/split/0x80000000_0xffffffff")
+PARENT, CHILDREN = (
+    "t/split/0x00000000_0xffffffff",
+    ("t/split/0x00000000_0x80000000", "t/split/0x80000000_0xffffffff"),
+)
 GRANDCHILDREN = ("t/split/0x00000000_0x40000000", "t/split/0x40000000_0x80000000")
 SECOND = 1 / 60
 """In minutes, as the history's helpers count."""
@@ -30,11 +35,21 @@ def acquired(minute: float, broker: str, bundle: str) -> list[str]:
     ]
 
 
-def released(minute: float, broker: str, bundle: str, reason: str = "shed", pause_ms: float = 10.0) -> list[str]:
+def released(
+    minute: float, broker: str, bundle: str, reason: str = "shed", pause_ms: float = 10.0
+) -> list[str]:
     """A broker gives a bundle up, to nobody by name."""
     return [
         history.step(minute, broker, bundle, "Owned", "Releasing", reason),
-        history.step(minute + pause_ms / 60_000, broker, bundle, "Releasing", "Free", reason, pauseMs=pause_ms),
+        history.step(
+            minute + pause_ms / 60_000,
+            broker,
+            bundle,
+            "Releasing",
+            "Free",
+            reason,
+            pauseMs=pause_ms,
+        ),
     ]
 
 
@@ -42,30 +57,66 @@ def steps() -> list[str]:
     """What brokers did with bundles."""
     lines = acquired(1, "b0", ON_THE_SPOT)
     for number in range(3):
-        lines += [*released(10 + number, "b0", ON_THE_SPOT), *acquired(10 + number + SECOND, "b0", ON_THE_SPOT)]
+        lines += [
+            *released(10 + number, "b0", ON_THE_SPOT),
+            *acquired(10 + number + SECOND, "b0", ON_THE_SPOT),
+        ]
     lines += acquired(3, "b1", LATE_AT_NIGHT)  # b1 had released it five minutes before midnight
     lines += [*acquired(1, "b0", LOST), *acquired(100, "b1", LOST)]  # no release: b0 died
-    lines += [*acquired(1, "b0", STOPPED), *released(110, "b0", STOPPED, "broker stops"), *acquired(110 + SECOND, "b1", STOPPED)]
-    lines += [*acquired(1, "b0", UNNAMED), *released(120, "b0", UNNAMED), *acquired(120 + 48.01 * SECOND, "b1", UNNAMED)]
+    lines += [
+        *acquired(1, "b0", STOPPED),
+        *released(110, "b0", STOPPED, "broker stops"),
+        *acquired(110 + SECOND, "b1", STOPPED),
+    ]
+    lines += [
+        *acquired(1, "b0", UNNAMED),
+        *released(120, "b0", UNNAMED),
+        *acquired(120 + 48.01 * SECOND, "b1", UNNAMED),
+    ]
     # The destination's clock is 50 ms behind, and b0 had owned the bundle since before the day.
-    lines += [*released(130, "b0", SKEWED, pause_ms=20), *acquired(130 - 0.05 * SECOND, "b1", SKEWED)]
+    lines += [
+        *released(130, "b0", SKEWED, pause_ms=20),
+        *acquired(130 - 0.05 * SECOND, "b1", SKEWED),
+    ]
     lines += [*released(140, "b0", RESTARTED, "broker stops"), *acquired(141, "b0", RESTARTED)]
-    lines += [*released(150, "b0", IDLE), *acquired(155, "b1", IDLE)]  # nobody looked it up for five minutes
+    # nobody looked it up for five minutes
+    lines += [*released(150, "b0", IDLE), *acquired(155, "b1", IDLE)]
     for minute, parent, children in ((200, PARENT, CHILDREN), (300, CHILDREN[0], GRANDCHILDREN)):
         edges = parent.rpartition("/")[2]
-        lines += [history.step(minute, "b0", child, "Free", "Owned", f"split of {edges}") for child in children]
+        lines += [
+            history.step(minute, "b0", child, "Free", "Owned", f"split of {edges}")
+            for child in children
+        ]
     return lines
 
 
 def limits() -> list[str]:
-    """b0's own limit holds clients all day, b1's never; a topic's limit holds somebody for 0.9 s of each minute."""
+    """b0's own limit holds clients all day, b1's never; a topic's limit holds somebody for 0.9 s of
+    each minute.
+    """
     lines = []
     for minute in range(600):
-        common = {"intervalMs": 60_000, "configuredMessagesPerS": 100.0, "configuredBytesPerS": -1.0, "deliveredBytesPerS": 0.0}
+        common = {
+            "intervalMs": 60_000,
+            "configuredMessagesPerS": 100.0,
+            "configuredBytesPerS": -1.0,
+            "deliveredBytesPerS": 0.0,
+        }
         for broker, queue in (("b0", 3), ("b1", 0)):
-            fields = {"level": "broker", "limit": "broker publish", "deliveredMessagesPerS": 100.0 if queue else 5.0, "queueLength": queue}
+            fields = {
+                "level": "broker",
+                "limit": "broker publish",
+                "deliveredMessagesPerS": 100.0 if queue else 5.0,
+                "queueLength": queue,
+            }
             lines.append(history.record({**common, **fields}, minute, broker))
-        rare = {"level": "topic", "limit": "persistent://t/a/rare publish", "deliveredMessagesPerS": 3.0, "held": 1, "waitedMs": 900.0}
+        rare = {
+            "level": "topic",
+            "limit": "persistent://t/a/rare publish",
+            "deliveredMessagesPerS": 3.0,
+            "held": 1,
+            "waitedMs": 900.0,
+        }
         lines.append(history.record({**common, **rare}, minute, "b0"))
     return lines
 
@@ -75,24 +126,53 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The day's JSON, after that of the day before."""
     folder = tmp_path_factory.mktemp("misreadings")
     root = folder / "history"
-    history.write(root, "broker_load", "b0", [history.broker_load(-10, "b0", 0.3)], date="2026-11-19")
+    history.write(
+        root, "broker_load", "b0", [history.broker_load(-10, "b0", 0.3)], date="2026-11-19"
+    )
     history.write(root, "ownership", "b1", released(-5, "b1", LATE_AT_NIGHT), date="2026-11-19")
     for broker in ("b0", "b1"):
-        spikes = [history.broker_load(minute, broker, 0.99 if minute == 77 else 0.3, cpu=float(minute % 50)) for minute in range(600)]
+        spikes = [
+            history.broker_load(
+                minute, broker, 0.99 if minute == 77 else 0.3, cpu=float(minute % 50)
+            )
+            for minute in range(600)
+        ]
         history.write(root, "broker_load", broker, spikes)
     history.write(root, "ownership", "b0", steps())
     history.write(root, "throttle", "b0", limits())
-    loads = [history.bundle_load(minute, "b0", "t/one/0x10000000_0x20000000", 5000.0, topics=1) for minute in range(600)]
-    loads += [history.bundle_load(1, "b0", bundle, 1.0) for bundle in ("t/n/full", "", "persistent://a/b/c")]  # named by nobody we know
-    loads += [history.bundle_load(minute, "b0", bundle, 100.0) for minute in range(301, 600) for bundle in (CHILDREN[1], *GRANDCHILDREN)]
+    loads = [
+        history.bundle_load(minute, "b0", "t/one/0x10000000_0x20000000", 5000.0, topics=1)
+        for minute in range(600)
+    ]
+    # named by nobody we know
+    loads += [
+        history.bundle_load(1, "b0", bundle, 1.0)
+        for bundle in ("t/n/full", "", "persistent://a/b/c")
+    ]
+    loads += [
+        history.bundle_load(minute, "b0", bundle, 100.0)
+        for minute in range(301, 600)
+        for bundle in (CHILDREN[1], *GRANDCHILDREN)
+    ]
     history.write(root, "bundle_load", "b0", loads)
     history.write(
         root,
         "topic_load",
         "b0",
-        [history.topic_load(m, "b0", "persistent://t/one/x", "t/one/0x10000000_0x20000000", 5e3) for m in range(600)],
+        [
+            history.topic_load(m, "b0", "persistent://t/one/x", "t/one/0x10000000_0x20000000", 5e3)
+            for m in range(600)
+        ],
     )
-    where = ["--history", root.as_uri(), "--output", str(folder / "analysis"), "--master", "local[2]", "--quiet"]
+    where = [
+        "--history",
+        root.as_uri(),
+        "--output",
+        str(folder / "analysis"),
+        "--master",
+        "local[2]",
+        "--quiet",
+    ]
     assert main(["analyze", "--date", "2026-11-19", *where]) == 0
     assert main(["analyze", "--date", history.DATE, *where]) == 0
     text = (folder / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
@@ -106,27 +186,53 @@ def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, An
 
 
 def test_flapping_on_the_spot_and_over_midnight(report: dict[str, Any]) -> None:
-    """A bundle that the same broker took back at once has returned, and so has one that comes back after midnight."""
-    found = {bundle: (row["moves"], row["returns"]) for bundle, row in rows(report, "flapping", "bundle").items()}
+    """A bundle that the same broker took back at once has returned, and so has one that comes back
+    after midnight.
+    """
+    found = {
+        bundle: (row["moves"], row["returns"])
+        for bundle, row in rows(report, "flapping", "bundle").items()
+    }
     assert (found[ON_THE_SPOT], found[LATE_AT_NIGHT]) == ((0, 3), (0, 1))
 
 
 def test_moves_that_nobody_chose_are_not_judged(report: dict[str, Any]) -> None:
     """A lost broker and one that stops: forced, with the reason, and no verdict."""
     found = rows(report, "moves", "bundle")
-    assert (found[LOST]["forced"], found[LOST]["worth_it"], found[LOST]["reason"]) == (True, None, "its broker was lost")
-    assert (found[STOPPED]["forced"], found[STOPPED]["worth_it"], found[STOPPED]["reason"]) == (True, None, "broker stops")
+    assert (found[LOST]["forced"], found[LOST]["worth_it"], found[LOST]["reason"]) == (
+        True,
+        None,
+        "its broker was lost",
+    )
+    assert (found[STOPPED]["forced"], found[STOPPED]["worth_it"], found[STOPPED]["reason"]) == (
+        True,
+        None,
+        "broker stops",
+    )
     assert ON_THE_SPOT not in found
-    assert (found[IDLE]["forced"], found[IDLE]["reason"], found[IDLE]["pause_ms"]) == (False, "shed", None)
+    assert (found[IDLE]["forced"], found[IDLE]["reason"], found[IDLE]["pause_ms"]) == (
+        False,
+        "shed",
+        None,
+    )
     assert RESTARTED not in rows(report, "flapping", "bundle")
 
 
 def test_a_bundle_without_an_owner(report: dict[str, Any]) -> None:
-    """Where no destination is named, the pause lasts until somebody has the bundle; clocks that differ do not hide a move."""
+    """Where no destination is named, the pause lasts until somebody has the bundle; clocks that
+    differ do not hide a move.
+    """
     found = rows(report, "moves", "bundle")
     assert found[UNNAMED]["pause_ms"] == pytest.approx(48_010, abs=20)
-    assert (found[SKEWED]["source"], found[SKEWED]["destination"], found[SKEWED]["pause_ms"]) == ("b0", "b1", 20.0)
-    assert any("without an owner for more than a second" in finding["title"] for finding in report["findings"])
+    assert (found[SKEWED]["source"], found[SKEWED]["destination"], found[SKEWED]["pause_ms"]) == (
+        "b0",
+        "b1",
+        20.0,
+    )
+    assert any(
+        "without an owner for more than a second" in finding["title"]
+        for finding in report["findings"]
+    )
 
 
 def test_a_child_that_was_split_again(report: dict[str, Any]) -> None:
@@ -137,10 +243,15 @@ def test_a_child_that_was_split_again(report: dict[str, Any]) -> None:
 
 def test_limits_of_each_broker(report: dict[str, Any]) -> None:
     """The broker that held its clients is named; a second's wait in a minute is not a minute's."""
-    found = {(row["limit"], row["broker"]): row["held_share"] for row in report["tables"]["throttling"]["rows"]}
+    found = {
+        (row["limit"], row["broker"]): row["held_share"]
+        for row in report["tables"]["throttling"]["rows"]
+    }
     assert (found["broker publish", "b0"], found["broker publish", "b1"]) == (1.0, 0.0)
     assert found["persistent://t/a/rare publish", None] == pytest.approx(0.015)
-    titles = [finding["title"] for finding in report["findings"] if finding["question"] == "throttling"]
+    titles = [
+        finding["title"] for finding in report["findings"] if finding["question"] == "throttling"
+    ]
     assert titles == ["broker publish of b0 held clients back in 100% of the time"]
 
 

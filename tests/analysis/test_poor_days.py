@@ -28,28 +28,59 @@ FULL = "0x00000000_0xffffffff"
 
 def report(folder: Path, date: str = history.DATE) -> dict[str, Any]:
     """The JSON."""
-    found: dict[str, Any] = json.loads((folder / f"analysis/cluster={history.CLUSTER}/reports/{date}.json").read_text())
+    found: dict[str, Any] = json.loads(
+        (folder / f"analysis/cluster={history.CLUSTER}/reports/{date}.json").read_text()
+    )
     return found
 
 
 def a_limit(**fields: Any) -> str:
     """A throttle record."""
-    common = {"intervalMs": 60_000, "level": "topic", "limit": "x", "configuredMessagesPerS": 0.0, "configuredBytesPerS": 0.0}
-    return history.record({**common, "deliveredMessagesPerS": 0.0, "deliveredBytesPerS": 0.0, **fields}, 1, "b0")
+    common = {
+        "intervalMs": 60_000,
+        "level": "topic",
+        "limit": "x",
+        "configuredMessagesPerS": 0.0,
+        "configuredBytesPerS": 0.0,
+    }
+    return history.record(
+        {**common, "deliveredMessagesPerS": 0.0, "deliveredBytesPerS": 0.0, **fields}, 1, "b0"
+    )
 
 
 def idle(root: Path) -> None:
-    """One broker, and nothing but zeros: an idle namespace, bundles of no width, a split of nothing, limits of nothing."""
+    """One broker, and nothing but zeros: an idle namespace, bundles of no width, a split of
+    nothing, limits of nothing.
+    """
     zero = history.broker_load(1, "b0", 0.0, bundles=0, rate=0.0)
     nothing = {"usage": 0.0, "limit": 0.0}
-    empty = json.loads(zero) | dict.fromkeys(("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), nothing)
+    empty = json.loads(zero) | dict.fromkeys(
+        ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut"), nothing
+    )
     history.write(root, "broker_load", "b0", [zero, json.dumps(empty)])
-    bundles = [f"t/idle/{FULL}", "t/flat/0x00000000_0x00000000", "t/odd/0x40000000_0x00000000", "t/none/zz", "odd"]
+    bundles = [
+        f"t/idle/{FULL}",
+        "t/flat/0x00000000_0x00000000",
+        "t/odd/0x40000000_0x00000000",
+        "t/none/zz",
+        "odd",
+    ]
     bundles += ["t/split/0x00000000_0x80000000", "t/split/0x80000000_0xffffffff"]
-    history.write(root, "bundle_load", "b0", [history.bundle_load(2, "b0", bundle, 0.0, topics=0) for bundle in bundles])
-    topics = [history.topic_load(1, "b0", f"persistent://t/idle/{name}", f"t/idle/{FULL}", 0.0) for name in "ab"]
+    history.write(
+        root,
+        "bundle_load",
+        "b0",
+        [history.bundle_load(2, "b0", bundle, 0.0, topics=0) for bundle in bundles],
+    )
+    topics = [
+        history.topic_load(1, "b0", f"persistent://t/idle/{name}", f"t/idle/{FULL}", 0.0)
+        for name in "ab"
+    ]
     history.write(root, "topic_load", "b0", topics)
-    steps = [history.step(1, "b0", bundle, "Free", "Owned", f"split of {FULL}") for bundle in bundles[-2:]]
+    steps = [
+        history.step(1, "b0", bundle, "Free", "Owned", f"split of {FULL}")
+        for bundle in bundles[-2:]
+    ]
     steps += [
         history.step(1, "b0", bundles[0], "Assigning", "Owned", "lookup"),
         history.step(2, "b0", bundles[0], "Releasing", "Free", "x"),
@@ -59,29 +90,53 @@ def idle(root: Path) -> None:
 
 
 def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """An idle day, one of a single record of each kind but loads, one of a single load: every question answers, with finite numbers."""
+    """An idle day, one of a single record of each kind but loads, one of a single load: every
+    question answers, with finite numbers.
+    """
     root = tmp_path / "history"
-    where = ["--history", str(root), "--output", str(tmp_path / "analysis"), "--master", "local[2]", "--quiet", "--no-late"]
+    where = [
+        "--history",
+        str(root),
+        "--output",
+        str(tmp_path / "analysis"),
+        "--master",
+        "local[2]",
+        "--quiet",
+        "--no-late",
+    ]
     idle(root)
     assert main(["analyze", "--date", history.DATE, *where]) == 0, capsys.readouterr().out
     found = report(tmp_path)
     assert found["input"]["problems"] == []
     spaces = {row["namespace"]: row for row in found["tables"]["namespaces"]["rows"]}
-    assert spaces["t/idle"] | {"bundles": 1, "largest_share": None, "share": 0.0, "cut_into": 1} == spaces["t/idle"]
+    assert (
+        spaces["t/idle"] | {"bundles": 1, "largest_share": None, "share": 0.0, "cut_into": 1}
+        == spaces["t/idle"]
+    )
     assert spaces["t/flat"]["cut_into"] == 1
     assert [row["max_over_mean"] for row in found["tables"]["imbalance"]["rows"]] == [1.0]
     assert found["tables"]["splits"]["rows"][0]["useful"] is None
 
-    history.write(root, "broker_load", "b0", [history.broker_load(-1440, "b0", 0.0)], date="2026-11-19")
+    history.write(
+        root, "broker_load", "b0", [history.broker_load(-1440, "b0", 0.0)], date="2026-11-19"
+    )
     assert main(["analyze", "--date", "2026-11-19", *where]) == 0
-    history.write(root, "ownership", "b0", [history.step(-2880, "b0", f"t/n/{FULL}", "Assigning", "Owned", "x")], date="2026-11-18")
+    history.write(
+        root,
+        "ownership",
+        "b0",
+        [history.step(-2880, "b0", f"t/n/{FULL}", "Assigning", "Owned", "x")],
+        date="2026-11-18",
+    )
     assert main(["analyze", "--date", "2026-11-18", *where]) == 0
     assert report(tmp_path, "2026-11-18")["totals"]["brokers"] == 0
 
 
 def failing(**fields: Any) -> ModuleType:
     """A question that is the one of hot bundles, but for what fails."""
-    kept = {name: getattr(hot_bundles, name) for name in ("NAME", "ABOUT", "ORDER", "table", "findings")}
+    kept = {
+        name: getattr(hot_bundles, name) for name in ("NAME", "ABOUT", "ORDER", "table", "findings")
+    }
     return cast(ModuleType, SimpleNamespace(**kept | fields))
 
 
@@ -96,7 +151,9 @@ def has_a_bug(_rows: Any, _day: Any) -> Any:
 
 
 def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> None:
-    """It is named in the report, on the page and in the outcome, whatever failed; yesterday's table does not stand in for it."""
+    """It is named in the report, on the page and in the outcome, whatever failed; yesterday's table
+    does not stand in for it.
+    """
     history.designed(tmp_path / "history")
     with session(master="local[2]", java=find_java()) as spark:
 
@@ -117,7 +174,9 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
 
         whole = run(*QUESTIONS)
         assert whole.failed == []
-        table = tmp_path / f"analysis/cluster={history.CLUSTER}/tables/hot_bundles/date={history.DATE}"
+        table = (
+            tmp_path / f"analysis/cluster={history.CLUSTER}/tables/hot_bundles/date={history.DATE}"
+        )
         assert table.exists()
         for bad in (failing(table=divides), failing(findings=has_a_bug)):
             outcome = run(*(bad if question is hot_bundles else question for question in QUESTIONS))
@@ -126,8 +185,15 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
             found = report(tmp_path)
             assert found["input"]["problems"] == outcome.problems
             assert any("hot_bundles could not be answered" in text for text in outcome.problems)
-            assert any("namespaces could not be answered: it builds on hot_bundles" in text for text in outcome.problems)
-            assert (found["totals"]["brokers"], found["totals"]["splits"], found["totals"]["bundles"]) == (4, None, None)
+            assert any(
+                "namespaces could not be answered: it builds on hot_bundles" in text
+                for text in outcome.problems
+            )
+            assert (
+                found["totals"]["brokers"],
+                found["totals"]["splits"],
+                found["totals"]["bundles"],
+            ) == (4, None, None)
             kept = [finding for finding in whole.findings if finding.question not in outcome.failed]
             assert outcome.findings == kept != []
             page = Path(outcome.report).read_text()
@@ -139,7 +205,9 @@ def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     """Records of yesterday that cannot be read are no day without records."""
     before = tmp_path / "records/kind=ownership/date=2026-11-19/ts=1/TS=2"
     with session(master="local[1]", java=find_java()) as spark:
-        ingest = Ingest(spark, Source(str(tmp_path)), tmp_path.as_uri(), history.DATE, remove=lambda _: None)
+        ingest = Ingest(
+            spark, Source(str(tmp_path)), tmp_path.as_uri(), history.DATE, remove=lambda _: None
+        )
         assert ingest.records_before("ownership") is None
         before.mkdir(parents=True)
         (before / "part.parquet").write_bytes(b"")

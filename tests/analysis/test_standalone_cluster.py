@@ -1,4 +1,6 @@
-"""The job on a real standalone Spark cluster: a master and two workers of the PySpark package, on loopback."""
+"""The job on a real standalone Spark cluster: a master and two workers of the PySpark package, on
+loopback.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def running(environment: dict[str, str], *arguments: str, log: Path) -> Iterator
     """One process of the cluster."""
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), *arguments]
     with log.open("wb") as output:
-        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+        )
     try:
         yield
     finally:
@@ -47,7 +51,9 @@ def running(environment: dict[str, str], *arguments: str, log: Path) -> Iterator
 def alive_workers(port: int) -> int:
     """What the master says."""
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(f"http://{HOST}:{port}/json/", timeout=5) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+            f"http://{HOST}:{port}/json/", timeout=5
+        ) as answer:
             return int(json.load(answer)["aliveworkers"])
     except (urllib.error.URLError, ConnectionError):
         return 0
@@ -66,16 +72,47 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
     }
     deploy, master = "org.apache.spark.deploy", f"spark://{HOST}:{port}"
     with ExitStack() as cluster:
-        begin = (f"{deploy}.master.Master", "--host", HOST, "--port", str(port), "--webui-port", str(ui))
+        begin = (
+            f"{deploy}.master.Master",
+            "--host",
+            HOST,
+            "--port",
+            str(port),
+            "--webui-port",
+            str(ui),
+        )
         cluster.enter_context(running(environment, *begin, log=tmp_path / "master.log"))
         for number in range(2):
-            worker = (f"{deploy}.worker.Worker", "--host", HOST, "--webui-port", "0", "--cores", "1", "--memory", "1g", master)
-            cluster.enter_context(running(environment, *worker, log=tmp_path / f"worker-{number}.log"))
+            worker = (
+                f"{deploy}.worker.Worker",
+                "--host",
+                HOST,
+                "--webui-port",
+                "0",
+                "--cores",
+                "1",
+                "--memory",
+                "1g",
+                master,
+            )
+            cluster.enter_context(
+                running(environment, *worker, log=tmp_path / f"worker-{number}.log")
+            )
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while alive_workers(ui) < 2:
             assert time.monotonic() < deadline_s, (tmp_path / "master.log").read_text()[-2000:]
             time.sleep(0.1)
-        command = [sys.executable, "-m", "loadmanager", "analyze", "--date", history.DATE, "--master", master, "--quiet"]
+        command = [
+            sys.executable,
+            "-m",
+            "loadmanager",
+            "analyze",
+            "--date",
+            history.DATE,
+            "--master",
+            master,
+            "--quiet",
+        ]
         command += ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
         for setting in (
             f"spark.driver.host={HOST}",
@@ -84,10 +121,16 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
             "spark.sql.shuffle.partitions=2",
         ):
             command += ["--spark", setting]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
+        result = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=200, check=False
+        )
         assert result.returncode == 0, result.stderr[-3000:]
-    report = json.loads((tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text())
+    report = json.loads(
+        (tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
+    )
     tables = {name: table["rows"] for name, table in report["tables"].items()}
-    assert {row["bundle"]: (row["moves"], row["returns"]) for row in tables["flapping"]}[history.FLAPPING] == (4, 2)
+    assert {row["bundle"]: (row["moves"], row["returns"]) for row in tables["flapping"]}[
+        history.FLAPPING
+    ] == (4, 2)
     assert tables["hot_bundles"][0]["bundle"] == history.HOT
     assert list((tmp_path / "work").glob("app-*/*/stderr")), "executors ran on the workers"

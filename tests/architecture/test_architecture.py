@@ -17,13 +17,19 @@ PACKAGE = ROOT / "loadmanager"
 def test_import_contracts() -> None:
     """No room imports what it may not."""
     result = subprocess.run(
-        [Path(sys.executable).with_name("lint-imports"), "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout
 
 
 def test_broker_conf_is_the_template() -> None:
-    """config/broker.conf holds exactly every key that is honoured, with its default (`make broker-conf` writes it)."""
+    """config/broker.conf holds exactly every key that is honoured, with its default (`make
+    broker-conf` writes it).
+    """
     assert (ROOT / "config" / "broker.conf").read_text() == settings.template()
 
 
@@ -37,7 +43,11 @@ def test_broker_conf_parses_to_the_defaults() -> None:
 def test_core_has_no_coroutines() -> None:
     """Core decides; it never waits."""
     for path in sorted((PACKAGE / "core").rglob("*.py")):
-        found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+        found = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+        ]
         assert not found, path
 
 
@@ -52,11 +62,16 @@ STARTERS = {
     "TaskGroup",
     "wait_for",
 }
-"""What starts something that runs on by itself: only runtime/tasks.py may, which names and supervises it."""
+"""What starts something that runs on by itself: only runtime/tasks.py may, which names and
+supervises it.
+"""
 STARTS = {
     ("runtime/tasks.py", "TaskGroup"): "here every task is made",
     ("runtime/tasks.py", "create_task"): "here every task is made",
-    ("adapters/zookeeper/store.py", "call_later"): "heartbeats: armed again before anything can fail",
+    (
+        "adapters/zookeeper/store.py",
+        "call_later",
+    ): "heartbeats: armed again before anything can fail",
     ("adapters/memory/store.py", "call_later"): "heartbeats in memory, where nothing can fail",
     ("adapters/protocol/wake_timer.py", "call_later"): "armed again whatever a wake-up raises",
     ("analysis/job.py", "gather"): "another gather: that of the plots",

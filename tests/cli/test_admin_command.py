@@ -1,4 +1,6 @@
-"""`loadmanager admin`, as an operator calls it, over HTTP, against complete brokers over a store in memory."""
+"""`loadmanager admin`, as an operator calls it, over HTTP, against complete brokers over a store in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Shell:
         """Exit status, standard output, standard error."""
         self._capsys.readouterr()
         with capture_logs():  # the brokers in this process log, too
-            status = await asyncio.to_thread(main, ["admin", *words, "--url", self.served.url(at), "--timeout", "5"])
+            status = await asyncio.to_thread(
+                main, ["admin", *words, "--url", self.served.url(at), "--timeout", "5"]
+            )
         out, err = self._capsys.readouterr()
         return status, out.rstrip("\n"), err
 
@@ -46,7 +50,9 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         status, out, _ = await shell.run("brokers", "list", at=1)
         header, *rows = out.splitlines()
         assert (status, header.split()) == (0, ["BROKER", "ROLE"])
-        assert sorted(row.split()[0] for row in rows) == sorted(await shell.json("brokers", "health"))
+        assert sorted(row.split()[0] for row in rows) == sorted(
+            await shell.json("brokers", "health")
+        )
         assert [row.split()[0] for row in rows if row.endswith("leader")] == [served.broker_id(0)]
         assert (await shell.json("brokers", "leader"))["brokerId"] == served.broker_id(0)
         assert (await shell.json("brokers", "report"))[served.broker_id(1)]["numBundles"] == 0
@@ -57,17 +63,36 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
-    """Create with its tenant, look, list, unload, delete; a wrong request is refused with status 2 and the broker's reason."""
+    """Create with its tenant, look, list, unload, delete; a wrong request is refused with status 2
+    and the broker's reason.
+    """
     async with serving() as served:
         shell = Shell(served, capsys)
-        status, out, _ = await shell.run("namespaces", "create", "shop/cart", "--bundles", "2", "--create-tenant")
+        status, out, _ = await shell.run(
+            "namespaces", "create", "shop/cart", "--bundles", "2", "--create-tenant"
+        )
         assert (status, out) == (0, "shop/cart created with 2 bundles")
-        assert await shell.json("namespaces", "list") == ["acme/orders", "public/default", "shop/cart"]
+        assert await shell.json("namespaces", "list") == [
+            "acme/orders",
+            "public/default",
+            "shop/cart",
+        ]
         assert await shell.json("namespaces", "list", "shop") == ["shop/cart"]
-        assert (await shell.run("namespaces", "bundles", "shop/cart"))[1].split() == ["0x00000000_0x80000000", "0x80000000_0xffffffff"]
-        assert (await shell.json("namespaces", "policies", "shop/cart"))["bundles"]["numBundles"] == 2
-        assert (await shell.run("namespaces", "create", "acme/b", "--boundaries", "0x00000000,0x10000000,0xffffffff"))[0] == 0
-        assert (await shell.json("namespaces", "bundles", "acme/b"))["boundaries"][1] == "0x10000000"
+        assert (await shell.run("namespaces", "bundles", "shop/cart"))[1].split() == [
+            "0x00000000_0x80000000",
+            "0x80000000_0xffffffff",
+        ]
+        assert (await shell.json("namespaces", "policies", "shop/cart"))["bundles"][
+            "numBundles"
+        ] == 2
+        assert (
+            await shell.run(
+                "namespaces", "create", "acme/b", "--boundaries", "0x00000000,0x10000000,0xffffffff"
+            )
+        )[0] == 0
+        assert (await shell.json("namespaces", "bundles", "acme/b"))["boundaries"][
+            1
+        ] == "0x10000000"
         assert (await shell.run("namespaces", "unload", "shop/cart"))[0] == 0
         assert (await shell.run("namespaces", "delete", "shop/cart", "--force"))[0] == 0
         for words, expected, said in (
@@ -81,15 +106,26 @@ async def test_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
-    """The list spans all brokers; unload and split follow the redirect to the owner with method and body."""
+    """The list spans all brokers; unload and split follow the redirect to the owner with method and
+    body.
+    """
     async with serving() as served:
         shell = Shell(served, capsys)
         await served.own(FIRST, at=1)
         await served.own("acme/orders/0x40000000_0x80000000", at=0)
         listed = await shell.json("bundles", "list", "acme/orders")
-        assert [row["owner"] for row in await shell.json("bundles", "list")][:4] == [row["owner"] for row in listed]
-        assert [row["owner"] for row in listed] == [served.broker_id(1), served.broker_id(0), None, None]
-        assert (await shell.run("bundles", "list", "acme/orders"))[1].splitlines()[1].split()[:2] == [FIRST, served.broker_id(1)]
+        assert [row["owner"] for row in await shell.json("bundles", "list")][:4] == [
+            row["owner"] for row in listed
+        ]
+        assert [row["owner"] for row in listed] == [
+            served.broker_id(1),
+            served.broker_id(0),
+            None,
+            None,
+        ]
+        assert (await shell.run("bundles", "list", "acme/orders"))[1].splitlines()[1].split()[
+            :2
+        ] == [FIRST, served.broker_id(1)]
         how = ("--at", "0x10000000", "--algorithm", "specified_positions_divide")
         assert (await shell.json("bundles", "split", FIRST, *how))["boundaries"] == []
         await served.open_two_topics("0x00000000_0x40000000", at=1)
@@ -100,14 +136,18 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("bundles", "unload", low))[0] == 0
         assert low not in served.owners()
         await served.own(low, at=0)
-        assert (await shell.run("bundles", "unload", low, "--to", served.broker_id(1), at=1))[0] == 0
+        assert (await shell.run("bundles", "unload", low, "--to", served.broker_id(1), at=1))[
+            0
+        ] == 0
         assert served.owners()[low] == served.broker_id(1)
         assert (await shell.run("bundles", "unload", low, "--to", "nobody:1"))[0] == 1
         assert (await shell.run("bundles", "split", FIRST, "--at", "middle"))[0] == 2
 
 
 async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
-    """Lookups through a stranger end at the owner; short and full names, and names that must be encoded, mean what they say."""
+    """Lookups through a stranger end at the owner; short and full names, and names that must be
+    encoded, mean what they say.
+    """
     async with serving() as served:
         shell = Shell(served, capsys)
         found = await shell.json("topics", "lookup", "acme/orders/a b/c", at=1)
@@ -115,7 +155,10 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
         assert found["httpUrl"] in (served.url(0), served.url(1))
         assert f"acme/orders/{found['bundle']}" in served.owners()
         assert await shell.json("topics", "partitions", "acme/orders/t") == {"partitions": 0}
-        assert (await shell.run("topics", "partitions", "acme/orders/t", "--create", "3"))[:2] == (0, "3")
+        assert (await shell.run("topics", "partitions", "acme/orders/t", "--create", "3"))[:2] == (
+            0,
+            "3",
+        )
         assert len(await shell.json("topics", "list", "acme/orders")) == 3
         assert (await shell.run("topics", "stats", "acme/orders/none"))[0] == 1
 
@@ -129,19 +172,25 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         (decision,) = await shell.json("decisions", "--limit", "1", at=1)
         assert (decision["kind"], decision["bundle"].rpartition("/")[0]) == ("place", "acme/orders")
         decided = datetime.fromtimestamp(decision["ts"] // 1000, UTC)
-        assert (await shell.run("decisions"))[1].startswith(f"{decided:%Y-%m-%d %H:%M:%S}Z  kind=place")
+        assert (await shell.run("decisions"))[1].startswith(
+            f"{decided:%Y-%m-%d %H:%M:%S}Z  kind=place"
+        )
         assert "0 bundles would move" in (await shell.run("dry-run", at=1))[1]
 
 
 async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every bundle of the broker moves elsewhere, evenly; with --stop it is told to stop; a stranger or the last broker is refused."""
+    """Every bundle of the broker moves elsewhere, evenly; with --stop it is told to stop; a
+    stranger or the last broker is refused.
+    """
     async with serving(3) as served:
         shell = Shell(served, capsys)
         names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
         await served.own(*names, at=1)
         done = await shell.json("drain", served.broker_id(1), "--stop")
         assert sorted(move["bundle"] for move in done["moves"]) == names
-        assert sorted(served.owners().values()) == sorted([served.broker_id(0), served.broker_id(2)] * 2)
+        assert sorted(served.owners().values()) == sorted(
+            [served.broker_id(0), served.broker_id(2)] * 2
+        )
         assert served.brokers[1].stopped_with == [0]
         assert (await shell.run("drain", "nobody:1"))[0] == 2
     async with serving(1) as served:
@@ -160,7 +209,12 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["--url", "{}", "brokers", "list"], ["brokers", "list", "--url", "{}"], ["--url", "x", "brokers", "list", "--url", "{}"]]
+    "words",
+    [
+        ["--url", "{}", "brokers", "list"],
+        ["brokers", "list", "--url", "{}"],
+        ["--url", "x", "brokers", "list", "--url", "{}"],
+    ],
 )
 def test_the_url_may_stand_anywhere(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Before the subject, as README.md writes it, or after the action, which has the last word."""
@@ -171,9 +225,24 @@ def test_the_url_may_stand_anywhere(words: list[str], capsys: pytest.CaptureFixt
 
 
 def test_a_silent_server(capsys: pytest.CaptureFixture[str]) -> None:
-    """A broker that accepts and never answers: the wait ends, and the message says how to wait longer."""
+    """A broker that accepts and never answers: the wait ends, and the message says how to wait
+    longer.
+    """
     with socket.create_server(("127.0.0.1", 0)) as sock:
-        assert main(["admin", "brokers", "list", "--url", f"127.0.0.1:{sock.getsockname()[1]}", "--timeout", "0.1"]) == 1
+        assert (
+            main(
+                [
+                    "admin",
+                    "brokers",
+                    "list",
+                    "--url",
+                    f"127.0.0.1:{sock.getsockname()[1]}",
+                    "--timeout",
+                    "0.1",
+                ]
+            )
+            == 1
+        )
     assert "--timeout" in capsys.readouterr().err
 
 

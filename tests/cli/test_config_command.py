@@ -13,7 +13,9 @@ from loadmanager.cli import main
 def test_check_of_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What is set and what is unknown is said, with the nearest name; the exit status is 0."""
     path = tmp_path / "broker.conf"
-    path.write_text("loadBalancerSheddingIntervalMinutes=2\nloadBalancerSheddingIntervalMinut=1\nwebServicePort=8080\n")
+    path.write_text(
+        "loadBalancerSheddingIntervalMinutes=2\nloadBalancerSheddingIntervalMinut=1\nwebServicePort=8080\n"
+    )
     assert main(["config", "check", str(path)]) == 0
     said = capsys.readouterr().out
     assert "loadBalancerSheddingIntervalMinutes = 2   (default 1)" in said
@@ -30,10 +32,14 @@ def test_check_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["problems"]
 
 
-def test_check_of_values_that_cannot_act_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_of_values_that_cannot_act_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Unknown strategies and contradictions are found without starting anything."""
     path = tmp_path / "broker.conf"
-    path.write_text("loadBalancerLoadSheddingStrategy=Sheder\nloadBalancerAvgShedderLowThreshold=50\n")
+    path.write_text(
+        "loadBalancerLoadSheddingStrategy=Sheder\nloadBalancerAvgShedderLowThreshold=50\n"
+    )
     assert main(["config", "check", str(path), "--json"]) == 2
     assert len(json.loads(capsys.readouterr().out)["problems"]) == 2
     assert main(["config", "check", str(path)]) == 2
@@ -49,6 +55,9 @@ def test_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
 def test_broker_refuses_bad_settings(capsys: pytest.CaptureFixture[str]) -> None:
     """A broker with a value out of range does not start and says why."""
     assert main(["broker", "--set", "webServicePort=-1"]) == 2
-    assert "webServicePort = '-1': a whole number from 0 to 65535 is allowed" in capsys.readouterr().err
+    assert (
+        "webServicePort = '-1': a whole number from 0 to 65535 is allowed"
+        in capsys.readouterr().err
+    )
     assert main(["broker", "--set", "loadBalancerLoadSheddingStrategy=Nonsense"]) == 2
     assert "ThresholdShedder" in capsys.readouterr().err

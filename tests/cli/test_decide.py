@@ -14,7 +14,9 @@ from loadmanager.core.strategies import registry
 
 
 def a_report(cpu: float, name: str, throughput: float) -> dict[str, object]:
-    """A report as Pulsar writes it, with four bundles, whole numbers as floats, and a field that nobody knows."""
+    """A report as Pulsar writes it, with four bundles, whole numbers as floats, and a field that
+    nobody knows.
+    """
     bundles = [f"t/{name}/0x{n:08x}_0x{n + 1:08x}" for n in range(4)]
     stats = {bundle: {"msgThroughputIn": throughput / 4, "topics": 3.0} for bundle in bundles}
     return {
@@ -27,15 +29,32 @@ def a_report(cpu: float, name: str, throughput: float) -> dict[str, object]:
     }
 
 
-def decide(lines: list[object], *arguments: str, seed: str = "0", path: str = "") -> subprocess.CompletedProcess[str]:
+def decide(
+    lines: list[object], *arguments: str, seed: str = "0", path: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
     command = [sys.executable, "-m", "loadmanager", "decide", *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    return subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=60,
+    )
 
 
-LINE = {"now": 1000, "brokers": {"b1:8080": a_report(40, "a", 4e8), "b2:8080": a_report(10, "b", 1e8), "b3:8080": a_report(10, "c", 1e8)}}
+LINE = {
+    "now": 1000,
+    "brokers": {
+        "b1:8080": a_report(40, "a", 4e8),
+        "b2:8080": a_report(10, "b", 1e8),
+        "b3:8080": a_report(10, "c", 1e8),
+    },
+}
 
 
 def test_one_line_in_one_line_out() -> None:
@@ -46,14 +65,25 @@ def test_one_line_in_one_line_out() -> None:
     assert set(answer) == {"now", "strategy", "unloads", "placements", "splits", "skipped"}
     assert (answer["now"], answer["strategy"]) == (1000, "ThresholdShedder")
     (unload,) = answer["unloads"]
-    assert (unload["source"], unload["destination"], unload["reason"]) == ("b1:8080", None, "Overloaded")
+    assert (unload["source"], unload["destination"], unload["reason"]) == (
+        "b1:8080",
+        None,
+        "Overloaded",
+    )
     assert unload["why"]["usage"] == pytest.approx(0.4)
     assert {skip["what"] for skip in answer["skipped"]} == {"b2:8080", "b3:8080"}
 
 
 def test_same_bytes_for_any_hash_seed() -> None:
-    """Same input, same output, byte for byte, with every strategy; also with the brokers and their bundles in another order."""
-    pairs = [(shedder, placement) for shedder in registry.SHEDDERS for placement in registry.PLACEMENTS if placement != "AvgShedder"]
+    """Same input, same output, byte for byte, with every strategy; also with the brokers and their
+    bundles in another order.
+    """
+    pairs = [
+        (shedder, placement)
+        for shedder in registry.SHEDDERS
+        for placement in registry.PLACEMENTS
+        if placement != "AvgShedder"
+    ]
     lines = [
         {
             **LINE,
@@ -69,10 +99,18 @@ def test_same_bytes_for_any_hash_seed() -> None:
         for shedder, placement in [*pairs, ("AvgShedder", "AvgShedder")]
     ]
     shuffled = [
-        {**line, "brokers": {name: {**report, "bundles": report["bundles"][::-1]} for name, report in reversed(line["brokers"].items())}}  # type: ignore[attr-defined]
+        {
+            **line,
+            "brokers": {
+                name: {**report, "bundles": report["bundles"][::-1]}
+                for name, report in reversed(line["brokers"].items())
+            },
+        }  # type: ignore[attr-defined]
         for line in lines
     ]
-    outputs = {decide(given, seed=seed).stdout for seed in ("0", "1", "2") for given in (lines, shuffled)}  # type: ignore[arg-type]
+    outputs = {
+        decide(given, seed=seed).stdout for seed in ("0", "1", "2") for given in (lines, shuffled)
+    }  # type: ignore[arg-type]
     assert len(outputs) == 1
     assert len(outputs.pop().splitlines()) == len(lines)
 
@@ -82,11 +120,23 @@ def test_state_carries_over_and_config_is_per_line() -> None:
     later = {
         **LINE,
         "now": 61_000,
-        "config": {"loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.impl.OverloadShedder"},
+        "config": {
+            "loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.impl.OverloadShedder"  # noqa: E501
+        },
     }
-    answers = [json.loads(line) for line in decide([LINE, {**LINE, "now": 61_000}, later, {**LINE, "now": 61_000}]).stdout.splitlines()]
+    answers = [
+        json.loads(line)
+        for line in decide(
+            [LINE, {**LINE, "now": 61_000}, later, {**LINE, "now": 61_000}]
+        ).stdout.splitlines()
+    ]
     assert answers[1]["unloads"][0]["bundle"] != answers[0]["unloads"][0]["bundle"]
-    assert [answer["strategy"] for answer in answers] == ["ThresholdShedder", "ThresholdShedder", "OverloadShedder", "OverloadShedder"]
+    assert [answer["strategy"] for answer in answers] == [
+        "ThresholdShedder",
+        "ThresholdShedder",
+        "OverloadShedder",
+        "OverloadShedder",
+    ]
 
 
 def test_reports_as_others_write_them() -> None:
@@ -116,24 +166,63 @@ def test_reports_as_others_write_them() -> None:
         ({"brokers": {"b": {"cpu": {"usage": "x"}}}}, "cpu.usage"),
         ({"brokers": {}, "do": ["dance"]}, "dance"),
         ({"brokers": {"b9:8080": None}}, "b9:8080"),
-        ({"brokers": {}, "config": {"loadBalancerHistoryResourcePercentage": 7}}, "loadBalancerHistoryResourcePercentage"),
-        ({"brokers": {}, "config": {"loadBalancerCPUResourceWeight": [1]}}, "$.config['loadBalancerCPUResourceWeight']"),
-        ({"brokers": {}, "config": {"loadBalancerLoadSheddingStrategy": "Foo"}}, "ThresholdShedder"),
-        ({"brokers": {}, "config": {"loadBalancerLoadPlacementStrategy": "AvgShedder"}}, "loadBalancerLoadSheddingStrategy"),
-        ({"brokers": {}, "bundleData": {"t/n/0x0_0x1": {"shortTermData": {"msgRateIn": "x"}}}}, "['t/n/0x0_0x1'].shortTermData.msgRateIn"),
+        (
+            {"brokers": {}, "config": {"loadBalancerHistoryResourcePercentage": 7}},
+            "loadBalancerHistoryResourcePercentage",
+        ),
+        (
+            {"brokers": {}, "config": {"loadBalancerCPUResourceWeight": [1]}},
+            "$.config['loadBalancerCPUResourceWeight']",
+        ),
+        (
+            {"brokers": {}, "config": {"loadBalancerLoadSheddingStrategy": "Foo"}},
+            "ThresholdShedder",
+        ),
+        (
+            {"brokers": {}, "config": {"loadBalancerLoadPlacementStrategy": "AvgShedder"}},
+            "loadBalancerLoadSheddingStrategy",
+        ),
+        (
+            {"brokers": {}, "bundleData": {"t/n/0x0_0x1": {"shortTermData": {"msgRateIn": "x"}}}},
+            "['t/n/0x0_0x1'].shortTermData.msgRateIn",
+        ),
         ({"brokers": {"b": {"msgRateIn": 1.7e308}}}, "msgRateIn"),
         ({"brokers": {"b": {"lastStats": {"foo": {}}}}}, "foo"),
         ({"brokers": {}, "do": ["place"], "place": ["foo"]}, "place[0]"),
-        ({"brokers": {}, "split": [{"bundle": "t/n/0x0_0x9", "algorithm": "halve"}]}, "split[0].algorithm"),
-        ({"brokers": {}, "isolationPolicies": {"p": {"auto_failover_policy": {"parameters": {"min_limit": "²"}}}}}, "min_limit"),
-        ({"brokers": {}, "isolationPolicies": {"p": {"auto_failover_policy": {"parameters": {"min_limit": "9" * 5000}}}}}, "min_limit"),
-        ({"brokers": {}, "namespaces": {"t/n": {"boundaries": ["zz"]}}}, "namespaces['t/n'].boundaries"),
+        (
+            {"brokers": {}, "split": [{"bundle": "t/n/0x0_0x9", "algorithm": "halve"}]},
+            "split[0].algorithm",
+        ),
+        (
+            {
+                "brokers": {},
+                "isolationPolicies": {
+                    "p": {"auto_failover_policy": {"parameters": {"min_limit": "²"}}}
+                },
+            },
+            "min_limit",
+        ),
+        (
+            {
+                "brokers": {},
+                "isolationPolicies": {
+                    "p": {"auto_failover_policy": {"parameters": {"min_limit": "9" * 5000}}}
+                },
+            },
+            "min_limit",
+        ),
+        (
+            {"brokers": {}, "namespaces": {"t/n": {"boundaries": ["zz"]}}},
+            "namespaces['t/n'].boundaries",
+        ),
         ({"brokers": {}, "owners": {"foo": "b1"}}, "owners"),
         ('{"brokers": {}, "x": ' + "[" * 100_000, "line 2"),
     ],
 )
 def test_malformed_lines(line: object, words: str) -> None:
-    """A malformed line is named with its field; what came before was answered, nothing after it is; the exit status is 2."""
+    """A malformed line is named with its field; what came before was answered, nothing after it is;
+    the exit status is 2.
+    """
     result = decide([LINE, line, LINE])
     assert result.returncode == 2
     assert len(result.stdout.splitlines()) == 1
@@ -150,24 +239,57 @@ def test_unknown_keys_are_told_once() -> None:
 
 
 def test_bundles_of_pulsar_itself() -> None:
-    """Heartbeats, whose namespaces may have three parts, stay where they are, whatever the strategy."""
-    own = ("pulsar/standalone/localhost:8080", "pulsar/localhost:8080", "sla-monitor/standalone/localhost:8080", "pulsar/system")
-    stats = {f"{namespace}/0x00000000_0xffffffff": {"msgThroughputIn": 1e8, "msgRateIn": 1e5, "topics": 1} for namespace in own}
-    line = {"brokers": {"b1:8080": {**a_report(90, "a", 0), "bundles": list(stats), "lastStats": stats}, "b2:8080": a_report(10, "b", 1e6)}}
+    """Heartbeats, whose namespaces may have three parts, stay where they are, whatever the
+    strategy.
+    """
+    own = (
+        "pulsar/standalone/localhost:8080",
+        "pulsar/localhost:8080",
+        "sla-monitor/standalone/localhost:8080",
+        "pulsar/system",
+    )
+    stats = {
+        f"{namespace}/0x00000000_0xffffffff": {
+            "msgThroughputIn": 1e8,
+            "msgRateIn": 1e5,
+            "topics": 1,
+        }
+        for namespace in own
+    }
+    line = {
+        "brokers": {
+            "b1:8080": {**a_report(90, "a", 0), "bundles": list(stats), "lastStats": stats},
+            "b2:8080": a_report(10, "b", 1e6),
+        }
+    }
     for shedder in registry.SHEDDERS:
-        config = {"loadBalancerLoadSheddingStrategy": shedder, "loadBalancerSheddingConditionHitCountThreshold": 0, "minUnloadMessage": 0}
+        config = {
+            "loadBalancerLoadSheddingStrategy": shedder,
+            "loadBalancerSheddingConditionHitCountThreshold": 0,
+            "minUnloadMessage": 0,
+        }
         result = decide([{**line, "config": config, "do": ["shed", "split"]}])
         assert (result.returncode, json.loads(result.stdout)["unloads"]) == (0, []), shedder
 
 
 def test_reports_of_two_managers() -> None:
-    """One manager's reports count; the other brokers are named with the reason, and an empty report is taken for one of the others."""
+    """One manager's reports count; the other brokers are named with the reason, and an empty report
+    is taken for one of the others.
+    """
     extensible = {"cpu": {"usage": 10, "limit": 100}, "weightedMaxEMA": 0.1, "updatedAt": 1000}
     place = {"do": ["shed", "place"], "place": ["x/y/0x00000000_0xffffffff"]}
-    answer = json.loads(decide([{**LINE, **place, "brokers": {**LINE["brokers"], "b4:8080": extensible}}]).stdout)  # type: ignore[dict-item]
+    answer = json.loads(
+        decide([{**LINE, **place, "brokers": {**LINE["brokers"], "b4:8080": extensible}}]).stdout
+    )  # type: ignore[dict-item]
     assert "OtherLoadManager" in answer["placements"][0]["rejected"]["b4:8080"]
-    assert [skip["what"] for skip in answer["skipped"] if "OtherLoadManager" in skip["reason"]] == ["b4:8080"]
-    answer = json.loads(decide([{**place, "brokers": {"b4:8080": extensible, "b5:8080": extensible, "b6:8080": {}}}]).stdout)
+    assert [skip["what"] for skip in answer["skipped"] if "OtherLoadManager" in skip["reason"]] == [
+        "b4:8080"
+    ]
+    answer = json.loads(
+        decide(
+            [{**place, "brokers": {"b4:8080": extensible, "b5:8080": extensible, "b6:8080": {}}}]
+        ).stdout
+    )
     assert answer["strategy"] == "TransferShedder"
     (placement,) = answer["placements"]
     assert {*placement["candidates"], *placement["rejected"]} == {"b4:8080", "b5:8080", "b6:8080"}
@@ -175,24 +297,38 @@ def test_reports_of_two_managers() -> None:
 
 def test_what_reports_leave_out_is_taken_from_their_bundles() -> None:
     """Without `bundles` and sums, the bundles' statistics say which and how much."""
-    report = {key: value for key, value in a_report(40, "a", 4e8).items() if key not in ("bundles", "msgThroughputIn")}
+    report = {
+        key: value
+        for key, value in a_report(40, "a", 4e8).items()
+        if key not in ("bundles", "msgThroughputIn")
+    }
     sparse = {**LINE, "brokers": {**LINE["brokers"], "b1:8080": report}}  # type: ignore[dict-item]
     assert decide([sparse]).stdout == decide([LINE]).stdout
 
 
 def test_placements_count_until_they_are_reported() -> None:
-    """The same bundle gets the same broker; the next line's placements see those of the line before."""
+    """The same bundle gets the same broker; the next line's placements see those of the line
+    before.
+    """
     names = [f"x/y/0x{n:08x}_0x{n + 1:08x}" for n in range(3)]
-    lines = [{"now": 1000 + at, "brokers": LINE["brokers"], "do": ["place"], "place": [name, name]} for at, name in enumerate(names)]
+    lines = [
+        {"now": 1000 + at, "brokers": LINE["brokers"], "do": ["place"], "place": [name, name]}
+        for at, name in enumerate(names)
+    ]
     answers = [json.loads(line)["placements"] for line in decide(lines).stdout.splitlines()]  # type: ignore[arg-type]
-    again = [json.loads(line)["placements"][0]["broker"] for line in decide([lines[0], {**lines[0], "now": 2000}]).stdout.splitlines()]
+    again = [
+        json.loads(line)["placements"][0]["broker"]
+        for line in decide([lines[0], {**lines[0], "now": 2000}]).stdout.splitlines()
+    ]
     assert again[0] == again[1], "it is on its way"
     assert all(first["broker"] == second["broker"] for first, second in answers)
     assert {first["broker"] for first, _ in answers} == set(LINE["brokers"])  # type: ignore[arg-type]
 
 
 def test_useless_splits_are_reported() -> None:
-    """Topics of one hash, and a cut that leaves all topics on one side: the reason instead of a split."""
+    """Topics of one hash, and a cut that leaves all topics on one side: the reason instead of a
+    split.
+    """
     bundle = "t/n/0x00000000_0x00000010"
     for hashes, algorithm, words in (
         ((3, 3), "range_equally_divide", "one hash"),
@@ -200,43 +336,72 @@ def test_useless_splits_are_reported() -> None:
         ((5, 5, 5, 9), "topic_count_equally_divide", "one side"),
     ):
         topics = {f"persistent://t/n/{n}": {"hash": value} for n, value in enumerate(hashes)}
-        line = {"brokers": {}, "do": ["split"], "split": [{"bundle": bundle, "algorithm": algorithm}], "topics": {bundle: topics}}
+        line = {
+            "brokers": {},
+            "do": ["split"],
+            "split": [{"bundle": bundle, "algorithm": algorithm}],
+            "topics": {bundle: topics},
+        }
         answer = json.loads(decide([line]).stdout)
         assert answer["splits"] == []
         assert words in answer["skipped"][0]["reason"]
 
 
 def test_splits_of_what_is_no_bundle_any_more() -> None:
-    """Where the namespace's boundaries are given, they say what a bundle is; namespaces of three parts are some, too."""
-    stats = {"t/n/0x00000000_0x40000000": {"topics": 5000}, "t/c/n/0x00000000_0xffffffff": {"topics": 5000}}
+    """Where the namespace's boundaries are given, they say what a bundle is; namespaces of three
+    parts are some, too.
+    """
+    stats = {
+        "t/n/0x00000000_0x40000000": {"topics": 5000},
+        "t/c/n/0x00000000_0xffffffff": {"topics": 5000},
+    }
     boundaries = {
         "t/n": {"boundaries": ["0x00000000", "0x20000000", "0x40000000", "0xffffffff"]},
         "t/c/n": {"boundaries": ["0x0", "0xffffffff"]},
     }
-    topics = {bundle: {f"persistent://t/n/{n}": {"hash": n << 26} for n in range(8)} for bundle in stats}
-    line = {"brokers": {"b1": {"lastStats": stats}, "b2": {"bundles": []}}, "do": ["split"], "namespaces": boundaries, "topics": topics}
+    topics = {
+        bundle: {f"persistent://t/n/{n}": {"hash": n << 26} for n in range(8)} for bundle in stats
+    }
+    line = {
+        "brokers": {"b1": {"lastStats": stats}, "b2": {"bundles": []}},
+        "do": ["split"],
+        "namespaces": boundaries,
+        "topics": topics,
+    }
     answer = json.loads(decide([line]).stdout)
     assert [split["bundle"] for split in answer["splits"]] == ["t/c/n/0x00000000_0xffffffff"]
-    assert [skip["reason"].split(":")[0] for skip in answer["skipped"] if skip["what"].startswith("t/n")] == ["NoSuchBundle"]
+    assert [
+        skip["reason"].split(":")[0] for skip in answer["skipped"] if skip["what"].startswith("t/n")
+    ] == ["NoSuchBundle"]
 
 
 def test_splits() -> None:
     """Explicit splits use the algorithm asked for; one topic cannot be split, and that is said."""
     bundle = "t/n/0x00000000_0x40000000"
-    topics = {f"persistent://t/n/{n}": {"msgRate": 100.0, "hash": n * 0x1000000} for n in (1, 2, 3, 4)}
+    topics = {
+        f"persistent://t/n/{n}": {"msgRate": 100.0, "hash": n * 0x1000000} for n in (1, 2, 3, 4)
+    }
     line = {
         "brokers": {},
         "do": ["split"],
         "split": [
             {"bundle": bundle, "algorithm": "range_equally_divide"},
             {"bundle": bundle, "algorithm": "topic_count_equally_divide"},
-            {"bundle": bundle, "algorithm": "specified_positions_divide", "positions": [0x30000000, 0x10000000, 0x50000000]},
+            {
+                "bundle": bundle,
+                "algorithm": "specified_positions_divide",
+                "positions": [0x30000000, 0x10000000, 0x50000000],
+            },
             {"bundle": "t/n/0x40000000_0x80000000", "algorithm": "topic_count_equally_divide"},
         ],
         "topics": {bundle: topics},
     }
     answer = json.loads(decide([line]).stdout)
-    assert [split["boundaries"] for split in answer["splits"]] == [["0x20000000"], ["0x02800000"], ["0x10000000", "0x30000000"]]
+    assert [split["boundaries"] for split in answer["splits"]] == [
+        ["0x20000000"],
+        ["0x02800000"],
+        ["0x10000000", "0x30000000"],
+    ]
     assert "Unsplittable" in answer["skipped"][-1]["reason"]
 
 
@@ -248,12 +413,21 @@ def test_explain() -> None:
 
 
 def test_policies_reject_with_reasons() -> None:
-    """Isolation and anti-affinity decide who may serve a bundle, and everybody else has a reason."""
+    """Isolation and anti-affinity decide who may serve a bundle, and everybody else
+    has a reason.
+    """
     line = {
         **LINE,
         "do": ["place"],
         "place": ["gold/a/0x00000000_0xffffffff", "t/x/0x00000000_0xffffffff"],
-        "isolationPolicies": {"gold": {"namespaces": ["gold/.*"], "primary": ["b2"], "secondary": [], "auto_failover_policy": {}}},
+        "isolationPolicies": {
+            "gold": {
+                "namespaces": ["gold/.*"],
+                "primary": ["b2"],
+                "secondary": [],
+                "auto_failover_policy": {},
+            }
+        },
         "namespaces": {"t/x": {"antiAffinityGroup": "g"}, "t/a": {"antiAffinityGroup": "g"}},
     }
     gold, spread = json.loads(decide([line]).stdout)["placements"]
@@ -268,24 +442,37 @@ from loadmanager.core.strategies.shedding.selection import Shed
 
 def shed(snapshot, settings, memory):
     \"\"\"Move the first bundle of the broker with most bundles to the one with fewest.\"\"\"
-    order = sorted(snapshot.reports, key=lambda broker: (-len(snapshot.reports[broker].bundles), broker))
+    bundles = {broker: report.bundles for broker, report in snapshot.reports.items()}
+    order = sorted(bundles, key=lambda broker: (-len(bundles[broker]), broker))
     most, least = order[0], order[-1]
-    unload = Unload(snapshot.reports[most].bundles[0], most, least, "MostBundles", {"bundles": float(len(snapshot.reports[most].bundles))})
+    numbers = {"bundles": float(len(bundles[most]))}
+    unload = Unload(bundles[most][0], most, least, "MostBundles", numbers)
     return Shed((unload,), (Skip(least, "Receives"),), memory)
 """
 
 
 def test_a_strategy_of_a_third_party(tmp_path: Path) -> None:
-    """A package with an entry point is found by its name, and its moves pass through the guards that all strategies share."""
+    """A package with an entry point is found by its name, and its moves pass through the guards
+    that all strategies share.
+    """
     (tmp_path / "counting.py").write_text(PLUGIN)
     info = tmp_path / "counting-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[loadmanager.shedders]\nCountingShedder = counting:shed\n")
+    (info / "entry_points.txt").write_text(
+        "[loadmanager.shedders]\nCountingShedder = counting:shed\n"
+    )
     chosen = ("--set", "loadBalancerLoadSheddingStrategy=org.example.CountingShedder")
-    (answer,) = [json.loads(line) for line in decide([LINE], *chosen, path=str(tmp_path)).stdout.splitlines()]
-    assert (answer["strategy"], answer["unloads"][0]["reason"]) == ("CountingShedder", "MostBundles")
-    guarded = decide([LINE], *chosen, "--set", "loadBalancerSheddingExcludedNamespaces=t/a", path=str(tmp_path))
+    (answer,) = [
+        json.loads(line) for line in decide([LINE], *chosen, path=str(tmp_path)).stdout.splitlines()
+    ]
+    assert (answer["strategy"], answer["unloads"][0]["reason"]) == (
+        "CountingShedder",
+        "MostBundles",
+    )
+    guarded = decide(
+        [LINE], *chosen, "--set", "loadBalancerSheddingExcludedNamespaces=t/a", path=str(tmp_path)
+    )
     assert json.loads(guarded.stdout)["unloads"] == []
     without = decide([LINE], *chosen)
     assert without.returncode == 2
@@ -300,11 +487,22 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
 
 
 def test_memory_does_not_grow_with_lines() -> None:
-    """Twenty times the lines take no more memory, apart from noise: lines are read, answered and forgotten."""
+    """Twenty times the lines take no more memory, apart from noise: lines are read, answered and
+    forgotten.
+    """
 
     def peak_kib(count: int) -> int:
-        lines = "".join(json.dumps({**LINE, "now": 60_000 * number}) + "\n" for number in range(count))
-        result = subprocess.run([sys.executable, "-c", MEASURED], input=lines, capture_output=True, text=True, check=True, timeout=120)
+        lines = "".join(
+            json.dumps({**LINE, "now": 60_000 * number}) + "\n" for number in range(count)
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", MEASURED],
+            input=lines,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        )
         assert result.stdout.count("\n") == count
         return int(result.stderr)
 
@@ -313,13 +511,29 @@ def test_memory_does_not_grow_with_lines() -> None:
 
 def test_avg_placement_honours_the_plan() -> None:
     """AvgShedder places a bundle where it planned it to go when it shed it."""
-    chosen = ("loadBalancerLoadSheddingStrategy=AvgShedder", "loadBalancerLoadPlacementStrategy=AvgShedder", "minUnloadMessageThroughput=1")
-    arguments = [word for setting in (*chosen, "loadBalancerAvgShedderHitCountLowThreshold=1") for word in ("--set", setting)]
-    sets = [*arguments, "--set", "loadBalancerDistributeBundlesEvenlyEnabled=false", "--set", "maxUnloadPercentage=0.5"]
+    chosen = (
+        "loadBalancerLoadSheddingStrategy=AvgShedder",
+        "loadBalancerLoadPlacementStrategy=AvgShedder",
+        "minUnloadMessageThroughput=1",
+    )
+    arguments = [
+        word
+        for setting in (*chosen, "loadBalancerAvgShedderHitCountLowThreshold=1")
+        for word in ("--set", setting)
+    ]
+    sets = [
+        *arguments,
+        "--set",
+        "loadBalancerDistributeBundlesEvenlyEnabled=false",
+        "--set",
+        "maxUnloadPercentage=0.5",
+    ]
     for seed in range(8):
         shed = json.loads(decide([LINE], *sets, "--seed", str(seed)).stdout)
         moved = {unload["bundle"]: unload["destination"] for unload in shed["unloads"]}
         assert moved
         later = {**LINE, "do": ["place"], "place": sorted(moved)}
-        placed = json.loads(decide([LINE, later], *sets, "--seed", str(seed)).stdout.splitlines()[1])
+        placed = json.loads(
+            decide([LINE, later], *sets, "--seed", str(seed)).stdout.splitlines()[1]
+        )
         assert {item["bundle"]: item["broker"] for item in placed["placements"]} == moved

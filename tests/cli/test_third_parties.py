@@ -24,13 +24,19 @@ CHOSEN = (
 
 def a_report(bundles: int, each: float) -> dict[str, Any]:
     """A broker with bundles of one namespace, of one size."""
-    stats = {f"t/n{bundles}/0x{n:08x}_0x{n + 1:08x}": {"msgThroughputIn": each} for n in range(bundles)}
+    stats = {
+        f"t/n{bundles}/0x{n:08x}_0x{n + 1:08x}": {"msgThroughputIn": each} for n in range(bundles)
+    }
     return {"bundles": list(stats), "lastStats": stats}
 
 
 def line(minute: int, **fields: object) -> dict[str, Any]:
     """A cycle: b1 is the busiest and has most bundles."""
-    reports = {"b1:8080": a_report(4, 4e6), "b2:8080": a_report(3, 1e6), "b3:8080": a_report(2, 1e6)}
+    reports = {
+        "b1:8080": a_report(4, 4e6),
+        "b2:8080": a_report(3, 1e6),
+        "b3:8080": a_report(2, 1e6),
+    }
     return {"now": 1_000_000 + 60_000 * minute, "brokers": reports, **fields}
 
 
@@ -42,20 +48,36 @@ def installed(tmp_path: Path) -> Path:
         shutil.copy(module, tmp_path)
     info = tmp_path / f"{project['name']}-{project['version']}.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
     groups = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items()) for group, names in project["entry-points"].items()
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in names.items())
+        for group, names in project["entry-points"].items()
     ]
     (info / "entry_points.txt").write_text("\n".join(groups))
     return tmp_path
 
 
-def run(path: Path, *arguments: str, lines: list[dict[str, Any]] | None = None) -> subprocess.CompletedProcess[str]:
+def run(
+    path: Path, *arguments: str, lines: list[dict[str, Any]] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a command with the package on its path."""
     text = "".join(json.dumps(item) + "\n" for item in lines or [])
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(path), str(PACKAGE.parents[2])))}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(path), str(PACKAGE.parents[2]))),
+    }
     command = [sys.executable, "-m", "loadmanager", *arguments]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=False, env=environment, timeout=60)
+    return subprocess.run(
+        command,
+        input=text,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+        timeout=60,
+    )
 
 
 def answers(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
@@ -65,31 +87,63 @@ def answers(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 def test_a_shedder_has_memory_and_settings(installed: Path) -> None:
-    """It acts in the second cycle; with its own key set to 3, in the third, and to 1 from a line on, at once."""
+    """It acts in the second cycle; with its own key set to 3, in the third, and to 1 from a line
+    on, at once.
+    """
     lines = [line(minute) for minute in range(3)]
-    assert [len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))] == [0, 1, 0]
-    patient = answers(run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=3", lines=lines))
+    assert [
+        len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))
+    ] == [0, 1, 0]
+    patient = answers(
+        run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=3", lines=lines)
+    )
     assert [len(item["unloads"]) for item in patient] == [0, 0, 1]
-    assert patient[0]["skipped"] == [{"what": "b1:8080", "reason": "Patience: the busiest for 1 of 3 cycles"}]
+    assert patient[0]["skipped"] == [
+        {"what": "b1:8080", "reason": "Patience: the busiest for 1 of 3 cycles"}
+    ]
     lines[0]["config"] = {"busiestShedderCycles": 1}
-    assert [len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))] == [1, 1, 1]
+    assert [
+        len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))
+    ] == [1, 1, 1]
 
 
 def test_the_guards_hold_for_it(installed: Path) -> None:
     """Each bundle moves once in the grace period, and the bundles of excluded namespaces never."""
     lines = [line(minute, config={"busiestShedderCycles": 1}) for minute in range(6)]
-    moved = [item["bundle"] for answer in answers(run(installed, "decide", *CHOSEN, lines=lines)) for item in answer["unloads"]]
+    moved = [
+        item["bundle"]
+        for answer in answers(run(installed, "decide", *CHOSEN, lines=lines))
+        for item in answer["unloads"]
+    ]
     assert len(moved) == len(set(moved)) == 4
-    excluded = answers(run(installed, "decide", *CHOSEN, "--set", "loadBalancerSheddingExcludedNamespaces=t/n4", lines=lines))
+    excluded = answers(
+        run(
+            installed,
+            "decide",
+            *CHOSEN,
+            "--set",
+            "loadBalancerSheddingExcludedNamespaces=t/n4",
+            lines=lines,
+        )
+    )
     assert all(answer["unloads"] == [] for answer in excluded)
     assert any("ExcludedNamespace" in skip["reason"] for skip in excluded[0]["skipped"])
 
 
 def test_a_placement_rule_has_memory(installed: Path) -> None:
     """The first placement is free, the later ones go where there are fewest bundles."""
-    lines = [line(minute, do=["place"], place=[f"x/y{minute}/0x00000000_0xffffffff"]) for minute in range(3)]
-    placements = [item["placements"][0] for item in answers(run(installed, "decide", *CHOSEN, lines=lines))]
-    assert [item["candidates"] for item in placements] == [["b1:8080", "b2:8080", "b3:8080"], ["b3:8080"], ["b3:8080"]]
+    lines = [
+        line(minute, do=["place"], place=[f"x/y{minute}/0x00000000_0xffffffff"])
+        for minute in range(3)
+    ]
+    placements = [
+        item["placements"][0] for item in answers(run(installed, "decide", *CHOSEN, lines=lines))
+    ]
+    assert [item["candidates"] for item in placements] == [
+        ["b1:8080", "b2:8080", "b3:8080"],
+        ["b3:8080"],
+        ["b3:8080"],
+    ]
     assert placements[1]["rejected"]["b1:8080"] == "FewestBundles: another broker scores better"
 
 
@@ -101,31 +155,56 @@ def test_a_shedder_sees_every_report(installed: Path) -> None:
 
 
 def test_strategies_know_what_is_placed(installed: Path) -> None:
-    """The rule: which bundle it is asked about, what each one carries, and it says which goes first. The shedder: how many wait."""
-    loads = {"x/y/0x00000000_0x00000001": 0, "x/y/0x00000001_0x00000002": 1e6, "x/y/0x00000002_0x00000003": 9e6}
-    averages = {bundle: {"shortTermData": {"msgThroughputIn": load}} for bundle, load in loads.items()}
-    reports = {bundle: {"shortTermData": {"msgThroughputIn": 1}} for bundle in line(0)["brokers"]["b1:8080"]["bundles"]}
+    """The rule: which bundle it is asked about, what each one carries, and it says which goes
+    first. The shedder: how many wait.
+    """
+    loads = {
+        "x/y/0x00000000_0x00000001": 0,
+        "x/y/0x00000001_0x00000002": 1e6,
+        "x/y/0x00000002_0x00000003": 9e6,
+    }
+    averages = {
+        bundle: {"shortTermData": {"msgThroughputIn": load}} for bundle, load in loads.items()
+    }
+    reports = {
+        bundle: {"shortTermData": {"msgThroughputIn": 1}}
+        for bundle in line(0)["brokers"]["b1:8080"]["bundles"]
+    }
     asked = [*loads, "x/y/0x00000000_0x00000001"]
     config = {"busiestShedderCycles": 1, "loadBalancerDistributeBundlesEvenlyEnabled": False}
-    given = line(0, do=["shed", "place"], place=asked, bundleData={**averages, **reports}, config=config)
+    given = line(
+        0, do=["shed", "place"], place=asked, bundleData={**averages, **reports}, config=config
+    )
     (answer,) = answers(run(installed, "decide", *CHOSEN, lines=[given]))
     assert answer["unloads"][0]["why"]["toPlace"] == 3
     assert [item["bundle"] for item in answer["placements"]] == asked
-    assert [item["candidates"] for item in answer["placements"][:3]] == [["b3:8080"], ["b3:8080"], ["b1:8080", "b2:8080", "b3:8080"]]
+    assert [item["candidates"] for item in answer["placements"][:3]] == [
+        ["b3:8080"],
+        ["b3:8080"],
+        ["b1:8080", "b2:8080", "b3:8080"],
+    ]
 
 
 def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
     """As our own are: out of range is refused, and without the package the key is unknown."""
     bad = run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=0", lines=[line(0)])
-    assert (bad.returncode, "busiestShedderCycles = '0': a whole number of at least 1 is allowed" in bad.stderr) == (2, True)
+    assert (
+        bad.returncode,
+        "busiestShedderCycles = '0': a whole number of at least 1 is allowed" in bad.stderr,
+    ) == (2, True)
     conf = tmp_path / "broker.conf"
     conf.write_text("busiestShedderCycles=5\n")
     assert "unknown" not in run(installed, "config", "check", str(conf)).stdout
-    assert "unknown and ignored: 1 keys: busiestShedderCycles" in run(PACKAGE.parent, "config", "check", str(conf)).stdout
+    assert (
+        "unknown and ignored: 1 keys: busiestShedderCycles"
+        in run(PACKAGE.parent, "config", "check", str(conf)).stdout
+    )
 
 
 def test_a_name_must_be_its_own(installed: Path) -> None:
-    """An entry point that names a strategy by another name, and a key that somebody else declares, end the command with one line."""
+    """An entry point that names a strategy by another name, and a key that somebody else declares,
+    end the command with one line.
+    """
     (points,) = installed.glob("*.dist-info/entry_points.txt")
     text = points.read_text()
     points.write_text(text.replace("BusiestShedder =", "LaziestShedder ="))
@@ -134,4 +213,7 @@ def test_a_name_must_be_its_own(installed: Path) -> None:
     module = installed / "busiest.py"
     module.write_text(module.read_text().replace("busiestShedderCycles", "minUnloadMessage"))
     result = run(installed, "decide", lines=[line(0)])
-    assert (result.returncode, "minUnloadMessage is declared by StrategySettings and by BusiestSettings" in result.stderr) == (2, True)
+    assert (
+        result.returncode,
+        "minUnloadMessage is declared by StrategySettings and by BusiestSettings" in result.stderr,
+    ) == (2, True)

@@ -319,7 +319,7 @@ class _Sender:
         self._ports = ports
         self._http_port = http_port
         self._count = count
-        self._rng = random.Random(seed)  # noqa: S311 — repeatable by its seed
+        self._rng = random.Random(seed)
         self._maker = FrameMaker(self._rng)
         self._pool: list[bytes] = []
         self._owned: dict[int, list[str]] = {}

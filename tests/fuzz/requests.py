@@ -197,7 +197,7 @@ class _Sender:
     def __init__(self, ports: list[int], routes: list[tuple[str, str]], seed: int) -> None:
         self._ports = ports
         self._routes = [(method, path) for method, path in routes if not path.startswith(SKIPPED)]
-        self._rng = random.Random(seed)  # noqa: S311 — repeatable by its seed
+        self._rng = random.Random(seed)
         self._asked = Asked()
         self._hung = 0
         self._seen: set[tuple[str, str]] = set()

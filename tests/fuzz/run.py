@@ -235,7 +235,9 @@ class _Run:
     def _left_behind(self, index: int) -> int:
         """Consumers and producers of the fuzzed topics: their clients are gone."""
         page = str(self._fleet.get(index, "/metrics"))
-        pattern = rf'pulsar_bundle_(?:consumer|producer)_count{{[^}}]*"{frames.NAMESPACE}/.*}} (\S+)'
+        pattern = (
+            rf'pulsar_bundle_(?:consumer|producer)_count{{[^}}]*"{frames.NAMESPACE}/.*}} (\S+)'
+        )
         return sum(int(float(value)) for value in re.findall(pattern, page))
 
     def _rss_mb(self, index: int) -> float:

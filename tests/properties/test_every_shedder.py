@@ -37,30 +37,47 @@ def clusters(draw: st.DrawFn) -> dict[str, tuple[float, list[float], bool]]:
     """Brokers with CPU percent, throughputs of their bundles, and whether their report is stale."""
     count = draw(st.integers(0, 6))
     return {
-        f"b{index}:8080": (draw(st.floats(0, 130)), draw(st.lists(LOADS, max_size=6)), draw(st.integers(0, 9)) == 0)
+        f"b{index}:8080": (
+            draw(st.floats(0, 130)),
+            draw(st.lists(LOADS, max_size=6)),
+            draw(st.integers(0, 9)) == 0,
+        )
         for index in range(count)
     }
 
 
 def a_snapshot(
-    shape: dict[str, tuple[float, list[float], bool]], recently: frozenset[str], *, extensible: bool, order: int
+    shape: dict[str, tuple[float, list[float], bool]],
+    recently: frozenset[str],
+    *,
+    extensible: bool,
+    order: int,
 ) -> ClusterSnapshot:
     """The snapshot of a shape; `order` shuffles every mapping."""
     names = sorted(shape)
-    random.Random(order).shuffle(names)  # noqa: S311 - reproducible, not secret
+    random.Random(order).shuffle(names)
     reports: dict[str, LocalBrokerData] = {}
     data: dict[str, BundleData] = {}
     load: dict[str, BrokerLoadData] = {}
     tops: dict[str, TopBundlesLoadData] = {}
     for name in names:
         cpu, loads, stale = shape[name]
-        bundles = {f"t/n{name[1]}/0x{number:08x}_0x{number + 1:08x}": value for number, value in enumerate(sorted(loads))}
+        bundles = {
+            f"t/n{name[1]}/0x{number:08x}_0x{number + 1:08x}": value
+            for number, value in enumerate(sorted(loads))
+        }
         stats = {
-            bundle: NamespaceBundleStats(msg_throughput_in=value, msg_rate_in=value / 1000, topics=2) for bundle, value in bundles.items()
+            bundle: NamespaceBundleStats(
+                msg_throughput_in=value, msg_rate_in=value / 1000, topics=2
+            )
+            for bundle, value in bundles.items()
         }
         for bundle, item in stats.items():
             average = TimeAverageMessageData(
-                max_samples=10, num_samples=1, msg_throughput_in=item.msg_throughput_in, msg_rate_in=item.msg_rate_in
+                max_samples=10,
+                num_samples=1,
+                msg_throughput_in=item.msg_throughput_in,
+                msg_rate_in=item.msg_rate_in,
             )
             data[bundle] = BundleData(short_term_data=average, long_term_data=average)
         total = sum(bundles.values())
@@ -73,9 +90,16 @@ def a_snapshot(
             last_update=STALE_MS if stale else NOW_MS,
         )
         load[name] = BrokerLoadData(
-            weighted_max_ema=cpu / 100, msg_throughput_in=total, msg_throughput_ema=total, updated_at=STALE_MS if stale else NOW_MS
+            weighted_max_ema=cpu / 100,
+            msg_throughput_in=total,
+            msg_throughput_ema=total,
+            updated_at=STALE_MS if stale else NOW_MS,
         )
-        tops[name] = TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=bundle, stats=item) for bundle, item in stats.items()])
+        tops[name] = TopBundlesLoadData(
+            top_bundles_load_data=[
+                TopBundle(bundle_name=bundle, stats=item) for bundle, item in stats.items()
+            ]
+        )
     common = {"now_ms": NOW_MS, "recently_unloaded_ms": dict.fromkeys(sorted(recently), NOW_MS)}
     if extensible:
         return ClusterSnapshot(reports={}, load_data=load, top_bundles=tops, **common)  # type: ignore[arg-type]
@@ -84,7 +108,9 @@ def a_snapshot(
 
 def plans(shedder: str, snapshot: ClusterSnapshot, cycles: int = 5) -> list[Plan]:
     """Several cycles over an unchanged cluster."""
-    settings = StrategySettings(shedder=shedder, min_throughput_mib=0, unload_rate_min=0, unload_throughput_min=0)
+    settings = StrategySettings(
+        shedder=shedder, min_throughput_mib=0, unload_rate_min=0, unload_throughput_min=0
+    )
     memory, found = Memory(), []
     for _ in range(cycles):
         plan, memory = cycle.shed(snapshot, settings, memory)
@@ -94,8 +120,12 @@ def plans(shedder: str, snapshot: ClusterSnapshot, cycles: int = 5) -> list[Plan
 
 @pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
 @given(shape=clusters(), data=st.data())
-def test_properties(shedder: str, shape: dict[str, tuple[float, list[float], bool]], data: st.DataObject) -> None:
-    """Moves only what the source owns, between living brokers whose reports are fresh, nothing twice, nothing that was moved recently."""
+def test_properties(
+    shedder: str, shape: dict[str, tuple[float, list[float], bool]], data: st.DataObject
+) -> None:
+    """Moves only what the source owns, between living brokers whose reports are fresh, nothing
+    twice, nothing that was moved recently.
+    """
     extensible = shedder in EXTENSIBLE
     plain = a_snapshot(shape, frozenset(), extensible=extensible, order=0)
     owned = {
@@ -105,7 +135,9 @@ def test_properties(shedder: str, shape: dict[str, tuple[float, list[float], boo
         for name in shape
     }
     everything = sorted(bundle for bundles in owned.values() for bundle in bundles)
-    recently = frozenset(data.draw(st.sets(st.sampled_from(everything)))) if everything else frozenset()
+    recently = (
+        frozenset(data.draw(st.sets(st.sampled_from(everything)))) if everything else frozenset()
+    )
     snapshot = a_snapshot(shape, recently, extensible=extensible, order=0)
     stale = {name for name, (_, _, old) in shape.items() if old}
     answers = plans(shedder, snapshot)
@@ -126,20 +158,42 @@ def test_properties(shedder: str, shape: dict[str, tuple[float, list[float], boo
 
 
 @pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
-@given(usage=st.floats(0, 84), loads=st.lists(LOADS, min_size=1, max_size=5), count=st.integers(2, 6))
+@given(
+    usage=st.floats(0, 84), loads=st.lists(LOADS, min_size=1, max_size=5), count=st.integers(2, 6)
+)
 def test_nothing_when_balanced(shedder: str, usage: float, loads: list[float], count: int) -> None:
     """Brokers that are all alike are left alone."""
     shape = {f"b{index}:8080": (usage, loads, False) for index in range(count)}
-    for plan in plans(shedder, a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0)):
+    for plan in plans(
+        shedder, a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0)
+    ):
         assert plan.unloads == ()
 
 
 @pytest.mark.parametrize("shedder", sorted(registry.SHEDDERS))
-@given(shape=clusters(), cap=st.integers(0, 3), excluded=st.sets(st.sampled_from(["t/n0", "t/n1", "t/n2"])), primary=st.integers(0, 5))
-def test_guards_hold(shedder: str, shape: dict[str, tuple[float, list[float], bool]], cap: int, excluded: set[str], primary: int) -> None:
-    """The cap per cycle, excluded namespaces and isolation hold for every strategy, third parties' included."""
-    policies = decode_policies(f'{{"p": {{"namespaces": ["t/n3"], "primary": ["b{primary}"]}}}}'.encode())
-    snapshot = replace(a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0), isolation_policies=policies)
+@given(
+    shape=clusters(),
+    cap=st.integers(0, 3),
+    excluded=st.sets(st.sampled_from(["t/n0", "t/n1", "t/n2"])),
+    primary=st.integers(0, 5),
+)
+def test_guards_hold(
+    shedder: str,
+    shape: dict[str, tuple[float, list[float], bool]],
+    cap: int,
+    excluded: set[str],
+    primary: int,
+) -> None:
+    """The cap per cycle, excluded namespaces and isolation hold for every strategy, third parties'
+    included.
+    """
+    policies = decode_policies(
+        f'{{"p": {{"namespaces": ["t/n3"], "primary": ["b{primary}"]}}}}'.encode()
+    )
+    snapshot = replace(
+        a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0),
+        isolation_policies=policies,
+    )
     settings = StrategySettings(
         shedder=shedder,
         min_throughput_mib=0,
@@ -153,7 +207,7 @@ def test_guards_hold(shedder: str, shape: dict[str, tuple[float, list[float], bo
     memory = Memory()
     for _ in range(4):
         plan, memory = cycle.shed(snapshot, settings, memory)
-        final, memory = cycle.destinations(snapshot, plan, settings, memory, random.Random(0))  # noqa: S311 - reproducible
+        final, memory = cycle.destinations(snapshot, plan, settings, memory, random.Random(0))
         assert len(plan.unloads) <= cap
         for item in final.unloads:
             namespace = item.bundle.rpartition("/")[0]
@@ -164,17 +218,28 @@ def test_guards_hold(shedder: str, shape: dict[str, tuple[float, list[float], bo
 
 
 @pytest.mark.parametrize("placement", sorted(registry.PLACEMENTS))
-@given(shape=clusters(), seed=st.integers(0, 9), extensible=st.booleans(), names=st.lists(st.integers(0, 5), max_size=6))
+@given(
+    shape=clusters(),
+    seed=st.integers(0, 9),
+    extensible=st.booleans(),
+    names=st.lists(st.integers(0, 5), max_size=6),
+)
 def test_every_placement(
-    placement: str, shape: dict[str, tuple[float, list[float], bool]], seed: int, extensible: bool, names: list[int]
+    placement: str,
+    shape: dict[str, tuple[float, list[float], bool]],
+    seed: int,
+    extensible: bool,
+    names: list[int],
 ) -> None:
-    """A broker out of the candidates, a reason for every other one, the same answer for the same bundle and for shuffled input."""
+    """A broker out of the candidates, a reason for every other one, the same answer for the same
+    bundle and for shuffled input.
+    """
     settings = StrategySettings(placement=placement)
     bundles = [f"t/n{name}/0xf0000000_0xffffffff" for name in names]
 
     def placed(order: int) -> list[Placement]:
         snapshot = a_snapshot(shape, frozenset(), extensible=extensible, order=order)
-        return cycle.place(snapshot, bundles, settings, Memory(), random.Random(seed))[0]  # noqa: S311 - reproducible
+        return cycle.place(snapshot, bundles, settings, Memory(), random.Random(seed))[0]
 
     answers = placed(0)
     for answer in answers:

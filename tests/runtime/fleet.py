@@ -1,4 +1,6 @@
-"""Brokers without sockets: the runtime's own parts over one tree in memory, with tenants that only write down what they are told."""
+"""Brokers without sockets: the runtime's own parts over one tree in memory, with tenants that only
+write down what they are told.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ class Tenant:
         self.open.discard(bundle)
         self.told.append(("fence", bundle, None))
 
-    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
         """Tell clients."""
         self.calls.append((("close", bundle), life))
         self.told.append(("close", bundle, destination.broker_id if destination else None))
@@ -110,7 +114,9 @@ class Broker:
 
     def __init__(self, fleet: Fleet, index: int) -> None:
         self.store: MemoryStore = fleet.tree.session()
-        self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
+        self.address = BrokerAddress(
+            f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080"
+        )
         self.tenant = Tenant()
         self.steps: list[Transition] = []
         self.scope = fleet.scope
@@ -143,7 +149,13 @@ class Broker:
         """Connect, watch, register."""
         await self.store.__aenter__()
         watchers = [
-            Watcher(self.store, paths.ADMIN, self.namespaces.on_change, self.topics.on_change, self.ownership.on_boundaries),
+            Watcher(
+                self.store,
+                paths.ADMIN,
+                self.namespaces.on_change,
+                self.topics.on_change,
+                self.ownership.on_boundaries,
+            ),
             Watcher(self.store, paths.LOCKS, self.ownership.on_change),
             Watcher(self.store, paths.BROKERS, self.brokers.apply),
         ]
@@ -151,7 +163,10 @@ class Broker:
             scope.spawn(watcher.run(), "watch")
         for watcher in watchers:
             await watcher.synced.wait()
-        value = b'{"webServiceUrl":"%b","pulsarServiceUrl":"%b"}' % (self.address.web_url.encode(), self.address.service_url.encode())
+        value = b'{"webServiceUrl":"%b","pulsarServiceUrl":"%b"}' % (
+            self.address.web_url.encode(),
+            self.address.service_url.encode(),
+        )
         await self.store.create(paths.broker(self.address.broker_id), value, ephemeral=True)
 
 
@@ -170,11 +185,25 @@ class Fleet:
             raise OperationalError(f"{address.broker_id} cannot be reached")
         return next(broker for broker in self.brokers if broker.address == address)
 
-    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> bool:
         """Peers."""
-        return await self.at(owner).ownership.release(bundle, reason="peer", destination=destination, timeout_s=1) is not None
+        return (
+            await self.at(owner).ownership.release(
+                bundle, reason="peer", destination=destination, timeout_s=1
+            )
+            is not None
+        )
 
-    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
+    async def split_bundle(
+        self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
+    ) -> None:
         """Peers."""
         span = BundleRange.parse(bundle.rpartition("/")[2])
         await self.at(owner).ownership.split(bundle, [(span.lower + span.upper) // 2], "peer")
@@ -183,13 +212,17 @@ class Fleet:
         """Peers."""
         return self.at(owner).tenant.close_topic(topic, force=force)
 
-    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
         """Peers."""
         await self.at(broker).ownership.acquire(bundle, "transferred")
 
     def owners(self, bundle: str) -> list[str]:
         """Every broker that would say "mine"."""
-        return [broker.address.broker_id for broker in self.brokers if broker.ownership.served(bundle)]
+        return [
+            broker.address.broker_id for broker in self.brokers if broker.ownership.served(bundle)
+        ]
 
     async def settle(self) -> None:
         """Until all brokers see each other."""

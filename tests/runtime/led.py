@@ -51,14 +51,21 @@ class Led:
             brokers=first.brokers,
             peers=fleet,
             clock=clock,
-            rng=random.Random(1),  # noqa: S311 - reproducible, not secret
+            rng=random.Random(1),
             strategies=self.strategies,
             splits=self.splits,
             bundle_count=bundle_count,
             steps=self.steps,
             observe=lambda _cycle, plan: self.observed.append(plan),
         )
-        self.feed = LoadFeed(self.view, observe=self.desk.observe, brokers=first.brokers, clock=clock, corrupt=Corrupt(), steps=self.steps)
+        self.feed = LoadFeed(
+            self.view,
+            observe=self.desk.observe,
+            brokers=first.brokers,
+            clock=clock,
+            corrupt=Corrupt(),
+            steps=self.steps,
+        )
         first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -67,7 +74,9 @@ class Led:
             while not condition():
                 await asyncio.sleep(0.005)
 
-    async def report(self, index: int, stats: dict[str, NamespaceBundleStats], *, cpu: float = 0) -> bytes:
+    async def report(
+        self, index: int, stats: dict[str, NamespaceBundleStats], *, cpu: float = 0
+    ) -> bytes:
         """A broker reports; returns the report's JSON."""
         address = self.fleet.brokers[index].address
         data = LocalBrokerData(
@@ -83,13 +92,19 @@ class Led:
         store, reports = self.fleet.brokers[index].store, self.fleet.brokers[0].brokers.reports
         if not await store.create(paths.broker(address.broker_id), value, ephemeral=True):
             await store.put(paths.broker(address.broker_id), value)
-        await self.until(lambda: address.broker_id in reports and reports[address.broker_id].last_stats == stats)
+        await self.until(
+            lambda: address.broker_id in reports and reports[address.broker_id].last_stats == stats
+        )
         return value
 
 
 @asynccontextmanager
 async def led_fleet(
-    brokers: int, *, bundles: int = 4, clock: Clock | None = None, strategies: StrategySettings | None = None
+    brokers: int,
+    *,
+    bundles: int = 4,
+    clock: Clock | None = None,
+    strategies: StrategySettings | None = None,
 ) -> AsyncIterator[Led]:
     """A running fleet with a leader."""
     async with a_fleet(brokers, bundles) as fleet, Scope("policies") as scope:

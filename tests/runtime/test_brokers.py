@@ -85,12 +85,18 @@ async def test_a_registration_that_no_session_holds_is_no_broker(store: MemorySt
     corrupt = Corrupt()
     brokers = Brokers(store, LoopClock(), corrupt)
     await brokers.apply(RESYNC)
-    assert (set(brokers.reports), brokers.registered, corrupt.paths) == ({GOOD}, {GOOD}, [paths.broker(BAD)])
+    assert (set(brokers.reports), brokers.registered, corrupt.paths) == (
+        {GOOD},
+        {GOOD},
+        [paths.broker(BAD)],
+    )
 
 
 @pytest.mark.parametrize("value", CORRUPT.values(), ids=CORRUPT)
 async def test_a_corrupt_report_takes_out_itself_only(store: MemoryStore, value: bytes) -> None:
-    """It is logged once and counted; its broker stays registered, and is back with its next report."""
+    """It is logged once and counted; its broker stays registered, and is back with
+    its next report.
+    """
     corrupt, told = Corrupt(), list[tuple[str, bool]]()
     brokers = Brokers(store, LoopClock(), corrupt)
     brokers.listeners.append(lambda broker, report: told.append((broker, report is not None)))
@@ -164,7 +170,9 @@ async def test_a_report_of_the_future_counts_from_when_it_came(store: MemoryStor
 
 
 async def test_lookups_find_the_owner_whose_report_is_corrupt() -> None:
-    """What a broker says of its load has nothing to do with what it owns: its lock says where it is."""
+    """What a broker says of its load has nothing to do with what it owns: its lock says where it
+    is.
+    """
     async with a_fleet(2, bundles=1) as fleet:
         asked, owner = fleet.brokers
         await owner.ownership.acquire(f"{NS}/0x00000000_0xffffffff", "test")
@@ -172,5 +180,7 @@ async def test_lookups_find_the_owner_whose_report_is_corrupt() -> None:
         await owner.store.put(path, b"garbage")
         await asked.brokers.apply(Change(ChangeKind.CHANGED, path))
         assert owner.address.broker_id not in asked.brokers.reports
-        found = await asked.lookups.lookup(TopicName.parse(f"persistent://{NS}/t"), authoritative=False)
+        found = await asked.lookups.lookup(
+            TopicName.parse(f"persistent://{NS}/t"), authoritative=False
+        )
         assert found.broker == owner.address

@@ -29,11 +29,15 @@ def topic(number: int) -> TopicName:
 
 
 async def test_topics_of_a_namespace() -> None:
-    """maxTopicsPerNamespace counts topics and each partition; what exists is opened; many at once do not overshoot."""
+    """maxTopicsPerNamespace counts topics and each partition; what exists is opened; many at once
+    do not overshoot.
+    """
     async with a_fleet(1) as fleet:
         _, topics = limited(fleet.brokers[0], topics_per_namespace_max=5)
         await topics.create_partitioned(TopicName("persistent", NS, "parts"), 3)
-        opened = await asyncio.gather(*(topics.opened(topic(number)) for number in range(10)), return_exceptions=True)
+        opened = await asyncio.gather(
+            *(topics.opened(topic(number)) for number in range(10)), return_exceptions=True
+        )
         refused = [answer for answer in opened if isinstance(answer, BadInputError)]
         assert len(refused) == 8
         assert "Exceed maximum number of topics in namespace" in str(refused[0])
@@ -51,7 +55,9 @@ async def test_namespaces_of_a_tenant() -> None:
     async with a_fleet(1) as fleet:
         namespaces, _ = limited(fleet.brokers[0], namespaces_per_tenant_max=2)
         await namespaces.create_namespace(NamespaceName("public", "second"), {})
-        with pytest.raises(BadInputError, match="Exceed the maximum number of namespace in tenant :public"):
+        with pytest.raises(
+            BadInputError, match="Exceed the maximum number of namespace in tenant :public"
+        ):
             await namespaces.create_namespace(NamespaceName("public", "third"), {})
 
 

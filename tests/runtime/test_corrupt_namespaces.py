@@ -51,7 +51,9 @@ async def records() -> AsyncIterator[Records]:
 
 
 @pytest.mark.parametrize("value", CORRUPT, ids=lambda value: repr(value[:12]))
-@pytest.mark.parametrize("path", [paths.policies(BAD), paths.local_policies(BAD), paths.POLICIES + "/public"])
+@pytest.mark.parametrize(
+    "path", [paths.policies(BAD), paths.local_policies(BAD), paths.POLICIES + "/public"]
+)
 async def test_a_resource_group_is_deleted(records: Records, path: str, value: bytes) -> None:
     """Whatever is corrupt elsewhere; a namespace that can be read and uses it still keeps it."""
     await records.limits.set_namespace_group(GOOD, "g")
@@ -81,7 +83,9 @@ async def test_a_resource_group_is_deleted_while_a_namespace_is(records: Records
 
 @pytest.mark.parametrize("value", CORRUPT, ids=lambda value: repr(value[:12]))
 async def test_a_corrupt_tenant_has_its_namespaces(records: Records, value: bytes) -> None:
-    """They are listed and made, and when they are gone the tenant can be deleted; only its own record is refused."""
+    """They are listed and made, and when they are gone the tenant can be deleted; only its own
+    record is refused.
+    """
     await records.store.put(f"{paths.POLICIES}/public", value)
     new = NamespaceName("public", "new")
     await records.namespaces.create_namespace(new, {})

@@ -94,7 +94,9 @@ async def test_a_corrupt_policy_takes_out_itself_only(cluster: Cluster, bad: Any
 
 
 async def test_too_many_expressions_take_out_the_last_policies_by_name(cluster: Cluster) -> None:
-    """Matching all of them must stay cheap; what is refused over the API is left out of what is stored."""
+    """Matching all of them must stay cheap; what is refused over the API is left out of what is
+    stored.
+    """
     half = [f"h{number}" for number in range(EXPRESSIONS_MAX // 2)]
     stored = {name: {"namespaces": [], "primary": half} for name in "abc"}
     await cluster.store_policies(stored)
@@ -105,7 +107,9 @@ async def test_too_many_expressions_take_out_the_last_policies_by_name(cluster: 
 
 
 @pytest.mark.parametrize("value", NO_OBJECTS[1:], ids=lambda value: repr(value[:12]))
-async def test_policies_that_cannot_be_read_at_all_change_nothing(cluster: Cluster, value: bytes) -> None:
+async def test_policies_that_cannot_be_read_at_all_change_nothing(
+    cluster: Cluster, value: bytes
+) -> None:
     """Those that were in force stay so, and nothing overwrites what an operator may repair."""
     await cluster.store_policies({"a": a_policy()})
     await cluster.store.put(ISOLATION, value)
@@ -119,7 +123,9 @@ async def test_policies_that_cannot_be_read_at_all_change_nothing(cluster: Clust
 
 
 async def test_an_expression_that_backtracks_for_ever_elsewhere(cluster: Cluster) -> None:
-    """`(a+)+` against 32 a and a hyphen: 2^32 steps for a backtracking engine, with the broker's loop."""
+    """`(a+)+` against 32 a and a hyphen: 2^32 steps for a backtracking engine, with the broker's
+    loop.
+    """
     await cluster.policies.set_isolation_policy("p", a_policy("public/(a+)+"))
     began_s = time.monotonic()
     assert policy_of("public/" + "a" * 32 + "-", cluster.policies.isolation) is None
@@ -152,8 +158,12 @@ async def test_a_corrupt_domain_takes_out_itself_only(cluster: Cluster, value: b
     ],
     ids=lambda value: repr(value[:40]),
 )
-async def test_corrupt_boundaries_take_out_their_namespace_only(cluster: Cluster, value: bytes) -> None:
-    """Never are other boundaries made up: two brokers that guess differently own one topic twice."""
+async def test_corrupt_boundaries_take_out_their_namespace_only(
+    cluster: Cluster, value: bytes
+) -> None:
+    """Never are other boundaries made up: two brokers that guess differently own one
+    topic twice.
+    """
     path = paths.local_policies(NS)
     good = await cluster.store.get(path)
     assert good is not None
@@ -172,8 +182,16 @@ async def test_corrupt_boundaries_take_out_their_namespace_only(cluster: Cluster
     assert cluster.corrupt.paths == []
 
 
-@pytest.mark.parametrize("value", [*NO_OBJECTS, *(b'{"partitions":%b}' % text for text in (b'"abc"', b"1e300", b"-1", b"[1]", b"9" * 30))])
-async def test_a_corrupt_record_of_a_topic_takes_out_itself_only(cluster: Cluster, value: bytes) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        *NO_OBJECTS,
+        *(b'{"partitions":%b}' % text for text in (b'"abc"', b"1e300", b"-1", b"[1]", b"9" * 30)),
+    ],
+)
+async def test_a_corrupt_record_of_a_topic_takes_out_itself_only(
+    cluster: Cluster, value: bytes
+) -> None:
     """Whoever asks for that topic is told where it is stored; a list names the others."""
     bad, good = (TopicName.parse(f"persistent://{NS}/{name}") for name in ("bad", "good"))
     await cluster.topics.create_partitioned(good, 2)

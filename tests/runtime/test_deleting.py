@@ -25,7 +25,10 @@ async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
         namespaces = Namespaces(store, Live(BrokerSettings()))
         topics = Topics(store, namespaces, Live(BrokerSettings()))
         await store.create(paths.local_policies(NAMESPACE), b"")
-        await store.create(paths.policies(NAMESPACE), b'{"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}')
+        await store.create(
+            paths.policies(NAMESPACE),
+            b'{"bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}}',
+        )
         await store.create(paths.managed_ledger(TOPIC), b"")
         await store.create(paths.topic_policies(TOPIC), b"{}")
         if what == "topic":
@@ -36,7 +39,9 @@ async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
 
 
 async def test_nobody_locks_a_bundle_of_a_deleted_namespace() -> None:
-    """A broker that has not heard of the deletion fails when it creates the lock, and then knows."""
+    """A broker that has not heard of the deletion fails when it creates the lock,
+    and then knows.
+    """
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         unaware = Broker(fleet, 1)  # without watches

@@ -23,31 +23,55 @@ from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.tasks import Steps
 
-GOLD = {"namespaces": ["gold/.*"], "primary": ["b1"], "secondary": ["b2"], "auto_failover_policy": {"parameters": {"min_limit": "1"}}}
+GOLD = {
+    "namespaces": ["gold/.*"],
+    "primary": ["b1"],
+    "secondary": ["b2"],
+    "auto_failover_policy": {"parameters": {"min_limit": "1"}},
+}
 
 
 async def test_isolation_acts_on_the_next_placement() -> None:
     """A namespace goes to its primaries while the policy is there; others keep off them."""
     async with led_fleet(3) as led:
-        assert await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
-        assert {await led.desk.place(f"gold/a/0x{n:08x}_0x{n + 1:08x}") for n in range(8)} == {"b1:8080"}
-        assert {await led.desk.place(f"iron/a/0x{n:08x}_0x{n + 1:08x}") for n in range(16)} == {"b0:8080", "b2:8080"}
+        assert (
+            await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
+        )
+        assert {await led.desk.place(f"gold/a/0x{n:08x}_0x{n + 1:08x}") for n in range(8)} == {
+            "b1:8080"
+        }
+        assert {await led.desk.place(f"iron/a/0x{n:08x}_0x{n + 1:08x}") for n in range(16)} == {
+            "b0:8080",
+            "b2:8080",
+        }
         await led.policies.set_isolation_policy("gold", None)
-        assert len({await led.desk.place(f"gold/b/0x{n:08x}_0x{n + 1:08x}") for n in range(32)}) == 3
+        assert (
+            len({await led.desk.place(f"gold/b/0x{n:08x}_0x{n + 1:08x}") for n in range(32)}) == 3
+        )
 
 
 async def test_which_namespaces_a_policy_unloads() -> None:
-    """The symmetric difference of the expressions, everything when the primaries changed, nothing when told so."""
+    """The symmetric difference of the expressions, everything when the primaries changed, nothing
+    when told so.
+    """
     async with led_fleet(1) as led:
         names = led.fleet.brokers[0].namespaces
         await names.create_tenant("gold", {})
         for name in ("a", "b"):
             await names.create_namespace(NamespaceName("gold", name), {})
         a, b = NamespaceName("gold", "a"), NamespaceName("gold", "b")
-        assert await led.policies.set_isolation_policy("gold", {**GOLD, "namespaces": ["gold/a"]}) == [a]
-        assert await led.policies.set_isolation_policy("gold", {**GOLD, "namespaces": ["gold/a", "gold/b"]}) == [b]
-        assert await led.policies.set_isolation_policy("gold", {**GOLD, "namespaces": ["gold/a", "gold/b"], "primary": ["b9"]}) == [a, b]
-        assert await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
+        assert await led.policies.set_isolation_policy(
+            "gold", {**GOLD, "namespaces": ["gold/a"]}
+        ) == [a]
+        assert await led.policies.set_isolation_policy(
+            "gold", {**GOLD, "namespaces": ["gold/a", "gold/b"]}
+        ) == [b]
+        assert await led.policies.set_isolation_policy(
+            "gold", {**GOLD, "namespaces": ["gold/a", "gold/b"], "primary": ["b9"]}
+        ) == [a, b]
+        assert (
+            await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
+        )
         assert await led.policies.set_isolation_policy("gold", None) == [a, b]
 
 
@@ -71,7 +95,9 @@ async def test_policies_that_cannot_be_used_are_refused(policy: dict[str, object
 
 
 async def test_anti_affinity_over_failure_domains() -> None:
-    """Namespaces of a group are spread over the domains first; a broker cannot be in two of them."""
+    """Namespaces of a group are spread over the domains first; a broker cannot be in
+    two of them.
+    """
     async with led_fleet(4) as led:
         await led.policies.set_failure_domain("left", ["b0:8080", "b1:8080"])
         await led.policies.set_failure_domain("right", ["b2:8080", "b3:8080"])
@@ -81,10 +107,19 @@ async def test_anti_affinity_over_failure_domains() -> None:
             await led.policies.set_failure_domain("other", None)
         names = led.fleet.brokers[0].namespaces
         for index in range(4):
-            await names.create_namespace(NamespaceName(NS.tenant, f"n{index}"), {"bundles": {"numBundles": 1}})
+            await names.create_namespace(
+                NamespaceName(NS.tenant, f"n{index}"), {"bundles": {"numBundles": 1}}
+            )
             await led.policies.set_anti_affinity_group(NamespaceName(NS.tenant, f"n{index}"), "G")
-        await led.until(lambda: len(led.policies.namespaces_of_group("g")) == 4 and len(led.policies.domains) == 2)
-        placed = [await led.desk.place(f"{NS.tenant}/n{index}/0x00000000_0xffffffff") for index in range(4)]
+        await led.until(
+            lambda: (
+                len(led.policies.namespaces_of_group("g")) == 4 and len(led.policies.domains) == 2
+            )
+        )
+        placed = [
+            await led.desk.place(f"{NS.tenant}/n{index}/0x00000000_0xffffffff")
+            for index in range(4)
+        ]
         assert len(set(placed)) == 4
         assert len({broker in ("b0:8080", "b1:8080") for broker in placed[:2]}) == 2
 
@@ -99,7 +134,9 @@ async def test_unreadable_policies_leave_the_known_ones_in_force() -> None:
 
 
 async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
-    """The owner is asked; a bundle that its owner does not split is not asked about again in the grace period."""
+    """The owner is asked; a bundle that its owner does not split is not asked about again in the
+    grace period.
+    """
     async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.fleet.brokers[1].ownership.acquire(bundle, "test")
@@ -109,11 +146,15 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         assert 0x20000000 in boundaries
         await led.desk.split()
         splits = [item for item in led.desk.decisions(10) if item["kind"] == "split"]
-        assert [(item["bundle"], item["broker"], item["reason"]) for item in splits] == [(bundle, "b1:8080", "Topics")]
+        assert [(item["bundle"], item["broker"], item["reason"]) for item in splits] == [
+            (bundle, "b1:8080", "Topics")
+        ]
 
 
 async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
-    """One topic that no cut divides: the reason is recorded, once in a grace period; that a cluster has one broker only is no bundle's fault."""
+    """One topic that no cut divides: the reason is recorded, once in a grace period; that a cluster
+    has one broker only is no bundle's fault.
+    """
     async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.report(1, {bundle: NamespaceBundleStats(topics=1, producer_count=5000)})
@@ -128,11 +169,20 @@ async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
 
 
 async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
-    """A bundle whose broker cannot be reached is tried again in the next cycle, and nothing counts where it never went."""
+    """A bundle whose broker cannot be reached is tried again in the next cycle, and nothing counts
+    where it never went.
+    """
     async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
-        led.strategies.set(StrategySettings(shedder="UniformLoadShedder", unload_rate_min=0, distribute_evenly=False))
-        loads = {bundle: NamespaceBundleStats(msg_rate_in=900), f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(msg_rate_in=800)}
+        led.strategies.set(
+            StrategySettings(
+                shedder="UniformLoadShedder", unload_rate_min=0, distribute_evenly=False
+            )
+        )
+        loads = {
+            bundle: NamespaceBundleStats(msg_rate_in=900),
+            f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(msg_rate_in=800),
+        }
         await led.report(1, loads)
         led.fleet.unreachable.add("b1:8080")
         for _ in range(2):
@@ -164,7 +214,11 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
             assert led.steps.failures == {"place": 1}
             led.desk.failed("place", RuntimeError("a bug in a plug-in"))
             newest = led.desk.decisions(1)[0]
-            assert (newest["kind"], newest["step"], newest["error"]) == ("failure", "place", "RuntimeError: a bug in a plug-in")
+            assert (newest["kind"], newest["step"], newest["error"]) == (
+                "failure",
+                "place",
+                "RuntimeError: a bug in a plug-in",
+            )
     finally:
         del registry.PLACEMENTS["Broken"]
 
@@ -180,7 +234,14 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
             await led.feed.save(led.store, -1, term.fence)
         view = ClusterView()
         brokers, unheard = led.fleet.brokers[0].brokers, led.desk.observe
-        feed = LoadFeed(view, observe=unheard, brokers=brokers, clock=LoopClock(), corrupt=Corrupt(), steps=Steps())
+        feed = LoadFeed(
+            view,
+            observe=unheard,
+            brokers=brokers,
+            clock=LoopClock(),
+            corrupt=Corrupt(),
+            steps=Steps(),
+        )
         await feed.restore(led.store)
         assert view.bundle_data[bundle] == led.view.bundle_data[bundle]
         await election.resign()
@@ -189,12 +250,19 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
 
 
 async def test_a_shedder_sees_every_report() -> None:
-    """Those that are there when the term begins, and each one that comes, long before the first cycle."""
+    """Those that are there when the term begins, and each one that comes, long before the first
+    cycle.
+    """
     seen = Shedder(
         name="SeeingShedder",
-        shed=lambda _snapshot, _settings, memory: Shed((), (Skip("cluster", " ".join(memory)),), memory),
+        shed=lambda _snapshot, _settings, memory: Shed(
+            (), (Skip("cluster", " ".join(memory)),), memory
+        ),
         memory=tuple,
-        observe=lambda broker, report, _settings, memory: (*memory, f"{broker}={len(report.bundles)}"),  # type: ignore[union-attr]
+        observe=lambda broker, report, _settings, memory: (
+            *memory,
+            f"{broker}={len(report.bundles)}",
+        ),  # type: ignore[union-attr]
     )
     registry.SHEDDERS[seen.name] = seen  # as an entry point does
     try:
@@ -202,6 +270,8 @@ async def test_a_shedder_sees_every_report() -> None:
             await led.report(1, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats()})
             await led.report(1, {f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(topics=2)})
             await led.desk.shed()
-            assert [skip.reason for skip in led.observed[-1].skipped] == ["b0:8080=0 b1:8080=0 b1:8080=1 b1:8080=1"]
+            assert [skip.reason for skip in led.observed[-1].skipped] == [
+                "b0:8080=0 b1:8080=0 b1:8080=1 b1:8080=1"
+            ]
     finally:
         del registry.SHEDDERS[seen.name]

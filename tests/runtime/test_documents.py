@@ -56,7 +56,9 @@ def test_a_bug_is_no_corrupt_data() -> None:
 
 
 def test_a_corrupt_thing_is_logged_and_counted_once_until_it_is_mended() -> None:
-    """A thousand readings of one corrupt node are one line and one count; a new fault is another."""
+    """A thousand readings of one corrupt node are one line and one count; a new
+    fault is another.
+    """
     corrupt = Corrupt()
     with capture_logs() as lines:
         for _ in range(3):
@@ -82,7 +84,9 @@ def test_the_register_is_bounded() -> None:
 
 
 async def test_what_cannot_be_read_is_not_overwritten() -> None:
-    """A change of a corrupt document is refused by name: it would delete what an operator can repair."""
+    """A change of a corrupt document is refused by name: it would delete what an operator can
+    repair.
+    """
     async with MemoryTree().session() as store:
         for value in NONSENSE:
             await store.put(PATH, value)

@@ -1,4 +1,6 @@
-"""Terms: nothing of one outlives it; what a leader cannot do costs a cycle, then the leadership, never the broker."""
+"""Terms: nothing of one outlives it; what a leader cannot do costs a cycle, then the leadership,
+never the broker.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,9 @@ async def idle(_term: Term, _scope: Scope, _steps: Steps) -> None:
 
 
 async def test_a_term_that_is_lost_while_it_begins_leaves_nothing_behind() -> None:
-    """Neither the beginning nor anything that it would have started runs on; the next campaign begins."""
+    """Neither the beginning nor anything that it would have started runs on; the next campaign
+    begins.
+    """
     began, ended, spawned = list[int](), list[int](), list[int]()
 
     async def slow_start(term: Term, scope: Scope, _steps: Steps) -> None:
@@ -91,7 +95,9 @@ async def test_a_term_that_is_lost_while_it_begins_leaves_nothing_behind() -> No
 
 
 async def test_a_step_that_fails_again_and_again_costs_the_leadership() -> None:
-    """Its failures are counted and told to the desk; another broker leads; the first stays a candidate."""
+    """Its failures are counted and told to the desk; another broker leads; the first stays a
+    candidate.
+    """
     told: list[tuple[str, str]] = []
 
     class Desk:
@@ -105,7 +111,9 @@ async def test_a_step_that_fails_again_and_again_costs_the_leadership() -> None:
         async def shed() -> None:
             raise RuntimeError("a bug in a plug-in")
 
-        scope.spawn(every(Interval(Live(0.01), lambda seconds: seconds), shed, "shed", steps), "shed")
+        scope.spawn(
+            every(Interval(Live(0.01), lambda seconds: seconds), shed, "shed", steps), "shed"
+        )
         await forever()
 
     made: list[Candidate] = []
@@ -114,7 +122,9 @@ async def test_a_step_that_fails_again_and_again_costs_the_leadership() -> None:
         first, second = found
         await until(lambda: second.election.leader == Leader("b1:1", "http://b1:1", 2))
         assert first.leadership.failures["shed"] >= FAILURES_IN_A_ROW_MAX
-        assert told[:FAILURES_IN_A_ROW_MAX] == [("shed", "a bug in a plug-in")] * FAILURES_IN_A_ROW_MAX
+        assert (
+            told[:FAILURES_IN_A_ROW_MAX] == [("shed", "a bug in a plug-in")] * FAILURES_IN_A_ROW_MAX
+        )
         assert first.leading.desk is None
         await second.election.resign()
         await until(lambda: first.leadership.terms == 2)
@@ -142,7 +152,9 @@ async def test_a_success_begins_the_count_anew() -> None:
             if turns % FAILURES_IN_A_ROW_MAX:
                 raise OperationalError("the store does not answer")
 
-        scope.spawn(every(Interval(Live(0.001), lambda seconds: seconds), shed, "shed", steps), "shed")
+        scope.spawn(
+            every(Interval(Live(0.001), lambda seconds: seconds), shed, "shed", steps), "shed"
+        )
         await forever()
 
     async with candidates(sometimes) as (only,):
@@ -168,7 +180,9 @@ async def test_orders_are_refused_from_the_moment_that_a_term_is_known() -> None
     """A broker that waits for its name already takes orders, and does not follow leaders yet."""
     tree, leading = MemoryTree(), Leading()
     async with tree.session(timeout_s=5) as store, Scope("test") as scope:
-        election = StoreElection(store, LoopClock(), broker_id="b0:1", web_url="", seen=leading.know)
+        election = StoreElection(
+            store, LoopClock(), broker_id="b0:1", web_url="", seen=leading.know
+        )
         watcher = Watcher(store, paths.LEADER, election.on_change)
         scope.spawn(watcher.run(), "watch")
         await watcher.synced.wait()

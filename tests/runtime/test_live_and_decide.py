@@ -42,7 +42,9 @@ class Recording:
 
     def __init__(self, led: Led, clock: SetClock, rng: random.Random, lag: int) -> None:
         self.led, self.clock, self.rng, self.lag = led, clock, rng, lag
-        self.spans = [f"{NS}/0x{n << 27:08x}_0x{min((n + 1) << 27, 0xFFFFFFFF):08x}" for n in range(BUNDLES)]
+        self.spans = [
+            f"{NS}/0x{n << 27:08x}_0x{min((n + 1) << 27, 0xFFFFFFFF):08x}" for n in range(BUNDLES)
+        ]
         self.weights = {bundle: rng.uniform(1, 9) for bundle in self.spans}
         self.owned: list[list[list[str]]] = []
         """Cycle → broker → its bundles at the end of the cycle before."""
@@ -50,7 +52,9 @@ class Recording:
         self.plans: list[Plan] = []
 
     async def cycle(self, number: int) -> None:
-        """Brokers report, one of them is away for some cycles, and the leader decides: in turns it sheds and places."""
+        """Brokers report, one of them is away for some cycles, and the leader decides: in turns it
+        sheds and places.
+        """
         led, brokers, shedding = self.led, self.led.fleet.brokers, number % 2 == 0
         self.clock.ms += CYCLE_MS
         self.owned.append([broker.ownership.owned() for broker in brokers])
@@ -64,7 +68,9 @@ class Recording:
         for index in alive:
             stats = {bundle: self.stats(bundle) for bundle in reported[index]}
             cpu = min(sum(self.weights[bundle] for bundle in stats), 100)
-            texts[brokers[index].address.broker_id] = msgspec.Raw(await led.report(index, stats, cpu=cpu))
+            texts[brokers[index].address.broker_id] = msgspec.Raw(
+                await led.report(index, stats, cpu=cpu)
+            )
         line: dict[str, Any] = {"now": self.clock.ms, "brokers": texts}
         if shedding:
             line["do"] = ["shed"]
@@ -86,12 +92,20 @@ class Recording:
 
 @pytest.mark.parametrize(
     ("shedder", "lag"),
-    [("TransferShedder", 1), ("TransferShedder", 0), ("ThresholdShedder", 0), ("OverloadShedder", 0), ("UniformLoadShedder", 0)],
+    [
+        ("TransferShedder", 1),
+        ("TransferShedder", 0),
+        ("ThresholdShedder", 0),
+        ("OverloadShedder", 0),
+        ("UniformLoadShedder", 0),
+    ],
 )
 async def test_one_sequence_gives_the_same_plans(shedder: str, lag: int) -> None:
-    """Averages, placements under way, recent moves, a broker that goes and comes back: both count them alike.
+    """Averages, placements under way, recent moves, a broker that goes and comes back: both count
+    them alike.
 
-    With a lag, moves are under way during the next cycles. `decide` knows of those whose destination the shedder names.
+    With a lag, moves are under way during the next cycles. `decide` knows of those whose
+    destination the shedder names.
     """
     clock = SetClock()
     settings = StrategySettings(
@@ -104,12 +118,14 @@ async def test_one_sequence_gives_the_same_plans(shedder: str, lag: int) -> None
     )
     async with led_fleet(BROKERS, bundles=BUNDLES, clock=clock) as led:
         led.strategies.set(settings)
-        recording = Recording(led, clock, random.Random(3), lag)  # noqa: S311 - reproducible, not secret
+        recording = Recording(led, clock, random.Random(3), lag)
         for number, bundle in enumerate(recording.spans[: BUNDLES // 2]):
-            await led.fleet.brokers[0 if number < 10 else number % 3].ownership.acquire(bundle, "test")
+            await led.fleet.brokers[0 if number < 10 else number % 3].ownership.acquire(
+                bundle, "test"
+            )
         for number in range(CYCLES):
             await recording.cycle(number)
-    deciding = Deciding(random.Random(1))  # noqa: S311 - reproducible, not secret
+    deciding = Deciding(random.Random(1))
     assert any(plan.unloads for plan in recording.plans)
     for number, (raw, live) in enumerate(zip(recording.lines, recording.plans, strict=True)):
         plan = deciding.decide(decode_line(raw), settings, SplitSettings())
@@ -117,4 +133,7 @@ async def test_one_sequence_gives_the_same_plans(shedder: str, lag: int) -> None
         assert [(item.bundle, item.source, item.reason, item.why) for item in plan.unloads] == [
             (item.bundle, item.source, item.reason, item.why) for item in live.unloads
         ]
-        assert all(mine.destination in (None, its.destination) for mine, its in zip(plan.unloads, live.unloads, strict=True))
+        assert all(
+            mine.destination in (None, its.destination)
+            for mine, its in zip(plan.unloads, live.unloads, strict=True)
+        )

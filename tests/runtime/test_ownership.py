@@ -23,14 +23,24 @@ BUNDLE = "public/default/0x00000000_0x40000000"
 async def test_first_come_first_owned() -> None:
     """However many brokers want a bundle at once, one gets it and the others learn who."""
     async with a_fleet(3) as fleet:
-        answers = await asyncio.gather(*(broker.ownership.acquire(BUNDLE, "test") for broker in fleet.brokers for _ in range(3)))
+        answers = await asyncio.gather(
+            *(
+                broker.ownership.acquire(BUNDLE, "test")
+                for broker in fleet.brokers
+                for _ in range(3)
+            )
+        )
         assert len({answer.address for answer in answers}) == 1
         assert fleet.owners(BUNDLE) == [answers[0].address.broker_id]
 
 
-@pytest.mark.parametrize("value", [b"junk", b'{"nativeUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080"}'])
+@pytest.mark.parametrize(
+    "value", [b"junk", b'{"nativeUrl": "pulsar://b1:6650", "httpUrl": "http://b1:8080"}']
+)
 async def test_a_lock_that_nobody_holds_is_replaced(value: bytes) -> None:
-    """One that somebody wrote by hand, with nodes below it even: no session would ever give it back."""
+    """One that somebody wrote by hand, with nodes below it even: no session would ever give it
+    back.
+    """
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         await broker.store.create(f"{paths.lock(BUNDLE)}/child", value)
@@ -58,9 +68,15 @@ async def test_transfer_in_order() -> None:
     async with a_fleet(2) as fleet:
         source, target = fleet.brokers
         await source.ownership.acquire(BUNDLE, "test")
-        await source.ownership.release(BUNDLE, reason="test", destination=target.address, timeout_s=1)
+        await source.ownership.release(
+            BUNDLE, reason="test", destination=target.address, timeout_s=1
+        )
         assert fleet.owners(BUNDLE) == ["b1:8080"]
-        assert source.tenant.told == [("open", BUNDLE, None), ("fence", BUNDLE, None), ("close", BUNDLE, "b1:8080")]
+        assert source.tenant.told == [
+            ("open", BUNDLE, None),
+            ("fence", BUNDLE, None),
+            ("close", BUNDLE, "b1:8080"),
+        ]
         assert [step.after for step in source.steps] == [
             BundleState.ASSIGNING,
             BundleState.OPENING,
@@ -73,19 +89,25 @@ async def test_transfer_in_order() -> None:
 
 
 async def test_transfer_to_a_dead_destination() -> None:
-    """When the destination cannot take the bundle it is free, and clients are sent nowhere: the next lookup places it."""
+    """When the destination cannot take the bundle it is free, and clients are sent nowhere: the
+    next lookup places it.
+    """
     async with a_fleet(2) as fleet:
         source, target = fleet.brokers
         await source.ownership.acquire(BUNDLE, "test")
         fleet.unreachable.add(target.address.broker_id)
-        await source.ownership.release(BUNDLE, reason="test", destination=target.address, timeout_s=1)
+        await source.ownership.release(
+            BUNDLE, reason="test", destination=target.address, timeout_s=1
+        )
         assert fleet.owners(BUNDLE) == []
         assert source.tenant.told[-1] == ("close", BUNDLE, None)
         assert await source.store.get(paths.lock(BUNDLE)) is None
 
 
 async def test_lost_session_ends_ownership() -> None:
-    """When the session expires nothing is owned any more, and another broker can have the bundle."""
+    """When the session expires nothing is owned any more, and another broker can
+    have the bundle.
+    """
     async with a_fleet(2) as fleet:
         first, second = fleet.brokers
         await first.ownership.acquire(BUNDLE, "test")
@@ -111,13 +133,18 @@ async def test_deleted_lock_is_no_ownership() -> None:
 
 
 async def test_split_is_one_step() -> None:
-    """The children are owned by who owned the parent, and nobody can lock the parent again, not even with old boundaries in mind."""
+    """The children are owned by who owned the parent, and nobody can lock the parent again, not
+    even with old boundaries in mind.
+    """
     async with a_fleet(2) as fleet:
         owner, other = fleet.brokers
         await other.namespaces.bundles(NS)
         await owner.ownership.acquire(BUNDLE, "test")
         children = await owner.ownership.split(BUNDLE, [0x10000000], "test")
-        assert children == ["public/default/0x00000000_0x10000000", "public/default/0x10000000_0x40000000"]
+        assert children == [
+            "public/default/0x00000000_0x10000000",
+            "public/default/0x10000000_0x40000000",
+        ]
         assert owner.tenant.open == set(children)
         assert [fleet.owners(child) for child in children] == [["b0:8080"], ["b0:8080"]]
         with pytest.raises((OperationalError, ConflictError)):
@@ -127,7 +154,9 @@ async def test_split_is_one_step() -> None:
 
 
 async def test_stale_boundaries_cannot_be_locked() -> None:
-    """A lock is taken only under the boundaries that it belongs to: the check is part of the transaction."""
+    """A lock is taken only under the boundaries that it belongs to: the check is part of the
+    transaction.
+    """
     async with a_fleet(2) as fleet:
         owner, stale = fleet.brokers
         before = await stale.namespaces.bundles(NS)
@@ -156,20 +185,28 @@ async def test_lookups_are_shared_and_cached() -> None:
     async with a_fleet(2) as fleet:
         first, second = fleet.brokers
         topic = TopicName.parse("persistent://public/default/x")
-        answers = await asyncio.gather(*(first.lookups.lookup(topic, authoritative=True) for _ in range(50)))
+        answers = await asyncio.gather(
+            *(first.lookups.lookup(topic, authoritative=True) for _ in range(50))
+        )
         assert {(answer.broker, answer.redirect) for answer in answers} == {(first.address, False)}
         assert sum(step.after is BundleState.OWNED for step in first.steps) == 1
         assert (await second.lookups.lookup(topic, authoritative=False)).broker == first.address
         (bundle,) = first.ownership.owned()
-        await first.ownership.release(bundle, reason="test", destination=second.address, timeout_s=1)
+        await first.ownership.release(
+            bundle, reason="test", destination=second.address, timeout_s=1
+        )
         assert (await first.lookups.lookup(topic, authoritative=False)).broker == second.address
         with pytest.raises(NotFoundError):
-            await first.lookups.lookup(TopicName.parse("persistent://public/nowhere/x"), authoritative=False)
+            await first.lookups.lookup(
+                TopicName.parse("persistent://public/nowhere/x"), authoritative=False
+            )
         assert (first.lookups.answers, first.lookups.failures, first.lookups.pending) == (51, 1, 0)
 
 
 async def test_lookup_without_leader_fails_in_time() -> None:
-    """No broker decides by itself: without a leader a lookup fails, with a text that clients retry on."""
+    """No broker decides by itself: without a leader a lookup fails, with a text that clients retry
+    on.
+    """
     async with a_fleet(1) as fleet:
         with pytest.raises(OperationalError, match="Failed to acquire ownership"):
             await fleet.brokers[0].lookups.lookup(TopicName.parse("x"), authoritative=False)
@@ -181,7 +218,11 @@ async def test_draining_gives_everything_back() -> None:
         leaving, staying = fleet.brokers
         for bundle in (await leaving.namespaces.bundles(NS)).names:
             await leaving.ownership.acquire(bundle, "test")
-        await Draining(leaving.ownership, LoopClock(), Live(BrokerSettings(bundle_unload_timeout_ms=1000, shutdown_unloads_max=3))).run()
+        await Draining(
+            leaving.ownership,
+            LoopClock(),
+            Live(BrokerSettings(bundle_unload_timeout_ms=1000, shutdown_unloads_max=3)),
+        ).run()
         assert leaving.ownership.owned() == []
         assert leaving.tenant.open == set()
         with pytest.raises(OperationalError):
@@ -192,7 +233,9 @@ async def test_draining_gives_everything_back() -> None:
 
 
 async def test_topics_outlive_their_owner() -> None:
-    """Topics, partitions and durable subscriptions are recorded, and forgotten when they are deleted."""
+    """Topics, partitions and durable subscriptions are recorded, and forgotten when they are
+    deleted.
+    """
     async with a_fleet(1) as fleet:
         topics = fleet.brokers[0].topics
         topic = TopicName.parse("persistent://public/default/a b/c")
@@ -235,7 +278,9 @@ async def test_a_bundle_is_served_once_it_is_open() -> None:
         assert fleet.owners(BUNDLE) == ["b0:8080"]
 
 
-@pytest.mark.parametrize("error", [OperationalError("the disk does not answer"), RuntimeError("a bug")])
+@pytest.mark.parametrize(
+    "error", [OperationalError("the disk does not answer"), RuntimeError("a bug")]
+)
 async def test_a_bundle_that_cannot_be_opened_is_given_back(error: Exception) -> None:
     """Whoever asked hears why; the lock is free, and another broker can have the bundle."""
     async with a_fleet(2) as fleet:
@@ -249,7 +294,9 @@ async def test_a_bundle_that_cannot_be_opened_is_given_back(error: Exception) ->
 
 
 async def test_an_opening_that_is_overtaken_touches_nothing() -> None:
-    """The session is lost while the host opens; the bundle is acquired again; the old opening then closes its own life only."""
+    """The session is lost while the host opens; the bundle is acquired again; the old opening then
+    closes its own life only.
+    """
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         broker.tenant.opening = asyncio.Event()
@@ -260,13 +307,18 @@ async def test_an_opening_that_is_overtaken_touches_nothing() -> None:
         gate, broker.tenant.opening = broker.tenant.opening, None
         broker.store.resume()
         # The old attempt is still under way; the bundle is free for a new one all the same.
-        new = await broker.ownership._scope.finish(broker.ownership._acquire(BUNDLE, "second"), "second")
+        new = await broker.ownership._scope.finish(
+            broker.ownership._acquire(BUNDLE, "second"), "second"
+        )
         assert new is None
         life = broker.ownership._lives[BUNDLE]
         gate.set()
         await asyncio.gather(old, return_exceptions=True)
         assert broker.ownership.served(BUNDLE)
-        assert all(told[:2] != ("close", BUNDLE) or token != life.token for told, token in broker.tenant.calls)
+        assert all(
+            told[:2] != ("close", BUNDLE) or token != life.token
+            for told, token in broker.tenant.calls
+        )
 
 
 async def test_a_deleted_lock_is_closed_and_clients_are_told() -> None:
@@ -299,13 +351,17 @@ async def test_a_spoilt_lock_is_written_anew() -> None:
         assert node is not None
         await second.store.put(paths.lock(BUNDLE), b"{nonsense")
         async with asyncio.timeout(20):
-            while (now := await second.store.get(paths.lock(BUNDLE))) is None or now.value != node.value:
+            while (
+                now := await second.store.get(paths.lock(BUNDLE))
+            ) is None or now.value != node.value:
                 await asyncio.sleep(0.01)
         assert first.ownership.served(BUNDLE)
 
 
 async def test_a_new_life_has_a_token_of_its_own() -> None:
-    """A lock that outlived its life in the same session is replaced: tokens grow from life to life."""
+    """A lock that outlived its life in the same session is replaced: tokens grow
+    from life to life.
+    """
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         await broker.ownership.acquire(BUNDLE, "first")
@@ -336,16 +392,23 @@ async def test_a_lock_that_is_idle_since_the_lease_ran_out_is_given_back_on_dema
         await first.ownership.acquire(BUNDLE, "test")
         first.ownership.lose_all("the session can no longer be proven")
         assert await first.store.get(paths.lock(BUNDLE)) is not None
-        assert await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) == 0
+        assert (
+            await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) == 0
+        )
         assert await first.store.get(paths.lock(BUNDLE)) is None
         assert first.ownership.state(BUNDLE) is BundleState.FREE
         assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
-        assert await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) is None
+        assert (
+            await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
+            is None
+        )
         assert fleet.owners(BUNDLE) == ["b1:8080"]
 
 
 async def test_what_goes_out_late_deletes_no_lock_of_another() -> None:
-    """A client library may send in a new session what was asked for in the one before: by then the lock is somebody else's."""
+    """A client library may send in a new session what was asked for in the one before: by then the
+    lock is somebody else's.
+    """
     async with a_fleet(2) as fleet:
         first, second = fleet.brokers
         await first.ownership.acquire(BUNDLE, "test")
@@ -366,7 +429,10 @@ async def test_a_session_whose_node_was_deleted_gives_back_all_the_same() -> Non
         (broker,) = fleet.brokers
         await broker.ownership.acquire(BUNDLE, "test")
         await broker.store.delete_tree(paths.SESSIONS)
-        assert await broker.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) == 0
+        assert (
+            await broker.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
+            == 0
+        )
         assert await broker.store.get(paths.lock(BUNDLE)) is None
 
 
@@ -384,10 +450,14 @@ async def test_what_a_host_opened_too_late_is_fenced_before_it_is_closed() -> No
 
 
 async def test_a_lock_that_no_session_holds_is_nobodys() -> None:
-    """Somebody made it by hand, with something below it: whoever acquires the bundle replaces it."""
+    """Somebody made it by hand, with something below it: whoever acquires the bundle
+    replaces it.
+    """
     async with a_fleet(2) as fleet:
         first, second = fleet.brokers
-        await first.store.create(paths.lock(BUNDLE), b'{"nativeUrl":"pulsar://gone:1","httpUrl":"http://gone:2"}')
+        await first.store.create(
+            paths.lock(BUNDLE), b'{"nativeUrl":"pulsar://gone:1","httpUrl":"http://gone:2"}'
+        )
         await first.store.create(f"{paths.lock(BUNDLE)}/below", b"")
         assert await second.ownership.owner(BUNDLE) is None
         assert (await second.ownership.acquire(BUNDLE, "test")).address == second.address
@@ -400,7 +470,12 @@ async def test_a_lock_that_no_session_holds_is_nobodys() -> None:
 async def test_what_is_not_ours_is_not_released() -> None:
     """None says that nothing was done."""
     async with a_fleet(1) as fleet:
-        assert await fleet.brokers[0].ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1) is None
+        assert (
+            await fleet.brokers[0].ownership.release(
+                BUNDLE, reason="test", destination=None, timeout_s=1
+            )
+            is None
+        )
 
 
 def test_lives_that_are_over_are_forgotten() -> None:
@@ -412,7 +487,11 @@ def test_lives_that_are_over_are_forgotten() -> None:
             for _ in range(20):
                 await broker.ownership.acquire(BUNDLE, "test")
                 await broker.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
-            return len(broker.ownership._lives) + len(broker.ownership._acquiring) + len(broker.ownership._unborn)
+            return (
+                len(broker.ownership._lives)
+                + len(broker.ownership._acquiring)
+                + len(broker.ownership._unborn)
+            )
 
     assert asyncio.run(come_and_go()) == 0
 
@@ -440,7 +519,9 @@ async def test_a_stop_waits_for_what_is_in_transit() -> None:
         broker.tenant.opening = asyncio.Event()
         wish = asyncio.ensure_future(broker.ownership.acquire(BUNDLE, "test"))
         await _until(lambda: broker.ownership.state(BUNDLE) is BundleState.OPENING)
-        stop = asyncio.ensure_future(Draining(broker.ownership, LoopClock(), Live(BrokerSettings())).run())
+        stop = asyncio.ensure_future(
+            Draining(broker.ownership, LoopClock(), Live(BrokerSettings())).run()
+        )
         await asyncio.sleep(0)
         broker.tenant.opening.set()
         await stop

@@ -8,7 +8,11 @@ import msgspec
 from runtime.fleet import Broker, LoopClock, a_fleet
 
 from loadmanager.core.conf import Live
-from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, decode_local_broker_data
+from loadmanager.core.load.reports import (
+    LocalBrokerData,
+    NamespaceBundleStats,
+    decode_local_broker_data,
+)
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.sampler import Reading, SensorFault, SystemUsage
 from loadmanager.runtime.broker.reporter import Reporter, shorten
@@ -24,7 +28,13 @@ class FixedSampler:
     scope = "process"
 
     def __init__(self) -> None:
-        self.usage = SystemUsage(Reading(10, 100), Reading(1, 100), Reading(0, 0), Reading(0, 0), (SensorFault("nicSpeed", "none"),))
+        self.usage = SystemUsage(
+            Reading(10, 100),
+            Reading(1, 100),
+            Reading(0, 0),
+            Reading(0, 0),
+            (SensorFault("nicSpeed", "none"),),
+        )
 
     def sample(self) -> SystemUsage:
         """The present one."""
@@ -57,7 +67,9 @@ def a_reporter(broker: Broker, sampler: FixedSampler, clock: LoopClock | None = 
 
 
 async def test_published_by_change_and_by_age() -> None:
-    """A report is written when a figure changes by more than 10 %, or when the last one is old; otherwise not."""
+    """A report is written when a figure changes by more than 10 %, or when the last one is old;
+    otherwise not.
+    """
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         sampler = FixedSampler()
@@ -92,7 +104,9 @@ async def test_published_by_change_and_by_age() -> None:
 
 
 async def test_published_by_age_whatever_the_wall_clock_says() -> None:
-    """After a jump ahead and back, reports neither stop until the old time comes again, nor are written at every turn."""
+    """After a jump ahead and back, reports neither stop until the old time comes again, nor are
+    written at every turn.
+    """
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         clock = SetClock()
@@ -139,8 +153,13 @@ async def test_faults_come_and_go() -> None:
 
 def test_a_report_fits_at_any_number_of_bundles() -> None:
     """Beyond a node's size the busiest bundles are named; sums and counts stay those of all."""
-    stats = {f"public/default/0x{n:08x}_0x{n + 1:08x}": NamespaceBundleStats(msg_throughput_in=float(n)) for n in range(20_000)}
-    report = LocalBrokerData(last_stats=stats, bundles=sorted(stats), num_bundles=len(stats), msg_throughput_in=5.0)
+    stats = {
+        f"public/default/0x{n:08x}_0x{n + 1:08x}": NamespaceBundleStats(msg_throughput_in=float(n))
+        for n in range(20_000)
+    }
+    report = LocalBrokerData(
+        last_stats=stats, bundles=sorted(stats), num_bundles=len(stats), msg_throughput_in=5.0
+    )
     encoded, left_out = shorten(report, 950_000)
     assert len(encoded) <= 950_000
     read = decode_local_broker_data(encoded)

@@ -7,9 +7,13 @@ import pytest
 from loadmanager.runtime.shared.paths import decode, encode
 
 
-@pytest.mark.parametrize("name", [".", "..", "...", "a/b", "a b+c", "%2E", "ü", "a\x00b", "*-._", "a\nb"])
+@pytest.mark.parametrize(
+    "name", [".", "..", "...", "a/b", "a b+c", "%2E", "ü", "a\x00b", "*-._", "a\nb"]
+)
 def test_any_name_is_one_allowed_element(name: str) -> None:
-    """What clients call a topic or subscription comes back from the path, and is never an element that the store refuses."""
+    """What clients call a topic or subscription comes back from the path, and is never an element
+    that the store refuses.
+    """
     element = encode(name)
     assert decode(element) == name
     assert element not in (".", "..")

@@ -1,4 +1,6 @@
-"""Readers of one watch are contained: none of them costs another a change, or the broker its watch."""
+"""Readers of one watch are contained: none of them costs another a change, or the
+broker its watch.
+"""
 
 from __future__ import annotations
 
@@ -56,9 +58,15 @@ class Recording:
 
 @pytest.mark.timeout(20)
 async def test_a_reader_that_fails_costs_itself_one_change() -> None:
-    """Corrupt data and a bug are alike here: logged with the story, counted, and the watch goes on."""
+    """Corrupt data and a bug are alike here: logged with the story, counted, and the
+    watch goes on.
+    """
     before, after = Recording(), Recording()
-    failing = Recording(CorruptDataError("/admin/x is corrupt"), KeyError("x"), UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"))
+    failing = Recording(
+        CorruptDataError("/admin/x is corrupt"),
+        KeyError("x"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+    )
     with capture_logs() as lines:
         async with watching(before, failing, after) as (store, watcher):
             for name in "abcd":
@@ -68,7 +76,9 @@ async def test_a_reader_that_fails_costs_itself_one_change() -> None:
             await after.until(*all_of_it)
             await failing.until(all_of_it[-1])
             assert watcher.failures == 3
-    assert [line["path"] for line in lines if line["log_level"] == "error"] == [f"{ROOT}/{name}" for name in "abc"]
+    assert [line["path"] for line in lines if line["log_level"] == "error"] == [
+        f"{ROOT}/{name}" for name in "abc"
+    ]
     assert all(line["exc_info"] for line in lines)
 
 

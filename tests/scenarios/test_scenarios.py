@@ -1,9 +1,11 @@
-"""Golden scenarios: each text file says what the cluster looks like and what `decide --explain` answers.
+"""Golden scenarios: each text file says what the cluster looks like and what `decide --explain`
+answers.
 
 `pytest tests/scenarios --rewrite` writes the answers anew.
 
-Above the line of dashes: a title, then `set` (settings), `seed`, `cycles`, `broker NAME cpu=% MiB=…` (one number a bundle; `rate=…` messages/s of each,
-`load=%` makes it a report of the extensible manager), and `also` (JSON merged into every line).
+Above the line of dashes: a title, then `set` (settings), `seed`, `cycles`, `broker NAME cpu=%
+MiB=…` (one number a bundle; `rate=…` messages/s of each, `load=%` makes it a report of the
+extensible manager), and `also` (JSON merged into every line).
 """
 
 from __future__ import annotations
@@ -50,9 +52,14 @@ class Scenario:
     def _broker(self, name: str, *options: str) -> None:
         given = dict(option.split("=") for option in options)
         loads = [float(text) * MIB for text in given.get("MiB", "").split(",") if text]
-        rates = [float(text) for text in given.get("rate", "").split(",") if text] or [load / 1000 for load in loads]
+        rates = [float(text) for text in given.get("rate", "").split(",") if text] or [
+            load / 1000 for load in loads
+        ]
         step = 0x100000000 // max(len(loads), 1)
-        names = [f"t/{name}/0x{i * step:08x}_0x{min((i + 1) * step, 0xFFFFFFFF):08x}" for i in range(len(loads))]
+        names = [
+            f"t/{name}/0x{i * step:08x}_0x{min((i + 1) * step, 0xFFFFFFFF):08x}"
+            for i in range(len(loads))
+        ]
         stats = {
             bundle: {"msgThroughputIn": load, "msgRateIn": rate, "topics": 4}
             for bundle, load, rate in zip(names, loads, rates, strict=True)
@@ -67,7 +74,9 @@ class Scenario:
             }
             tops = sorted(names, key=lambda bundle: stats[bundle]["msgThroughputIn"])
             self.line.setdefault("topBundles", {})[name] = {
-                "topBundlesLoadData": [{"bundleName": bundle, "stats": stats[bundle]} for bundle in tops]
+                "topBundlesLoadData": [
+                    {"bundleName": bundle, "stats": stats[bundle]} for bundle in tops
+                ]
             }
         else:
             self.line["brokers"][name] = {
@@ -79,9 +88,23 @@ class Scenario:
 
     def explained(self) -> str:
         """What the command says, a minute between cycles."""
-        lines = "".join(json.dumps({"now": 60_000 * number, **self.line}) + "\n" for number in range(self.cycles))
-        command = [sys.executable, "-m", "loadmanager", "decide", "--explain", "--seed", self.seed, *self.sets]
-        return subprocess.run(command, input=lines, capture_output=True, text=True, check=True, timeout=60).stdout
+        lines = "".join(
+            json.dumps({"now": 60_000 * number, **self.line}) + "\n"
+            for number in range(self.cycles)
+        )
+        command = [
+            sys.executable,
+            "-m",
+            "loadmanager",
+            "decide",
+            "--explain",
+            "--seed",
+            self.seed,
+            *self.sets,
+        ]
+        return subprocess.run(
+            command, input=lines, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

@@ -1,4 +1,6 @@
-"""Clients of the simulation: producers and consumers that speak the binary protocol, find their broker, and come back."""
+"""Clients of the simulation: producers and consumers that speak the binary protocol, find their
+broker, and come back.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,14 @@ class BrokenError(Exception):
 
 def send_frame(producer_id: int, sequence_id: int) -> bytes:
     """A SEND of one small message."""
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1).SerializeToString()
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=sequence_id, publish_time=1
+    ).SerializeToString()
     body = struct.pack(">I", len(metadata)) + metadata + b"x"
     tail = struct.pack(">HI", 0x0E01, crc32c(body)) + body
-    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)).SerializeToString()
+    command = pb.BaseCommand(
+        type=6, send=pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
+    ).SerializeToString()
     return struct.pack(">II", 4 + len(command) + len(tail), len(command)) + command + tail
 
 
@@ -42,7 +48,9 @@ class Link:
         self._machine = machine
         self._reader = FrameReader(FRAME_BYTES_MAX)
         self._frames: asyncio.Queue[Frame | None] = asyncio.Queue()
-        self.transport = Transport(process, machine, self._receive, lambda: self._frames.put_nowait(None))
+        self.transport = Transport(
+            process, machine, self._receive, lambda: self._frames.put_nowait(None)
+        )
 
     def _receive(self, data: bytes) -> None:
         self._reader.feed(data)
@@ -57,7 +65,9 @@ class Link:
         self.transport.from_client(frame)
 
     async def take(self, *kinds: int, timeout_s: float = ANSWER_S) -> Frame:
-        """The next frame of one of these types; raises `BrokenError` for an error, a closed producer or consumer, an end, or silence."""
+        """The next frame of one of these types; raises `BrokenError` for an error, a closed
+        producer or consumer, an end, or silence.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
@@ -74,7 +84,9 @@ class Link:
 
     async def greet(self) -> None:
         """CONNECT."""
-        self.send(encode(2, connect=pb.CommandConnect(client_version="simulation", protocol_version=20)))
+        self.send(
+            encode(2, connect=pb.CommandConnect(client_version="simulation", protocol_version=20))
+        )
         await self.take(3)
 
     def close(self) -> None:
@@ -105,7 +117,14 @@ async def lookup(cluster: Cluster, machine: Machine, topic: str, first_url: str)
 class Client:
     """Produces to one topic, or consumes from it, for ever."""
 
-    def __init__(self, cluster: Cluster, machine: Machine, topic: str, interval_s: float, receipt: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        machine: Machine,
+        topic: str,
+        interval_s: float,
+        receipt: Callable[[str, str], None],
+    ) -> None:
         self.cluster, self.machine, self.topic = cluster, machine, topic
         self._interval_s = interval_s
         self._receipt = receipt
@@ -129,7 +148,11 @@ class Client:
         link = Link(self.cluster, self.machine, url)
         try:
             await link.greet()
-            link.send(encode(5, producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2)))
+            link.send(
+                encode(
+                    5, producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2)
+                )
+            )
             await link.take(17)
             while True:
                 self.sequence += 1
@@ -159,20 +182,35 @@ class Client:
         """CONNECT, SUBSCRIBE, FLOW."""
         await link.greet()
         subscribe = pb.CommandSubscribe(
-            topic=self.topic, subscription=subscription, subType=1, consumer_id=1, request_id=3, consumer_name="c"
+            topic=self.topic,
+            subscription=subscription,
+            subType=1,
+            consumer_id=1,
+            request_id=3,
+            consumer_name="c",
         )
         link.send(encode(4, subscribe=subscribe))
         await link.take(13)
         link.send(encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=10)))
 
     async def probe(self) -> str:
-        """Look the topic up, consume, produce one message and receive it; the broker's name. Raises `BrokenError`."""
+        """Look the topic up, consume, produce one message and receive it; the broker's name.
+
+        Raises `BrokenError`.
+        """
         url = await self._owner()
-        consumer, producer = Link(self.cluster, self.machine, url), Link(self.cluster, self.machine, url)
+        consumer, producer = (
+            Link(self.cluster, self.machine, url),
+            Link(self.cluster, self.machine, url),
+        )
         try:
             await self.attach_consumer(consumer, "probe")
             await producer.greet()
-            producer.send(encode(5, producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2)))
+            producer.send(
+                encode(
+                    5, producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2)
+                )
+            )
             await producer.take(17)
             producer.send(send_frame(1, 1))
             await producer.take(7)

@@ -1,4 +1,6 @@
-"""Complete brokers of the simulation: the real composition of parts, the real protocol server, without sockets."""
+"""Complete brokers of the simulation: the real composition of parts, the real protocol server,
+without sockets.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class Broker:
 
     def __init__(self, cluster: Cluster, index: int) -> None:
         self.cluster, self.world, self.index = cluster, cluster.world, index
-        self.address = BrokerAddress(f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080")
+        self.address = BrokerAddress(
+            f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080"
+        )
         self.process: Process | None = None
         self.twin: Process | None = None
         """A second process that somebody started under the same name, by mistake."""
@@ -139,11 +143,20 @@ class Process:
         """What would be served now, as the protocol server sees it: bundle → life."""
         if self.parts is None or not self.store.lease.held(self.world.now_s):
             return {}
-        return {name: opened.life for name, opened in self.parts.hosting._bundles.items() if not opened.fenced}
+        return {
+            name: opened.life
+            for name, opened in self.parts.hosting._bundles.items()
+            if not opened.fenced
+        }
 
     # Calls from outside (operators, peers)
 
-    def call(self, what: Callable[[Parts], Awaitable[Any]], name: str, answer: Callable[[Any, Exception | None], None]) -> None:
+    def call(
+        self,
+        what: Callable[[Parts], Awaitable[Any]],
+        name: str,
+        answer: Callable[[Any, Exception | None], None],
+    ) -> None:
         """Run something on this broker; the answer comes back unless the process dies."""
 
         async def run() -> None:
@@ -166,7 +179,9 @@ def _story(error: BaseException) -> str:
 
 
 class SlowServer(BrokerServer):
-    """The real server, which at times needs long to open or close a bundle, or cannot open it at all."""
+    """The real server, which at times needs long to open or close a bundle, or cannot open it at
+    all.
+    """
 
     process: Process
 
@@ -180,12 +195,16 @@ class SlowServer(BrokerServer):
             raise rng.choice((OperationalError("the disk does not answer"), RuntimeError("a bug")))
         await super().open_bundle(bundle, life)
 
-    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
         """See the port."""
         rng = self.process.world.rng
         if rng.random() < self.process.broker.cluster.hosting_trouble:
             await asyncio.sleep(rng.choice((0.05, 1.0, 5.0)))
-        return await super().close_bundle(bundle, life, destination=destination, timeout_s=timeout_s)
+        return await super().close_bundle(
+            bundle, life, destination=destination, timeout_s=timeout_s
+        )
 
 
 class Sampler:
@@ -206,30 +225,57 @@ class Sampler:
 
 
 class Peers:
-    """Implements `ports.peers.Peers`: calls between processes, which are delayed, lost, and answered to nobody."""
+    """Implements `ports.peers.Peers`: calls between processes, which are delayed, lost, and
+    answered to nobody.
+    """
 
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> bool:
         """See the port."""
         released: bool = await self._ask(
-            owner, "release", epoch, bundle, lambda parts: parts.use_cases.orders.release(bundle, destination, "leader", epoch=epoch)
+            owner,
+            "release",
+            epoch,
+            bundle,
+            lambda parts: parts.use_cases.orders.release(
+                bundle, destination, "leader", epoch=epoch
+            ),
         )
         return released
 
-    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
+    async def split_bundle(
+        self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
+    ) -> None:
         """See the port."""
         namespace, bundle_range = split_bundle_name(bundle)
 
         async def split(parts: Parts) -> None:
-            await parts.use_cases.orders.split(NamespaceName.parse(namespace), bundle_range, unload=unload, epoch=epoch)
+            await parts.use_cases.orders.split(
+                NamespaceName.parse(namespace), bundle_range, unload=unload, epoch=epoch
+            )
 
         await self._ask(owner, "split", epoch, bundle, split)
 
-    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
         """See the port."""
-        await self._ask(broker, "acquire", epoch, bundle, lambda parts: parts.use_cases.orders.acquire(bundle, epoch=epoch))
+        await self._ask(
+            broker,
+            "acquire",
+            epoch,
+            bundle,
+            lambda parts: parts.use_cases.orders.acquire(bundle, epoch=epoch),
+        )
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """See the port."""
@@ -240,7 +286,14 @@ class Peers:
         closed: bool = await self._ask(owner, "close", None, topic, close)
         return closed
 
-    async def _ask(self, to: BrokerAddress, order: str, epoch: int | None, bundle: str, what: Callable[[Parts], Awaitable[Any]]) -> Any:
+    async def _ask(
+        self,
+        to: BrokerAddress,
+        order: str,
+        epoch: int | None,
+        bundle: str,
+        what: Callable[[Parts], Awaitable[Any]],
+    ) -> Any:
         process = self._process
         world, cluster = process.world, process.broker.cluster
         future: asyncio.Future[Any] = process.machine.create_future()
@@ -248,7 +301,12 @@ class Peers:
         def settle(value: Any, error: Exception | None) -> None:
             def arrive() -> None:
                 if not process.machine.crashed and not future.done():
-                    process.machine.call_soon(lambda: future.done() or (future.set_exception(error) if error else future.set_result(value)))
+                    process.machine.call_soon(
+                        lambda: (
+                            future.done()
+                            or (future.set_exception(error) if error else future.set_result(value))
+                        )
+                    )
 
             if not cluster.loses_message():
                 world.after(cluster.message_delay_s(), arrive)
@@ -272,9 +330,18 @@ class Peers:
 
 
 class Transport(asyncio.Transport):
-    """A connection between a client and a broker's protocol server. The client's side is `receive` and `ended`."""
+    """A connection between a client and a broker's protocol server.
 
-    def __init__(self, process: Process, client: Machine, receive: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+    The client's side is `receive` and `ended`.
+    """
+
+    def __init__(
+        self,
+        process: Process,
+        client: Machine,
+        receive: Callable[[bytes], None],
+        ended: Callable[[], None],
+    ) -> None:
         super().__init__()
         self._process, self._client, self._receive, self._ended = process, client, receive, ended
         self._world = process.world
@@ -345,7 +412,9 @@ class Transport(asyncio.Transport):
         if copy[8:10] == RECEIPT:
             for producer in self._protocol.producers.values():
                 self._process.broker.cluster.on_receipt(self._process, str(producer.hosted.name))
-        self._world.at(self._out_s, lambda: None if self._cut else self._client.call_soon(self._receive, copy))
+        self._world.at(
+            self._out_s, lambda: None if self._cut else self._client.call_soon(self._receive, copy)
+        )
 
     def close(self) -> None:
         """The broker hangs up, after what it wrote."""
@@ -359,7 +428,9 @@ class Transport(asyncio.Transport):
 class Cluster:
     """The store, the brokers, and who watches them from outside."""
 
-    def __init__(self, world: World, *, brokers: int, session_timeout_s: float, settings: dict[str, str]) -> None:
+    def __init__(
+        self, world: World, *, brokers: int, session_timeout_s: float, settings: dict[str, str]
+    ) -> None:
         self.world = world
         self.session_timeout_s = session_timeout_s
         self.settings: Settings = parse(settings)
@@ -368,14 +439,19 @@ class Cluster:
         self.observe: Callable[[Process], None] = lambda process: None
         """Called after every turn of a broker's loop."""
         self.message_loss = self.message_lag_s = self.hosting_trouble = 0.0
-        """How likely a message between brokers is lost; how long it may take; how often hosts are slow or fail."""
+        """How likely a message between brokers is lost; how long it may take; how often hosts are
+        slow or fail.
+        """
         self.on_receipt: Callable[[Process, str], None] = lambda process, topic: None
         """Called when a broker sends a receipt for a topic."""
         self.rng: random.Random = world.rng
 
     def process_of(self, address: BrokerAddress) -> Process | None:
         """The process that listens at an address; of two with one name, either."""
-        broker = next((broker for broker in self.brokers if broker.address.broker_id == address.broker_id), None)
+        broker = next(
+            (broker for broker in self.brokers if broker.address.broker_id == address.broker_id),
+            None,
+        )
         if broker is None:
             return None
         if broker.twin is not None and self.rng.random() < 0.5:
@@ -384,12 +460,19 @@ class Cluster:
 
     def at(self, service_url: str) -> Process | None:
         """The process behind a service URL."""
-        broker = next((broker for broker in self.brokers if broker.address.service_url == service_url), None)
+        broker = next(
+            (broker for broker in self.brokers if broker.address.service_url == service_url), None
+        )
         return None if broker is None else self.process_of(broker.address)
 
     def processes(self) -> list[Process]:
         """All that run."""
-        return [process for broker in self.brokers for process in (broker.process, broker.twin) if process is not None]
+        return [
+            process
+            for broker in self.brokers
+            for process in (broker.process, broker.twin)
+            if process is not None
+        ]
 
     def loses_message(self) -> bool:
         """Whether the next message between brokers is lost."""
@@ -419,13 +502,21 @@ class Cluster:
         what: Callable[[Parts], Awaitable[Any]],
         settle: Callable[[Any, Exception | None], None],
     ) -> None:
-        """Carry an order to a broker; it must have no effect there when the store has told that broker of a newer term."""
+        """Carry an order to a broker; it must have no effect there when the store has told that
+        broker of a newer term.
+        """
         told = target.epoch_told
 
         def answered(value: Any, error: Exception | None) -> None:
-            self.world.note(f"order {order} {bundle} of epoch {epoch} at {target.machine.name} (knows {told}): {error or value}")
+            self.world.note(
+                f"order {order} {bundle} of epoch {epoch} at {target.machine.name} (knows "
+                f"{told}): {error or value}"
+            )
             if epoch is not None and epoch < told and error is None and value is not False:
-                self.world.fail(f"{target.machine.name} carried out the {order} of {bundle} of epoch {epoch}, though it knew of {told}")
+                self.world.fail(
+                    f"{target.machine.name} carried out the {order} of {bundle} of epoch {epoch}, "
+                    f"though it knew of {told}"
+                )
             settle(value, error)
 
         target.call(what, f"order-{order}", answered)

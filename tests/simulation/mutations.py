@@ -1,6 +1,8 @@
-"""Bugs that the project once had, or nearly: each as an edit of the source, to be found by the simulation.
+"""Bugs that the project once had, or nearly: each as an edit of the source, to be found by the
+simulation.
 
-An edit whose text does not occur exactly once in the source is an error: the list stays true, or changes.
+An edit whose text does not occur exactly once in the source is an error: the list stays true, or
+changes.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Edit:
         path.write_text(source.replace(before, self._text(self.after)))
 
     def _text(self, lines: str) -> str:
-        return indent(dedent(lines).strip("\n"), "    " * self.depth) + "\n" if lines.strip() else ""
+        return (
+            indent(dedent(lines).strip("\n"), "    " * self.depth) + "\n" if lines.strip() else ""
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,11 @@ MUTATIONS = (
         "a split whose answer was lost counts as not done",
         (
             Edit(OWNERSHIP, 4, "token = await self._outcome(life, children)", "token = None"),
-            Edit(OWNERSHIP, 3, 'self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")'),
+            Edit(
+                OWNERSHIP,
+                3,
+                'self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")',
+            ),
             Edit(
                 OWNERSHIP,
                 3,
@@ -336,7 +344,15 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
     if done.returncode not in (0, 1):
         raise RuntimeError(f"{mutation.name}: {done.stderr[-2000:]}")
     return int(done.stdout) if done.returncode == 1 else None

@@ -1,7 +1,8 @@
-"""What befalls the cluster: faults of machines and networks, operators with good and bad wishes, garbage in the store.
+"""What befalls the cluster: faults of machines and networks, operators with good and bad wishes,
+garbage in the store.
 
-A script is a list of events with their moments, drawn from the seed before the run, so that a run can be
-repeated with fewer of them.
+A script is a list of events with their moments, drawn from the seed before the run, so that a run
+can be repeated with fewer of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from loadmanager.runtime.shared import paths
 from loadmanager.wiring.parts import Parts
 
 NAMESPACES = ("public/default", "public/second")
-TOPICS = tuple(f"persistent://{namespace}/t{number}" for namespace in NAMESPACES for number in range(4))
+TOPICS = tuple(
+    f"persistent://{namespace}/t{number}" for namespace in NAMESPACES for number in range(4)
+)
 SHORT_LIVED = NamespaceName("public", "brief")
 GARBAGE = (
     b"",
@@ -31,7 +34,11 @@ GARBAGE = (
     b'{"a":' * 3000,
     b'{"brokerId": 7, "nativeUrl": [], "bundles": 9, "lastStats": "x", "epoch": -3}',
     b'{"bundles": {"boundaries": ["0x00000000", "zz"]}}',
-    b'{"bundles": ["a/b/c/0x00000000_0xffffffff"], "lastStats": {"a/b/c/0x00000000_0xffffffff": {"msgRateIn": 1e300}}}',
+    (
+        b'{"bundles": ["a/b/c/0x00000000_0xffffffff"], '
+        b'"lastStats": {"a/b/c/0x00000000_0xffffffff": '
+        b'{"msgRateIn": 1e300}}}'
+    ),
 )
 MENDED_AFTER_S = 120.0
 """An operator mends what is spoilt after a while, or when the faults stop."""
@@ -76,9 +83,13 @@ class Operators:
         self.cluster, self.world = cluster, cluster.world
         self._mend: list[Callable[[], None]] = []
         self.forgotten_s = -1e9
-        """When a session was ended before its time: until its broker hears of that, two may serve a bundle."""
+        """When a session was ended before its time: until its broker hears of that, two may serve a
+        bundle.
+        """
         self.lock_deleted_s: dict[str, float] = {}
-        """Bundle → when somebody deleted its lock by hand: until its owner hears of that, two may serve it."""
+        """Bundle → when somebody deleted its lock by hand: until its owner hears of that, two may
+        serve it.
+        """
 
     def carry_out(self, event: Event) -> None:
         """Do it."""
@@ -87,7 +98,9 @@ class Operators:
         ACTIONS[event.kind](self, rng)
 
     def put_right(self) -> None:
-        """All faults stop: every broker runs, every connection stands, what was spoilt in the store is mended."""
+        """All faults stop: every broker runs, every connection stands, what was spoilt in the store
+        is mended.
+        """
         self.world.note("the faults stop")
         cluster = self.cluster
         for broker in cluster.brokers:
@@ -116,16 +129,24 @@ class Operators:
         return running[rng.randrange(len(running))] if running else None
 
     def _leader(self) -> Process | None:
-        leading = [process for process in self.cluster.processes() if process.parts is not None and process.parts._leading.desk is not None]
+        leading = [
+            process
+            for process in self.cluster.processes()
+            if process.parts is not None and process.parts._leading.desk is not None
+        ]
         return leading[0] if leading else None
 
     def _topic(self, rng: random.Random) -> TopicName:
         return TopicName.parse(TOPICS[rng.randrange(len(TOPICS))])
 
-    def _wish(self, rng: random.Random, name: str, what: Callable[[Parts], Awaitable[object]]) -> None:
+    def _wish(
+        self, rng: random.Random, name: str, what: Callable[[Parts], Awaitable[object]]
+    ) -> None:
         process = self._process(rng)
         if process is not None:
-            process.call(what, name, lambda value, error: self.world.note(f"{name}: {error or value}"))
+            process.call(
+                what, name, lambda value, error: self.world.note(f"{name}: {error or value}")
+            )
             if rng.random() < 0.3:  # in the middle of it, some connection to the store drops
                 other = self._process(rng) or process
                 self.world.after(rng.random() * 0.1, other.store.cut)
@@ -133,7 +154,9 @@ class Operators:
     # Machines
 
     def crash(self, rng: random.Random) -> None:
-        """kill -9, of the leader as often as not; it starts again at once, within the session timeout, or later."""
+        """kill -9, of the leader as often as not; it starts again at once, within the session
+        timeout, or later.
+        """
         process = self._leader() if rng.random() < 0.4 else None
         process = process or self._process(rng)
         if process is not None:
@@ -150,7 +173,8 @@ class Operators:
             machine = process.machine
             machine.paused = True
             self.world.after(
-                self.cluster.session_timeout_s * rng.choice((0.3, 0.86, 0.95, 1.05, 2.0)), lambda: setattr(machine, "paused", False)
+                self.cluster.session_timeout_s * rng.choice((0.3, 0.86, 0.95, 1.05, 2.0)),
+                lambda: setattr(machine, "paused", False),
             )
 
     def stop(self, rng: random.Random) -> None:
@@ -189,10 +213,17 @@ class Operators:
         self.cluster.hosting_trouble = 0.7
         self.world.after(8.0, lambda: setattr(self.cluster, "hosting_trouble", 0.0))
         self.unload_namespace(rng)
-        machine = (self._process(rng) or self.cluster.processes()[0]).machine if self.cluster.processes() else None
+        machine = (
+            (self._process(rng) or self.cluster.processes()[0]).machine
+            if self.cluster.processes()
+            else None
+        )
         if machine is not None:
             self.world.after(rng.random(), lambda: setattr(machine, "paused", True))
-            self.world.after(1.0 + 0.9 * self.cluster.session_timeout_s, lambda: setattr(machine, "paused", False))
+            self.world.after(
+                1.0 + 0.9 * self.cluster.session_timeout_s,
+                lambda: setattr(machine, "paused", False),
+            )
 
     def jump(self, rng: random.Random) -> None:
         """The wall clock of a machine jumps."""
@@ -223,10 +254,15 @@ class Operators:
             store = process.store
             store.reachable = False
             store.cut() if rng.random() < 0.5 else store.silence()
-            self.world.after(self.cluster.session_timeout_s * rng.choice((0.2, 0.7, 1.2, 2.0)), lambda: setattr(store, "reachable", True))
+            self.world.after(
+                self.cluster.session_timeout_s * rng.choice((0.2, 0.7, 1.2, 2.0)),
+                lambda: setattr(store, "reachable", True),
+            )
 
     def lose_answer(self, rng: random.Random) -> None:
-        """A broker's next transaction takes effect, and the connection drops before it hears of that."""
+        """A broker's next transaction takes effect, and the connection drops before it hears of
+        that.
+        """
         process = self._process(rng)
         if process is not None:
             process.store.loses_next_answer = True
@@ -242,7 +278,9 @@ class Operators:
         server = self.cluster.server
         if server.up:
             server.stop()
-            self.world.after(rng.choice((0.05, 0.5, 2.0, 6.0)), lambda: None if server.up else server.start())
+            self.world.after(
+                rng.choice((0.05, 0.5, 2.0, 6.0)), lambda: None if server.up else server.start()
+            )
 
     def lose(self, rng: random.Random) -> None:
         """Messages between brokers are lost for a while."""
@@ -250,7 +288,9 @@ class Operators:
         self.world.after(rng.choice((1.0, 5.0)), lambda: setattr(self.cluster, "message_loss", 0.0))
 
     def lag(self, rng: random.Random) -> None:
-        """For a while, answers or notifications of the store, or messages between brokers, take long."""
+        """For a while, answers or notifications of the store, or messages between brokers, take
+        long.
+        """
         process = self._process(rng)
         if process is None:
             return
@@ -291,7 +331,9 @@ class Operators:
     def slow_host(self, rng: random.Random) -> None:
         """For a while, hosts need long to open and close bundles, and cannot open some."""
         self.cluster.hosting_trouble = rng.choice((0.2, 0.7))
-        self.world.after(rng.choice((3.0, 8.0)), lambda: setattr(self.cluster, "hosting_trouble", 0.0))
+        self.world.after(
+            rng.choice((3.0, 8.0)), lambda: setattr(self.cluster, "hosting_trouble", 0.0)
+        )
 
     # Operators
 
@@ -299,19 +341,25 @@ class Operators:
         """Unload a topic's bundle, at times to a broker that somebody named."""
         topic = self._topic(rng)
         brokers = self.cluster.brokers
-        destination = rng.choice((None, brokers[rng.randrange(len(brokers))].address.broker_id, "nobody:1"))
+        destination = rng.choice(
+            (None, brokers[rng.randrange(len(brokers))].address.broker_id, "nobody:1")
+        )
 
         async def unload(parts: Parts) -> object:
             bundles = await parts.use_cases.namespaces.bundles(topic.namespace)
             bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
-            return await parts.use_cases.unloading.bundle(topic.namespace, bundle_range, destination=destination)
+            return await parts.use_cases.unloading.bundle(
+                topic.namespace, bundle_range, destination=destination
+            )
 
         self._wish(rng, "unload", unload)
 
     def unload_namespace(self, rng: random.Random) -> None:
         """Unload all bundles of a namespace."""
         namespace = self._topic(rng).namespace
-        self._wish(rng, "unload-namespace", lambda parts: parts.use_cases.unloading.namespace(namespace))
+        self._wish(
+            rng, "unload-namespace", lambda parts: parts.use_cases.unloading.namespace(namespace)
+        )
 
     def split(self, rng: random.Random) -> None:
         """Split a topic's bundle."""
@@ -323,7 +371,9 @@ class Operators:
             if len(bundles.ranges) >= 12:
                 return None
             bundle_range = bundles.bundle_of_topic(str(topic)).rpartition("/")[2]
-            return await parts.use_cases.splitting.split(topic.namespace, bundle_range, unload=unload)
+            return await parts.use_cases.splitting.split(
+                topic.namespace, bundle_range, unload=unload
+            )
 
         owner = self._owner(topic)
         if owner is None:
@@ -339,8 +389,12 @@ class Operators:
             for other in self.cluster.processes():
                 if other is not owner:
                     other.store.event_lag_s = 3.0
-                    self.world.after(4.0, lambda other=other: setattr(other.store, "event_lag_s", 0.0))  # type: ignore[misc]
-                    self.world.after(rng.random() * 3, lambda other=other: self._look_up(other, topic))  # type: ignore[misc]
+                    self.world.after(
+                        4.0, lambda other=other: setattr(other.store, "event_lag_s", 0.0)
+                    )  # type: ignore[misc]
+                    self.world.after(
+                        rng.random() * 3, lambda other=other: self._look_up(other, topic)
+                    )  # type: ignore[misc]
         owner.call(split, "split", lambda value, error: self.world.note(f"split: {error or value}"))
 
     def _look_up(self, process: Process, topic: TopicName) -> None:
@@ -357,7 +411,9 @@ class Operators:
         prefix, value = f"{topic.namespace}/", topic_hash(str(topic))
         for process in self.cluster.processes():
             bundles = [bundle for bundle in process.serving() if bundle.startswith(prefix)]
-            if not process.machine.paused and any(value in BundleRange.parse(bundle[len(prefix) :]) for bundle in bundles):
+            if not process.machine.paused and any(
+                value in BundleRange.parse(bundle[len(prefix) :]) for bundle in bundles
+            ):
                 return process
         return None
 
@@ -365,10 +421,14 @@ class Operators:
         """Create a namespace, use it, delete it by force."""
 
         async def create(parts: Parts) -> None:
-            await parts.use_cases.namespaces.create_namespace(SHORT_LIVED, {"bundles": {"numBundles": 2}})
+            await parts.use_cases.namespaces.create_namespace(
+                SHORT_LIVED, {"bundles": {"numBundles": 2}}
+            )
 
         async def use(parts: Parts) -> object:
-            return await parts.use_cases.directory.lookup(TopicName.parse(f"persistent://{SHORT_LIVED}/t"), authoritative=True)
+            return await parts.use_cases.directory.lookup(
+                TopicName.parse(f"persistent://{SHORT_LIVED}/t"), authoritative=True
+            )
 
         async def delete(parts: Parts) -> None:
             await parts.use_cases.deleting.namespace(SHORT_LIVED, force=True)
@@ -381,7 +441,9 @@ class Operators:
     def delete_topic(self, rng: random.Random) -> None:
         """Delete a topic by force; its clients come back and create it again."""
         topic = self._topic(rng)
-        self._wish(rng, "delete-topic", lambda parts: parts.use_cases.deleting.topic(topic, force=True))
+        self._wish(
+            rng, "delete-topic", lambda parts: parts.use_cases.deleting.topic(topic, force=True)
+        )
 
     def isolation(self, rng: random.Random) -> None:
         """Set or remove an isolation policy."""
@@ -401,9 +463,15 @@ class Operators:
         """Change a dynamic key, at times to nonsense, at times past the checks."""
         name, value = rng.choice(DYNAMIC)
         if rng.random() < 0.7:
-            self._wish(rng, "dynamic", lambda parts: parts.limits.set_dynamic(name, rng.choice((value, None))))
+            self._wish(
+                rng,
+                "dynamic",
+                lambda parts: parts.limits.set_dynamic(name, rng.choice((value, None))),
+            )
         else:
-            self._write(paths.DYNAMIC_CONFIGURATION, f'{{"{name}": "{value}"}}'.encode(), mend=False)
+            self._write(
+                paths.DYNAMIC_CONFIGURATION, f'{{"{name}": "{value}"}}'.encode(), mend=False
+            )
 
     # The store, by hand
 
@@ -425,7 +493,10 @@ class Operators:
             self.world.after(MENDED_AFTER_S, put_back)
 
     def garbage(self, rng: random.Random) -> None:
-        """Write nonsense somewhere. What belongs to nobody stays; what is needed is mended when the faults stop."""
+        """Write nonsense somewhere.
+
+        What belongs to nobody stays; what is needed is mended when the faults stop.
+        """
         value = GARBAGE[rng.randrange(len(GARBAGE))]
         namespace = rng.choice(NAMESPACES)
         stays = (
@@ -446,12 +517,20 @@ class Operators:
         live = [
             path
             for path in self.cluster.server.tree.nodes
-            if path.startswith((paths.BROKERS + "/", paths.LOCKS + "/public/")) and path.count("/") > 2
+            if path.startswith((paths.BROKERS + "/", paths.LOCKS + "/public/"))
+            and path.count("/") > 2
         ]
-        mended = (f"{paths.POLICIES}/{namespace}", f"{paths.LOCAL_POLICIES}/{namespace}", paths.LEADER, *sorted(live))
+        mended = (
+            f"{paths.POLICIES}/{namespace}",
+            f"{paths.LOCAL_POLICIES}/{namespace}",
+            paths.LEADER,
+            *sorted(live),
+        )
         if rng.random() < 0.5:
             path = rng.choice(stays)
-            self._write(path, GHOST if path == stays[0] and rng.random() < 0.5 else value, mend=False)
+            self._write(
+                path, GHOST if path == stays[0] and rng.random() < 0.5 else value, mend=False
+            )
             return
         path = rng.choice(mended)
         if path in self.cluster.server.tree.nodes:
@@ -462,7 +541,11 @@ class Operators:
         tree = self.cluster.server.tree
         candidates = [path for path in tree.nodes if paths.bundle_of_lock(path)]
         candidates += [path for path in tree.nodes if path.startswith(paths.BROKERS + "/")]
-        candidates += [path for path in (paths.LEADER, f"{paths.LEADER_EPOCHS}{paths.LEADER}") if path in tree.nodes]
+        candidates += [
+            path
+            for path in (paths.LEADER, f"{paths.LEADER_EPOCHS}{paths.LEADER}")
+            if path in tree.nodes
+        ]
         if not candidates:
             return
         path = rng.choice(sorted(candidates))
@@ -517,4 +600,6 @@ WEIGHTS = {
     "garbage": 8,
     "delete_node": 6,
 }
-ACTIONS: dict[str, Callable[[Operators, random.Random], None]] = {kind: getattr(Operators, kind) for kind in WEIGHTS}
+ACTIONS: dict[str, Callable[[Operators, random.Random], None]] = {
+    kind: getattr(Operators, kind) for kind in WEIGHTS
+}

@@ -1,10 +1,12 @@
-"""One run of the simulation: a seed in, nothing out if every invariant held, else the broken one and the line that repeats it.
+"""One run of the simulation: a seed in, nothing out if every invariant held, else the broken one
+and the line that repeats it.
 
-The observer stands outside. After every step of a machine it compares what the protocol servers would
-serve now (not what brokers say of themselves): no two of them may serve overlapping ranges of a namespace.
-Epochs must grow; a leader that was deposed must have no effect where that is known; no broker may end, no
-task may die unseen. When the faults stop, within a bounded time there must be a leader, every broker must
-be ready, every topic must be found, produced to and consumed, and exactly one broker must serve it.
+The observer stands outside. After every step of a machine it compares what the protocol servers
+would serve now (not what brokers say of themselves): no two of them may serve overlapping ranges of
+a namespace. Epochs must grow; a leader that was deposed must have no effect where that is known; no
+broker may end, no task may die unseen. When the faults stop, within a bounded time there must be a
+leader, every broker must be ready, every topic must be found, produced to and consumed, and exactly
+one broker must serve it.
 """
 
 from __future__ import annotations
@@ -26,18 +28,37 @@ from loadmanager.runtime.shared import paths
 from loadmanager.wiring.initialize import record_cluster
 
 NOTICE_S = 5.0
-"""So long after somebody deleted a lock by hand, or a session, its owner may not have heard of it (notifications lag)."""
+"""So long after somebody deleted a lock by hand, or a session, its owner may not have heard of it
+(notifications lag).
+"""
 TASKS_MAX = 90
 ALWAYS_RUNNING = frozenset(
     f"broker/{name}"
     for name in (
-        *("watch-admin", "watch-namespace", "watch-loadbalance-brokers", "watch-loadbalance-leader"),
-        *("lease", "session", "registration", "follow-leader", "leadership", "sample", "report", "traffic", "keep-alive"),
+        *(
+            "watch-admin",
+            "watch-namespace",
+            "watch-loadbalance-brokers",
+            "watch-loadbalance-leader",
+        ),
+        *(
+            "lease",
+            "session",
+            "registration",
+            "follow-leader",
+            "leadership",
+            "sample",
+            "report",
+            "traffic",
+            "keep-alive",
+        ),
     )
 )
 """Tasks that a broker which is ready cannot do without."""
 COLLECT_EVERY = 10
-"""The collector of garbage is off while time is virtual: what it destroys, and when, would not repeat."""
+"""The collector of garbage is off while time is virtual: what it destroys, and when, would not
+repeat.
+"""
 
 SETTINGS = {
     "loadBalancerReportUpdateMinIntervalMillis": "2000",
@@ -68,14 +89,19 @@ class Plan:
     mean_gap_s: float = 1.0
     message_interval_s: float = 1.0
     production: bool = False
-    """Intervals as a cluster has them by default, instead of short ones that let much happen in little time."""
+    """Intervals as a cluster has them by default, instead of short ones that let much happen in
+    little time.
+    """
     only: tuple[int, ...] | None = None
 
     @property
     def line(self) -> str:
         """The command that repeats it."""
         kept = "" if self.only is None else f" --only {','.join(map(str, self.only))}"
-        return f"python -m bench simulation --seed {self.seed} --brokers {self.brokers} --faults-s {self.faults_s:g}{kept}"
+        return (
+            f"python -m bench simulation --seed {self.seed} --brokers {self.brokers} "
+            f"--faults-s {self.faults_s:g}{kept}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +144,9 @@ class Observer:
 
     def robbed(self, path: str, owner: int, session_id: int) -> None:
         """A session deleted a node that another session holds."""
-        self._world.fail(f"session 0x{session_id:x} deleted {path}, which session 0x{owner:x} holds")
+        self._world.fail(
+            f"session 0x{session_id:x} deleted {path}, which session 0x{owner:x} holds"
+        )
 
     def after_step(self, process: Process) -> None:
         """A broker ran one turn of its loop."""
@@ -136,16 +164,34 @@ class Observer:
                 space, part = split_bundle_name(theirs)
                 if other is process and theirs == bundle:
                     continue
-                if space == namespace and _overlap(span, BundleRange.parse(part)) and not self._excused(bundle, theirs):
-                    self._world.fail(f"two owners: {process.machine.name} serves {bundle} and {other.machine.name} serves {theirs}")
+                if (
+                    space == namespace
+                    and _overlap(span, BundleRange.parse(part))
+                    and not self._excused(bundle, theirs)
+                ):
+                    self._world.fail(
+                        f"two owners: {process.machine.name} serves {bundle} and "
+                        f"{other.machine.name} serves {theirs}"
+                    )
 
     def sent_receipt(self, process: Process, topic: str) -> None:
-        """A broker told a client that a message is stored: at this moment it must hold the lock of the topic's bundle."""
+        """A broker told a client that a message is stored: at this moment it must hold the lock of
+        the topic's bundle.
+        """
         namespace, value = topic.partition("://")[2].rpartition("/")[0], topic_hash(topic)
         prefix = f"{paths.LOCKS}/{namespace}/"
-        locks = [path for path, node in self._cluster.server.tree.nodes.items() if path.startswith(prefix) and self._holds(process, node)]
-        if not any(value in BundleRange.parse(path[len(prefix) :]) for path in locks) and not self._excused(*self._last.get(process, {})):
-            self._world.fail(f"{process.machine.name} sent a receipt for {topic}, and does not hold the lock of its bundle")
+        locks = [
+            path
+            for path, node in self._cluster.server.tree.nodes.items()
+            if path.startswith(prefix) and self._holds(process, node)
+        ]
+        if not any(
+            value in BundleRange.parse(path[len(prefix) :]) for path in locks
+        ) and not self._excused(*self._last.get(process, {})):
+            self._world.fail(
+                f"{process.machine.name} sent a receipt for {topic}, and does not hold the lock "
+                "of its bundle"
+            )
 
     def _holds(self, process: Process, node: Node) -> bool:
         return node.ephemeral_owner == process.store.session_id != 0
@@ -155,7 +201,10 @@ class Observer:
         now_s = self._world.now_s
         if now_s - self._operators.forgotten_s < NOTICE_S:
             return True
-        return any(now_s - self._operators.lock_deleted_s.get(bundle, -1e9) < NOTICE_S for bundle in bundles)
+        return any(
+            now_s - self._operators.lock_deleted_s.get(bundle, -1e9) < NOTICE_S
+            for bundle in bundles
+        )
 
     def receipt(self, topic: str, broker: str) -> None:
         """A client got a receipt."""
@@ -170,11 +219,15 @@ def run(plan: Plan) -> Outcome:
     """Run a plan to its end."""
     world = World(plan.seed)
     settings = {"loadManagerHistoryEnabled": "false"} if plan.production else SETTINGS
-    cluster = Cluster(world, brokers=plan.brokers, session_timeout_s=plan.session_timeout_s, settings=settings)
+    cluster = Cluster(
+        world, brokers=plan.brokers, session_timeout_s=plan.session_timeout_s, settings=settings
+    )
     operators = Operators(cluster)
     observer = Observer(cluster, operators)
     begin_s = 12.0
-    script = draw(world.rng, from_s=begin_s, until_s=begin_s + plan.faults_s, mean_gap_s=plan.mean_gap_s)
+    script = draw(
+        world.rng, from_s=begin_s, until_s=begin_s + plan.faults_s, mean_gap_s=plan.mean_gap_s
+    )
     failure = None
     with logs_into(lambda: world):
         try:
@@ -186,15 +239,30 @@ def run(plan: Plan) -> Outcome:
     if plan.seed % COLLECT_EVERY == 0:
         gc.collect()
     hours = plan.brokers * world.now_s / 3600
-    return Outcome(plan, failure, world.digest, world.steps, observer.receipts, hours, list(world.log), script)
+    return Outcome(
+        plan, failure, world.digest, world.steps, observer.receipts, hours, list(world.log), script
+    )
 
 
-def _run(plan: Plan, cluster: Cluster, operators: Operators, observer: Observer, script: Sequence[Event], begin_s: float) -> None:
+def _run(
+    plan: Plan,
+    cluster: Cluster,
+    operators: Operators,
+    observer: Observer,
+    script: Sequence[Event],
+    begin_s: float,
+) -> None:
     world = cluster.world
     _prepare(cluster)
     for broker in cluster.brokers:
         world.after(world.rng.random() * 0.5, broker.start)
-    world.run_until(10.0, lambda: all(process.ready for process in cluster.processes()) and len(cluster.processes()) == plan.brokers)
+    world.run_until(
+        10.0,
+        lambda: (
+            all(process.ready for process in cluster.processes())
+            and len(cluster.processes()) == plan.brokers
+        ),
+    )
     clients = world.machine("clients")
     for number, topic in enumerate(TOPICS):
         client = Client(cluster, clients, topic, plan.message_interval_s, observer.receipt)
@@ -210,7 +278,9 @@ def _run(plan: Plan, cluster: Cluster, operators: Operators, observer: Observer,
 
 
 def _prepare(cluster: Cluster) -> None:
-    """What a cluster has before its first broker starts: the cluster's record, a tenant, two namespaces."""
+    """What a cluster has before its first broker starts: the cluster's record, a tenant, two
+    namespaces.
+    """
     from loadmanager.adapters.memory.store import MemoryStore
     from loadmanager.core.conf import Live
     from loadmanager.runtime.broker.namespaces import Namespaces
@@ -221,12 +291,16 @@ def _prepare(cluster: Cluster) -> None:
     async def prepare() -> None:
         store: MemoryStore = cluster.server.tree.session(timeout_s=1e9)
         async with store:
-            await record_cluster(store, "standalone", service_url="pulsar://b0:6650", web_url="http://b0:8080")
+            await record_cluster(
+                store, "standalone", service_url="pulsar://b0:6650", web_url="http://b0:8080"
+            )
             namespaces = Namespaces(store, Live(BrokerSettings()))
             await namespaces.create_tenant("public", {})
             for name in NAMESPACES:
                 if name not in await namespaces.namespaces("public"):
-                    await namespaces.create_namespace(NamespaceName.parse(name), {"bundles": {"numBundles": 4}})
+                    await namespaces.create_namespace(
+                        NamespaceName.parse(name), {"bundles": {"numBundles": 4}}
+                    )
 
     task = machine.go(prepare(), "prepare")
     cluster.world.run_until(5.0, task.done)
@@ -241,7 +315,9 @@ def _settle(plan: Plan, cluster: Cluster, clients: Machine, observer: Observer) 
     problems: dict[str, str] = {}
     probe = clients.go(_probe_all(cluster, clients, problems), "probe")
     if not world.run_until(end_s, lambda: probe.done() and _well(cluster, observer)):
-        raise SimulationError(f"{plan.settle_s:g} s after the last fault: {_what_is_wrong(cluster, problems)}")
+        raise SimulationError(
+            f"{plan.settle_s:g} s after the last fault: {_what_is_wrong(cluster, problems)}"
+        )
     for process in cluster.processes():
         tasks = [task for task in asyncio.all_tasks(process.machine) if not task.done()]
         if len(tasks) > TASKS_MAX:
@@ -272,12 +348,18 @@ def _what_is_wrong(cluster: Cluster, problems: dict[str, str]) -> str:
     for process in cluster.processes():
         for bundle in process.serving():
             if f"{paths.POLICIES}/{split_bundle_name(bundle)[0]}" not in tree:
-                found.append(f"{process.machine.name} serves {bundle} of a namespace that does not exist")
+                found.append(
+                    f"{process.machine.name} serves {bundle} of a namespace that does not exist"
+                )
             elif paths.lock(bundle) not in tree:
                 found.append(f"{process.machine.name} serves {bundle} without its lock")
     if leader_of(cluster) is None:
         found.append("nobody leads")
-    leading = [process.machine.name for process in cluster.processes() if process.parts is not None and process.parts._leading.desk]
+    leading = [
+        process.machine.name
+        for process in cluster.processes()
+        if process.parts is not None and process.parts._leading.desk
+    ]
     if len(leading) != 1:
         found.append(f"at work as leader: {leading}")
     for process in cluster.processes():
@@ -297,7 +379,9 @@ def fails(plan: Plan) -> bool:
 
 
 def shorten(plan: Plan, fails: Callable[[Plan], bool] = fails) -> Plan:
-    """The same failure with fewer events: halves are left out, then single events, as long as the run still fails."""
+    """The same failure with fewer events: halves are left out, then single events, as long as the
+    run still fails.
+    """
     events = list(plan.only if plan.only is not None else range(len(run(plan).events)))
     size = max(len(events) // 2, 1)
     while True:

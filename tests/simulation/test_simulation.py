@@ -1,4 +1,6 @@
-"""Whole clusters under seeded faults: no invariant breaks; the bugs of the past are found; runs repeat exactly."""
+"""Whole clusters under seeded faults: no invariant breaks; the bugs of the past are found; runs
+repeat exactly.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,22 @@ FOUND_BY = {
     "a node that no session holds counts as a broker": 10001,
     "a namespace is deleted while its bundles can be acquired": 10017,
 }
-"""A seed that found each bug when the list was written. It is tried first; others follow if it finds it no more."""
+"""A seed that found each bug when the list was written.
+
+It is tried first; others follow if it finds it no more.
+"""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 def test_no_seed_breaks_an_invariant(first: int) -> None:
-    """One owner at most, growing epochs, no broker ended, and all is well within a bounded time after the faults."""
+    """One owner at most, growing epochs, no broker ended, and all is well within a bounded time
+    after the faults.
+    """
     for seed in range(first, first + SEEDS_PER_TEST):
         outcome = run(Plan(seed=seed))
-        assert outcome.failure is None, f"{outcome.failure}\nrepeat it: {outcome.plan.line}\n" + "\n".join(outcome.log[-60:])
+        assert outcome.failure is None, (
+            f"{outcome.failure}\nrepeat it: {outcome.plan.line}\n" + "\n".join(outcome.log[-60:])
+        )
         assert outcome.receipts > 0
 
 
@@ -63,12 +72,19 @@ def test_other_sizes(brokers: int) -> None:
 def test_a_bug_is_found(mutation: Mutation) -> None:
     """Each bug that is put back breaks an invariant in one of the seeds."""
     likely = FOUND_BY.get(mutation.name, MUTANT_SEEDS.start)
-    assert any(survived(mutation, seeds) is not None for seeds in (range(likely, likely + 1), MUTANT_SEEDS))
+    assert any(
+        survived(mutation, seeds) is not None for seeds in (range(likely, likely + 1), MUTANT_SEEDS)
+    )
 
 
 def test_runs_repeat_exactly() -> None:
-    """The same seed gives the same run, in another process and for another seed of Python's hashes."""
-    program = "from simulation.simulate import Plan, run; print([run(Plan(seed=seed)).digest for seed in (1, 2)])"
+    """The same seed gives the same run, in another process and for another seed of
+    Python's hashes.
+    """
+    program = (
+        "from simulation.simulate import Plan, run; print([run(Plan(seed=seed)).digest "
+        "for seed in (1, 2)])"
+    )
     here = Path(__file__).parents[1]
     path = os.pathsep.join((str(here), str(here.parent)))
     digests = {
@@ -91,7 +107,9 @@ def test_a_failing_run_is_shortened_to_the_events_that_matter() -> None:
     chosen = next(index for index, event in enumerate(events) if event.kind == "crash")
 
     def fails(shorter: Plan) -> bool:
-        kept: list[Event] = [event for index, event in enumerate(events) if index in (shorter.only or ())]
+        kept: list[Event] = [
+            event for index, event in enumerate(events) if index in (shorter.only or ())
+        ]
         return events[chosen] in kept
 
     assert shorten(plan, fails).only == (chosen,)

@@ -1,10 +1,10 @@
 """Virtual time for several machines in one process, all of it fixed by one seed.
 
-Each machine is an asyncio event loop of its own, whose clock is the world's. The world runs one machine at
-a time, chosen by the seed among those that have something to do, for one turn of its loop; when nobody has,
-time jumps to the next timer or message. So every interleaving of brokers at every `await` can happen, none
-takes real time, and the same seed repeats it. A paused machine is not run (SIGSTOP), a crashed one never
-again (kill -9).
+Each machine is an asyncio event loop of its own, whose clock is the world's. The world runs one
+machine at a time, chosen by the seed among those that have something to do, for one turn of its
+loop; when nobody has, time jumps to the next timer or message. So every interleaving of brokers at
+every `await` can happen, none takes real time, and the same seed repeats it. A paused machine is
+not run (SIGSTOP), a crashed one never again (kill -9).
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class Machine(asyncio.BaseEventLoop):
     def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self.crashed:
             self.world.fail(
-                f"{self.name}: {context.get('message')}: {context.get('exception')!r} {context.get('task') or context.get('handle') or ''}"
+                f"{self.name}: {context.get('message')}: {context.get('exception')!r} "
+                f"{context.get('task') or context.get('handle') or ''}"
             )
 
     @property
@@ -185,7 +186,10 @@ class World:
         self._failures.append(f"at {self.now_s:.4f} s: {text}")
 
     def run_until(self, end_s: float, done: Callable[[], bool] | None = None) -> bool:
-        """Run to a moment, or until `done`; whether it was done. Raises `SimulationError` when an invariant is broken."""
+        """Run to a moment, or until `done`; whether it was done.
+
+        Raises `SimulationError` when an invariant is broken.
+        """
         at_this_moment = 0
         while True:
             if self._failures:
@@ -196,7 +200,9 @@ class World:
             if ready:
                 at_this_moment += 1
                 if at_this_moment > STEPS_AT_ONE_MOMENT_MAX:
-                    raise SimulationError(f"at {self.now_s:.4f} s: {ready[0].name} spins without letting time pass")
+                    raise SimulationError(
+                        f"at {self.now_s:.4f} s: {ready[0].name} spins without letting time pass"
+                    )
                 self._step(ready[0] if len(ready) == 1 else ready[self.rng.randrange(len(ready))])
                 continue
             timer_s, due = float("inf"), None
@@ -249,10 +255,16 @@ def logs_into(world: Callable[[], World | None]) -> Any:
             name = running.name if isinstance(running, Machine) else "-"
             trace = event.pop("exc_info", None)
             story = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
-            current.note(f"{name} [{method}] {event.get('event')} {story}{f' {trace!r}' if trace else ''}")
+            current.note(
+                f"{name} [{method}] {event.get('event')} {story}{f' {trace!r}' if trace else ''}"
+            )
         raise structlog.DropEvent
 
-    structlog.configure(processors=[sink], wrapper_class=structlog.make_filtering_bound_logger(20), cache_logger_on_first_use=False)
+    structlog.configure(
+        processors=[sink],
+        wrapper_class=structlog.make_filtering_bound_logger(20),
+        cache_logger_on_first_use=False,
+    )
     collecting = gc.isenabled()
     gc.disable()
     try:

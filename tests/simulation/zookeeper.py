@@ -1,10 +1,12 @@
-"""A metadata store for the simulation: one server, and a client for each broker over a connection that the world disturbs.
+"""A metadata store for the simulation: one server, and a client for each broker over a connection
+that the world disturbs.
 
 What a real client meets can happen here: an operation takes effect and its answer is lost; it takes
-effect long after the client gave it up; the connection drops, goes silent, or lives for milliseconds; the
-session expires; the server restarts; notifications come late, or not at all and are followed by a RESYNC.
-As with ZooKeeper, what one session sends is executed in the order in which it was sent, and the server
-gives up a session no earlier than one session timeout after it last heard of it.
+effect long after the client gave it up; the connection drops, goes silent, or lives for
+milliseconds; the session expires; the server restarts; notifications come late, or not at all and
+are followed by a RESYNC. As with ZooKeeper, what one session sends is executed in the order in
+which it was sent, and the server gives up a session no earlier than one session timeout after it
+last heard of it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ class Tree(MemoryTree):
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:
         """As the base class does."""
-        held = {operation.path: self.nodes[operation.path].ephemeral_owner for operation in operations if operation.path in self.nodes}
+        held = {
+            operation.path: self.nodes[operation.path].ephemeral_owner
+            for operation in operations
+            if operation.path in self.nodes
+        }
         super().apply(operations, session_id)
         for operation in operations:
             owner = held.get(operation.path, 0)
@@ -141,7 +147,9 @@ class _Request:
 
     __slots__ = ("call", "future", "transaction")
 
-    def __init__(self, call: Callable[[], Any], future: asyncio.Future[Any], *, transaction: bool = False) -> None:
+    def __init__(
+        self, call: Callable[[], Any], future: asyncio.Future[Any], *, transaction: bool = False
+    ) -> None:
         self.call, self.future, self.transaction = call, future, transaction
 
 
@@ -205,7 +213,9 @@ class Client:
             self._soon(lambda: self._dropped(connection))
 
     def silence(self) -> None:
-        """(Anywhere.) The connection goes silent; the client notices after two thirds of the session timeout."""
+        """(Anywhere.) The connection goes silent; the client notices after two thirds of the
+        session timeout.
+        """
         self._silent = True
 
     def _soon(self, call: Callable[[], None], delay_s: float | None = None) -> None:
@@ -270,7 +280,11 @@ class Client:
         future = self.machine.create_future()
 
         def proven(answer: asyncio.Future[Any]) -> None:
-            if not answer.cancelled() and answer.exception() is None and session_id == self._session_id:
+            if (
+                not answer.cancelled()
+                and answer.exception() is None
+                and session_id == self._session_id
+            ):
                 self._lease.prove(sent_s, self._timeout_s * LEASE_FRACTION)
 
         future.add_done_callback(proven)
@@ -279,7 +293,9 @@ class Client:
     # Requests
 
     def _send(self, request: _Request) -> None:
-        """Send in order; the server executes what arrives while the connection stands and the session lives."""
+        """Send in order; the server executes what arrives while the connection stands and the
+        session lives.
+        """
         connection, session_id = self._connection, self._session_id
         self._pending.append(request)
         if not connection or self._silent:
@@ -289,7 +305,12 @@ class Client:
 
     def _arrive(self, request: _Request, connection: int, session_id: int) -> None:
         """(Server.)"""
-        if connection != self._connection or self._silent or not self.server.up or session_id not in self.server.sessions:
+        if (
+            connection != self._connection
+            or self._silent
+            or not self.server.up
+            or session_id not in self.server.sessions
+        ):
             return
         self.server.sessions[session_id] = self.world.now_s
         try:
@@ -304,7 +325,9 @@ class Client:
         self._to_client_s = max(self._to_client_s + 1e-6, self.world.now_s + delay_s)
         self.world.at(self._to_client_s, lambda: self._answer(request, connection, value, error))
 
-    def _answer(self, request: _Request, connection: int, value: Any, error: Exception | None) -> None:
+    def _answer(
+        self, request: _Request, connection: int, value: Any, error: Exception | None
+    ) -> None:
         """(On the wire to the client.)"""
         if connection != self._connection or self._silent or self.machine.crashed:
             return
@@ -330,7 +353,8 @@ class Client:
         if self._state is SessionState.CONNECTED:
             self._send(request)
         else:
-            self._queue.append(request)  # as kazoo does: it goes out with the next connection, even if nobody waits by then
+            # as kazoo does: it goes out with the next connection, even if nobody waits by then
+            self._queue.append(request)
         try:
             async with asyncio.timeout(OPERATION_TIMEOUT_S):
                 return await request.future
@@ -365,7 +389,9 @@ class Client:
         if not paths:
             return []
         tree = self.server.tree
-        nodes: list[Node | None] = await self._call(lambda: [tree.nodes.get(path) for path in paths])
+        nodes: list[Node | None] = await self._call(
+            lambda: [tree.nodes.get(path) for path in paths]
+        )
         return nodes
 
     async def children(self, path: str) -> list[str]:
@@ -374,7 +400,9 @@ class Client:
         return names
 
     def _apply(self, operations: Sequence[Operation]) -> Callable[[], int]:
-        """(The result runs on the server.) In the session that is there when it arrives, as with kazoo."""
+        """(The result runs on the server.) In the session that is there when it arrives, as with
+        kazoo.
+        """
 
         def apply() -> int:
             self.server.tree.apply(operations, self._session_id)
@@ -475,7 +503,11 @@ class Client:
             standing[0] = connection
 
         future = self.machine.create_future()
-        future.add_done_callback(lambda answer: None if answer.exception() else queue.put(Change(ChangeKind.RESYNC, root)))
+        future.add_done_callback(
+            lambda answer: (
+                None if answer.exception() else queue.put(Change(ChangeKind.RESYNC, root))
+            )
+        )
         self._send(_Request(install, future))
 
     def server_tells(self, change: Change) -> None:
@@ -484,7 +516,8 @@ class Client:
         queues = [
             queue
             for root, queue, standing in self._watches
-            if standing[0] == connection and (change.path == root or change.path.startswith(root.rstrip("/") + "/"))
+            if standing[0] == connection
+            and (change.path == root or change.path.startswith(root.rstrip("/") + "/"))
         ]
         if not queues or not connection or self._silent:
             return
@@ -492,7 +525,12 @@ class Client:
         self._events_s = max(self._events_s + 1e-6, self.world.now_s + delay_s)
 
         def arrive() -> None:
-            if connection == self._connection and not self._silent and not self.closed and not self.machine.crashed:
+            if (
+                connection == self._connection
+                and not self._silent
+                and not self.closed
+                and not self.machine.crashed
+            ):
                 self.machine.call_soon(lambda: [queue.put(change) for queue in queues])
 
         self.world.at(self._events_s, arrive)

@@ -1,4 +1,6 @@
-"""A whole cluster for tests: `loadmanager standalone` as a process of its own, its brokers' logs as they were written."""
+"""A whole cluster for tests: `loadmanager standalone` as a process of its own, its brokers' logs as
+they were written.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,19 @@ class Span:
 
 
 class Cluster:
-    """Started by `with`; `brokers` are processes by index. What is killed stays dead, unless `restart`."""
+    """Started by `with`; `brokers` are processes by index.
 
-    def __init__(self, folder: Path, *, brokers: int = 3, settings: dict[str, str] | None = None, restart: bool = False) -> None:
+    What is killed stays dead, unless `restart`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        brokers: int = 3,
+        settings: dict[str, str] | None = None,
+        restart: bool = False,
+    ) -> None:
         self.count = brokers
         self._restart = restart
         self.log = folder / "cluster.log"
@@ -59,14 +71,23 @@ class Cluster:
             self._start()
             try:
                 wait_for(
-                    lambda: self.process.poll() is not None or b"is ready after" in self.log.read_bytes(),
+                    lambda: (
+                        self.process.poll() is not None
+                        or b"is ready after" in self.log.read_bytes()
+                    ),
                     "the cluster is ready",
                     READY_TIMEOUT_S,
                 )
-                if self.process.poll() is not None and "Address already in use" in self.log.read_text():
+                if (
+                    self.process.poll() is not None
+                    and "Address already in use" in self.log.read_text()
+                ):
                     continue  # somebody who does not use `ports` was faster
                 assert self.process.poll() is None, self.log.read_text()
-                wait_for(lambda: len(self.get(0, "/admin/v2/brokers")) == self.count, "all brokers see each other")
+                wait_for(
+                    lambda: len(self.get(0, "/admin/v2/brokers")) == self.count,
+                    "all brokers see each other",
+                )
             except BaseException:
                 self.__exit__()
                 raise
@@ -77,14 +98,30 @@ class Cluster:
         self.pulsar_port = free_ports(2 * self.count + 1)
         self.http_port = self.pulsar_port + self.count
         self.zookeeper_port = self.http_port + self.count
-        command = [sys.executable, "-m", "loadmanager", "standalone", "--brokers", str(self.count), "--log-format", "json"]
+        command = [
+            sys.executable,
+            "-m",
+            "loadmanager",
+            "standalone",
+            "--brokers",
+            str(self.count),
+            "--log-format",
+            "json",
+        ]
         command += ["--pulsar-port", str(self.pulsar_port), "--http-port", str(self.http_port)]
-        command += ["--zookeeper-port", str(self.zookeeper_port), "--data-dir", str(self._folder / "data")]
+        command += [
+            "--zookeeper-port",
+            str(self.zookeeper_port),
+            "--data-dir",
+            str(self._folder / "data"),
+        ]
         command += [] if self._restart else ["--no-restart"]
         for key, text in self._settings.items():
             command += ["--set", f"{key}={text}"]
         with self.log.open("wb") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            )
 
     def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
@@ -107,7 +144,11 @@ class Cluster:
     def pid(self, index: int) -> int:
         """Process of a broker."""
         wanted = f"webServicePort={self.http_port + index}"
-        return next(child.pid for child in psutil.Process(self.process.pid).children() if wanted in child.cmdline())
+        return next(
+            child.pid
+            for child in psutil.Process(self.process.pid).children()
+            if wanted in child.cmdline()
+        )
 
     def kill(self, index: int) -> float:
         """kill -9 a broker; returns when, on the monotonic clock."""
@@ -117,16 +158,23 @@ class Cluster:
 
     def service_url(self, *indexes: int) -> str:
         """For clients: these brokers, or all."""
-        return "pulsar://" + ",".join(f"127.0.0.1:{self.pulsar_port + index}" for index in indexes or range(self.count))
+        return "pulsar://" + ",".join(
+            f"127.0.0.1:{self.pulsar_port + index}" for index in indexes or range(self.count)
+        )
 
     # HTTP
 
     def request(self, index: int, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        """Status and body of one request to one broker; JSON is parsed. Redirects are followed with method and body."""
+        """Status and body of one request to one broker; JSON is parsed.
+
+        Redirects are followed with method and body.
+        """
         url = f"http://127.0.0.1:{self.http_port + index}{path}"
         for _ in range(5):
             data = None if body is None else json.dumps(body).encode()
-            request = urllib.request.Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
+            request = urllib.request.Request(
+                url, data=data, method=method, headers={"Content-Type": "application/json"}
+            )
             try:
                 with _OPENER.open(request, timeout=30) as answer:
                     return answer.status, _parse(answer.read())
@@ -165,18 +213,28 @@ class Cluster:
             if event["event"] == "bundle acquired":
                 begun[key] = event["monotonic_s"]
             elif event["event"] in ("bundle releasing", "bundle released") and key in begun:
-                spans.setdefault(key[0], []).append(Span(key[1], begun.pop(key), event["monotonic_s"]))
+                spans.setdefault(key[0], []).append(
+                    Span(key[1], begun.pop(key), event["monotonic_s"])
+                )
         for (bundle, broker), since_s in begun.items():
-            spans.setdefault(bundle, []).append(Span(broker, since_s, self.killed_s.get(broker, time.monotonic())))
-        return {bundle: sorted(items, key=lambda span: span.since_s) for bundle, items in spans.items()}
+            spans.setdefault(bundle, []).append(
+                Span(broker, since_s, self.killed_s.get(broker, time.monotonic()))
+            )
+        return {
+            bundle: sorted(items, key=lambda span: span.since_s) for bundle, items in spans.items()
+        }
 
     def check_single_ownership(self) -> int:
-        """No two brokers ever owned one bundle at once; returns how many spans that was checked for."""
+        """No two brokers ever owned one bundle at once; returns how many spans that was checked
+        for.
+        """
         checked = 0
         for bundle, spans in self.ownership().items():
             checked += len(spans)
             for before, after in zip(spans, spans[1:], strict=False):
-                assert before.until_s <= after.since_s, f"{bundle} had two owners: {before} and {after}"
+                assert before.until_s <= after.since_s, (
+                    f"{bundle} had two owners: {before} and {after}"
+                )
         return checked
 
 

@@ -26,7 +26,7 @@ class Proxy:
         self.refusing = False
         self.holding = False
         self.lives_s: tuple[float, float] | None = None
-        self.rng = random.Random(seed)  # noqa: S311 — repeatable by its seed
+        self.rng = random.Random(seed)
         self.sides: set[_Side] = set()
         self.connections = 0
         """How many were accepted so far."""

@@ -55,17 +55,25 @@ class Raw:
 
     def produce(self, topic: str = TOPIC) -> None:
         """Place the topic and attach producer 1."""
-        self.send(encode(23, lookup=pb.CommandLookupTopic(topic=topic, request_id=1, authoritative=True)))
+        self.send(
+            encode(23, lookup=pb.CommandLookupTopic(topic=topic, request_id=1, authoritative=True))
+        )
         self.take()
         self.send(encode(5, producer=pb.CommandProducer(topic=topic, producer_id=1, request_id=2)))
         frame = self.take()
         assert frame.command.type == 17, frame
 
 
-def a_send(sequence_id: int, payload: bytes = b"x", *, spoil: bool = False, producer_id: int = 1) -> bytes:
+def a_send(
+    sequence_id: int, payload: bytes = b"x", *, spoil: bool = False, producer_id: int = 1
+) -> bytes:
     """A SEND frame, with a wrong checksum if asked."""
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=sequence_id, publish_time=1).SerializeToString()
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=sequence_id, publish_time=1
+    ).SerializeToString()
     body = struct.pack(">I", len(metadata)) + metadata + payload
     tail = struct.pack(">HI", 0x0E01, crc32c(body) ^ spoil) + body
-    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)).SerializeToString()
+    command = pb.BaseCommand(
+        type=6, send=pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
+    ).SerializeToString()
     return struct.pack(">II", 4 + len(command) + len(tail), len(command)) + command + tail

@@ -21,14 +21,37 @@ TOPICS, BUNDLES = 20, 16
 
 
 def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
-    """20 topics over 16 bundles, every client through a broker that does not own its topic; one broker is killed: nothing sent afterwards is lost."""
+    """20 topics over 16 bundles, every client through a broker that does not own its topic; one
+    broker is killed: nothing sent afterwards is lost.
+    """
     with Cluster(tmp_path) as cluster:
-        assert cluster.request(0, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]})[0] == 204
-        assert cluster.request(0, "PUT", "/admin/v2/namespaces/acme/orders", {"bundles": {"numBundles": BUNDLES}})[0] == 204
-        work = [TopicWork(topic) for topic in _spread(NamespaceBundles(NamespaceName("acme", "orders"), equal_boundaries(BUNDLES)))]
-        owners = {item.topic: cluster.owner_of(item.topic, asked=index % 3) for index, item in enumerate(work)}
+        assert (
+            cluster.request(
+                0, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]}
+            )[0]
+            == 204
+        )
+        assert (
+            cluster.request(
+                0, "PUT", "/admin/v2/namespaces/acme/orders", {"bundles": {"numBundles": BUNDLES}}
+            )[0]
+            == 204
+        )
+        work = [
+            TopicWork(topic)
+            for topic in _spread(
+                NamespaceBundles(NamespaceName("acme", "orders"), equal_boundaries(BUNDLES))
+            )
+        ]
+        owners = {
+            item.topic: cluster.owner_of(item.topic, asked=index % 3)
+            for index, item in enumerate(work)
+        }
         assert set(owners.values()) == {0, 1, 2}
-        strangers = {index: client(cluster.service_url((index + 1) % 3, (index + 2) % 3)) for index in range(3)}
+        strangers = {
+            index: client(cluster.service_url((index + 1) % 3, (index + 2) % 3))
+            for index in range(3)
+        }
         stop, stop_consuming = threading.Event(), threading.Event()
         threads = []
         for item in work:
@@ -40,19 +63,34 @@ def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         try:
-            wait_for(lambda: all(len(item.got) > 20 for item in work), "traffic flows on every topic")
-            leader = int(cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"].rpartition(":")[2]) - cluster.http_port
+            wait_for(
+                lambda: all(len(item.got) > 20 for item in work), "traffic flows on every topic"
+            )
+            leader = (
+                int(cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"].rpartition(":")[2])
+                - cluster.http_port
+            )
             victim = (leader + 1) % 3
             killed_s = cluster.kill(victim)
 
             def moved_on() -> bool:
-                return all(any(sent.began_s > killed_s + 0.5 for sent in item.sent) for item in work)
+                return all(
+                    any(sent.began_s > killed_s + 0.5 for sent in item.sent) for item in work
+                )
 
             wait_for(moved_on, "every producer sends again after the kill", 40)
             counts = {item.topic: len(item.sent) for item in work}
-            wait_for(lambda: all(len(item.sent) > counts[item.topic] + 20 for item in work), "and goes on", 40)
+            wait_for(
+                lambda: all(len(item.sent) > counts[item.topic] + 20 for item in work),
+                "and goes on",
+                40,
+            )
             stop.set()
-            wait_for(lambda: not any(item.missing(since_s=killed_s) for item in work), "all that was sent after the kill arrives", 20)
+            wait_for(
+                lambda: not any(item.missing(since_s=killed_s) for item in work),
+                "all that was sent after the kill arrives",
+                20,
+            )
         finally:
             stop.set()
             stop_consuming.set()
@@ -65,11 +103,15 @@ def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
             assert item.missing(since_s=0.0 if survived else killed_s) == []
             assert item.got == sorted(item.got), f"{item.topic} out of order"
         assert cluster.check_single_ownership() >= BUNDLES
-        assert {span.broker for spans in cluster.ownership().values() for span in spans} == {cluster.broker_id(index) for index in range(3)}
+        assert {span.broker for spans in cluster.ownership().values() for span in spans} == {
+            cluster.broker_id(index) for index in range(3)
+        }
 
 
 def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
-    """After the leader's kill -9 another broker leads within the session timeout plus a second, with a greater epoch."""
+    """After the leader's kill -9 another broker leads within the session timeout plus a second,
+    with a greater epoch.
+    """
     with Cluster(tmp_path) as cluster:
         first = cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"]
         index = int(first.rpartition(":")[2]) - cluster.http_port
@@ -88,7 +130,9 @@ def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
 
 
 def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
-    """A broker that was stopped for longer than its session timeout serves nothing when it goes on: others own its bundles by then."""
+    """A broker that was stopped for longer than its session timeout serves nothing when it goes on:
+    others own its bundles by then.
+    """
     topic = "persistent://public/default/paused"
     with Cluster(tmp_path) as cluster:
         owner = cluster.owner_of(topic)
@@ -103,19 +147,29 @@ def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
             raw.send(a_send(1))  # waits in the broker's socket until it goes on
 
             def taken_over() -> bool:
-                status, found = cluster.request(other, "GET", "/lookup/v2/topic/persistent/public/default/paused")
-                return status == 200 and not found["httpUrl"].endswith(str(cluster.http_port + owner))
+                status, found = cluster.request(
+                    other, "GET", "/lookup/v2/topic/persistent/public/default/paused"
+                )
+                return status == 200 and not found["httpUrl"].endswith(
+                    str(cluster.http_port + owner)
+                )
 
             wait_for(taken_over, "another broker owns the bundle", 20)
             process.resume()
             assert raw.ended(), "a message was acknowledged without proof of the session"
-        wait_for(lambda: len(cluster.get(other, "/admin/v2/brokers")) == 3, "it registers again in a new session", 20)
+        wait_for(
+            lambda: len(cluster.get(other, "/admin/v2/brokers")) == 3,
+            "it registers again in a new session",
+            20,
+        )
         assert [event for event in cluster.events() if event["event"] == "stopped serving"]
         cluster.check_single_ownership()
 
 
 def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
-    """SIGTERM: bundles are given back, clients carry on elsewhere at once, the process exits with 0."""
+    """SIGTERM: bundles are given back, clients carry on elsewhere at once, the process exits with
+    0.
+    """
     with Cluster(tmp_path) as cluster:
         item = TopicWork("persistent://public/default/graceful")
         owner = cluster.owner_of(item.topic)
@@ -140,7 +194,10 @@ def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join()
             user.close()
-        gaps = [after.ended_s - before.ended_s for before, after in zip(item.sent, item.sent[1:], strict=False)]
+        gaps = [
+            after.ended_s - before.ended_s
+            for before, after in zip(item.sent, item.sent[1:], strict=False)
+        ]
         assert max(gaps) < 2.0, "clients waited for the session timeout"
         assert not item.errors
         assert f"broker {owner} ended with status 0" in cluster.log.read_text()
@@ -149,7 +206,9 @@ def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     """A broker that is told twice does not wait for anything."""
-    with Cluster(tmp_path, brokers=1, settings={"metadataStoreOperationTimeoutSeconds": "30"}) as cluster:
+    with Cluster(
+        tmp_path, brokers=1, settings={"metadataStoreOperationTimeoutSeconds": "30"}
+    ) as cluster:
         zookeeper = next(
             child
             for child in psutil.Process(cluster.process.pid).children(recursive=True)
@@ -167,7 +226,9 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 
 def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
-    """One broker gets almost all the traffic: the shedding loop moves a bundle away from it, and its clients lose nothing and keep order."""
+    """One broker gets almost all the traffic: the shedding loop moves a bundle away from it, and
+    its clients lose nothing and keep order.
+    """
     settings = {
         "loadBalancerSheddingIntervalMinutes": "0.05",
         "loadBalancerBundleUnloadMinThroughputThreshold": "0",
@@ -180,7 +241,10 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
     with Cluster(tmp_path, settings=settings) as cluster:
         topics = [f"persistent://public/default/skew-{index}" for index in range(24)]
         owners = {topic: cluster.owner_of(topic) for topic in topics}
-        hot = max(range(3), key=lambda index: len({_bundle(cluster, t) for t in topics if owners[t] == index}))
+        hot = max(
+            range(3),
+            key=lambda index: len({_bundle(cluster, t) for t in topics if owners[t] == index}),
+        )
         chosen: dict[str, str] = {}
         for topic in topics:
             if owners[topic] == hot:
@@ -199,11 +263,25 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         try:
-            wait_for(lambda: _moves(cluster, hot), "the shedding loop moves a bundle away from the hot broker", 60)
+            wait_for(
+                lambda: _moves(cluster, hot),
+                "the shedding loop moves a bundle away from the hot broker",
+                60,
+            )
             counts = [len(item.sent) for item in work]
-            wait_for(lambda: all(len(item.sent) > count + 200 for item, count in zip(work, counts, strict=True)), "clients carry on", 30)
+            wait_for(
+                lambda: all(
+                    len(item.sent) > count + 200 for item, count in zip(work, counts, strict=True)
+                ),
+                "clients carry on",
+                30,
+            )
             stop.set()
-            wait_for(lambda: not any(_unread(item) for item in work), "what was sent after the move arrives", 20)
+            wait_for(
+                lambda: not any(_unread(item) for item in work),
+                "what was sent after the move arrives",
+                20,
+            )
         finally:
             stop.set()
             stop_consuming.set()
@@ -219,11 +297,17 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
 
 
 def _bundle(cluster: Cluster, topic: str) -> str:
-    return str(cluster.request(0, "GET", "/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")[1])
+    return str(
+        cluster.request(0, "GET", "/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")[1]
+    )
 
 
 def _moves(cluster: Cluster, source: int) -> list[dict[str, float]]:
-    return [event for event in cluster.events() if event["event"] == "bundle unloads" and event["source"] == cluster.broker_id(source)]
+    return [
+        event
+        for event in cluster.events()
+        if event["event"] == "bundle unloads" and event["source"] == cluster.broker_id(source)
+    ]
 
 
 def _unread(item: TopicWork) -> bool:

@@ -23,8 +23,15 @@ def test_from_clients_to_the_report(tmp_path: Path) -> None:
     settings = {"loadManagerHistoryIntervalSeconds": "0.5", "statsUpdateFrequencyInSecs": "1"}
     with Cluster(tmp_path, brokers=2, settings=settings) as cluster:
         path = LIMITED.replace("://", "/")
-        assert cluster.request(0, "POST", f"/admin/v2/{path}/publishRate", {"publishThrottlingRateInMsg": 50})[0] == 204
-        client = pulsar.Client(cluster.service_url(), logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        assert (
+            cluster.request(
+                0, "POST", f"/admin/v2/{path}/publishRate", {"publishThrottlingRateInMsg": 50}
+            )[0]
+            == 204
+        )
+        client = pulsar.Client(
+            cluster.service_url(), logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
         producer = client.create_producer(TOPIC)
         held = client.create_producer(LIMITED, block_if_queue_full=True, max_pending_messages=100)
         owner = cluster.owner_of(TOPIC)
@@ -38,28 +45,63 @@ def test_from_clients_to_the_report(tmp_path: Path) -> None:
             if not moved and time.monotonic() > deadline_s - 5:
                 to = cluster.broker_id(1 - owner)
                 moved = (
-                    cluster.request(owner, "PUT", f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={to}")[0] == 204
+                    cluster.request(
+                        owner,
+                        "PUT",
+                        f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={to}",
+                    )[0]
+                    == 204
                 )
             if moved and not split and time.monotonic() > deadline_s - 3:
-                split = cluster.request(1 - owner, "PUT", f"/admin/v2/namespaces/public/default/{bundle}/split")[0] == 204
+                split = (
+                    cluster.request(
+                        1 - owner, "PUT", f"/admin/v2/namespaces/public/default/{bundle}/split"
+                    )[0]
+                    == 204
+                )
         assert (moved, split) == (True, True)
-        wait_for(lambda: b"loadmanager_history_records" in _metrics(cluster), "the metrics page tells of the history")
+        wait_for(
+            lambda: b"loadmanager_history_records" in _metrics(cluster),
+            "the metrics page tells of the history",
+        )
         client.close()
     history = tmp_path / "data/history"
     assert not list(history.rglob("*.open")), "a graceful stop seals everything"
     dates = sorted({path.name[5:] for path in history.glob("cluster=*/kind=*/date=*")})
     output = tmp_path / "analysis"
     status = main(
-        ["analyze", "--date", dates[-1], "--history", str(history), "--output", str(output), "--master", "local[2]", "--quiet", "--no-late"]
+        [
+            "analyze",
+            "--date",
+            dates[-1],
+            "--history",
+            str(history),
+            "--output",
+            str(output),
+            "--master",
+            "local[2]",
+            "--quiet",
+            "--no-late",
+        ]
     )
     assert status == 0
     report = json.loads((output / f"cluster=standalone/reports/{dates[-1]}.json").read_text())
     tables = {name: table["rows"] for name, table in report["tables"].items()}
-    assert {row["broker"] for row in tables["broker_usage"]} == {cluster.broker_id(0), cluster.broker_id(1)}
+    assert {row["broker"] for row in tables["broker_usage"]} == {
+        cluster.broker_id(0),
+        cluster.broker_id(1),
+    }
     (topic,) = [row for row in tables["hot_topics"] if row["topic"] == TOPIC]
     assert topic["throughput_max"] > 1000
-    moves = {(row["bundle"], row["source"], row["destination"]): row["pause_ms"] for row in tables["moves"]}
-    assert 0 < moves[f"public/default/{bundle}", cluster.broker_id(owner), cluster.broker_id(1 - owner)] < 5000
+    moves = {
+        (row["bundle"], row["source"], row["destination"]): row["pause_ms"]
+        for row in tables["moves"]
+    }
+    assert (
+        0
+        < moves[f"public/default/{bundle}", cluster.broker_id(owner), cluster.broker_id(1 - owner)]
+        < 5000
+    )
     assert [row["parent"] for row in tables["splits"]] == [f"public/default/{bundle}"]
     (limit,) = [row for row in tables["throttling"] if LIMITED in row["limit"]]
     assert limit["configured_messages_per_s"] == 50

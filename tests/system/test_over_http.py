@@ -1,4 +1,6 @@
-"""The HTTP API of real broker processes: the stock client that looks up over HTTP, the shell, the metrics page."""
+"""The HTTP API of real broker processes: the stock client that looks up over HTTP, the shell, the
+metrics page.
+"""
 
 from __future__ import annotations
 
@@ -20,30 +22,59 @@ NAMESPACE = "acme/web"
 
 
 def _admin(cluster: Cluster, *words: str) -> Any:
-    command = [sys.executable, "-m", "loadmanager", "admin", *words, "--json", "--url", f"http://127.0.0.1:{cluster.http_port + 1}"]
+    command = [
+        sys.executable,
+        "-m",
+        "loadmanager",
+        "admin",
+        *words,
+        "--json",
+        "--url",
+        f"http://127.0.0.1:{cluster.http_port + 1}",
+    ]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def test_http_lookups_the_shell_and_metrics(tmp_path: Path) -> None:
-    """A client with an http:// URL produces and consumes, partitions and encoded names included; the shell sees, splits and moves; metrics count."""
-    with Cluster(tmp_path, brokers=2, settings={"statsUpdateFrequencyInSecs": "1", "exposeBundlesMetricsInPrometheus": "true"}) as cluster:
-        assert _admin(cluster, "namespaces", "create", NAMESPACE, "--bundles", "4", "--create-tenant")["bundles"] == 4
-        assert _admin(cluster, "topics", "partitions", f"{NAMESPACE}/many", "--create", "3") == {"partitions": 3}
-        client = pulsar.Client(f"http://127.0.0.1:{cluster.http_port + 1}", logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    """A client with an http:// URL produces and consumes, partitions and encoded names included;
+    the shell sees, splits and moves; metrics count.
+    """
+    with Cluster(
+        tmp_path,
+        brokers=2,
+        settings={"statsUpdateFrequencyInSecs": "1", "exposeBundlesMetricsInPrometheus": "true"},
+    ) as cluster:
+        assert (
+            _admin(cluster, "namespaces", "create", NAMESPACE, "--bundles", "4", "--create-tenant")[
+                "bundles"
+            ]
+            == 4
+        )
+        assert _admin(cluster, "topics", "partitions", f"{NAMESPACE}/many", "--create", "3") == {
+            "partitions": 3
+        }
+        client = pulsar.Client(
+            f"http://127.0.0.1:{cluster.http_port + 1}",
+            logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        )
         held: list[object] = []  # a producer that nobody holds closes itself
         try:
             for name in ("plain", "with space + 100% ü", "many"):
                 topic = f"persistent://{NAMESPACE}/{name}"
-                consumer = client.subscribe(topic, "s", initial_position=pulsar.InitialPosition.Earliest)
+                consumer = client.subscribe(
+                    topic, "s", initial_position=pulsar.InitialPosition.Earliest
+                )
                 producer = client.create_producer(topic)
                 held += [consumer, producer]
                 sent = [f"{name} {index}".encode() for index in range(9)]
                 for data in sent:
                     producer.send(data)
                 assert sorted(consumer.receive(10_000).data() for _ in sent) == sorted(sent)
-            names = {f"persistent://{NAMESPACE}/{name}" for name in ("plain", "with space + 100% ü")}
+            names = {
+                f"persistent://{NAMESPACE}/{name}" for name in ("plain", "with space + 100% ü")
+            }
             assert names <= set(_admin(cluster, "topics", "list", NAMESPACE))
             _check_stats(cluster)
             _check_policies(cluster)
@@ -63,10 +94,15 @@ def _check_stats(cluster: Cluster) -> None:
 
 def _check_policies(cluster: Cluster) -> None:
     _admin(cluster, "limits", "set", NAMESPACE, "publishRate", "--messages", "1000")
-    assert _admin(cluster, "limits", "show", NAMESPACE)["publishRate"]["publishThrottlingRateInMsg"] == 1000
+    assert (
+        _admin(cluster, "limits", "show", NAMESPACE)["publishRate"]["publishThrottlingRateInMsg"]
+        == 1000
+    )
 
     def in_use() -> bool:
-        return any(limit["configuredMessagesPerS"] == 1000 for limit in _admin(cluster, "limits", "list"))
+        return any(
+            limit["configuredMessagesPerS"] == 1000 for limit in _admin(cluster, "limits", "list")
+        )
 
     wait_for(in_use, "the limit is in use")
     assert len(_admin(cluster, "limits", "why", f"{NAMESPACE}/plain")["producers"]) == 1
@@ -75,10 +111,13 @@ def _check_policies(cluster: Cluster) -> None:
     wait_for(lambda: not in_use(), "the limit is gone")
     zookeeper = KazooClient(f"127.0.0.1:{cluster.zookeeper_port}")
     zookeeper.start()
-    zookeeper.create("/admin/clusters/a-mistake", b"{}")  # what a broker of a mistyped clusterName leaves behind
+    # what a broker of a mistyped clusterName leaves behind
+    zookeeper.create("/admin/clusters/a-mistake", b"{}")
     zookeeper.stop()
     zookeeper.close()
-    _admin(cluster, "isolation", "set", "kept", "--namespaces", "other/.*", "--primary", "127.0.0.1:.*")
+    _admin(
+        cluster, "isolation", "set", "kept", "--namespaces", "other/.*", "--primary", "127.0.0.1:.*"
+    )
     assert len(_admin(cluster, "isolation", "list")["brokers"]["kept"]) == 2
     _admin(cluster, "isolation", "delete", "kept")
     assert _admin(cluster, "isolation", "list") == {"policies": {}, "brokers": {}}
@@ -90,11 +129,25 @@ def _check_moves(cluster: Cluster) -> None:
     bundle = f"{NAMESPACE}/{found['bundle']}"
     listed = {row["bundle"]: row["owner"] for row in _admin(cluster, "bundles", "list", NAMESPACE)}
     assert listed[bundle] == owner
-    other = next(row["broker"] for row in _admin(cluster, "brokers", "list") if row["broker"] != owner)
+    other = next(
+        row["broker"] for row in _admin(cluster, "brokers", "list") if row["broker"] != owner
+    )
     _admin(cluster, "bundles", "unload", bundle, "--to", other)
-    wait_for(lambda: other in _admin(cluster, "topics", "lookup", f"{NAMESPACE}/plain")["httpUrl"], "the bundle is at its destination")
+    wait_for(
+        lambda: other in _admin(cluster, "topics", "lookup", f"{NAMESPACE}/plain")["httpUrl"],
+        "the bundle is at its destination",
+    )
     middle = (int(found["bundle"][:10], 0) + int(found["bundle"][11:], 0)) // 2
-    split = _admin(cluster, "bundles", "split", bundle, "--algorithm", "specified_positions_divide", "--at", hex(middle))
+    split = _admin(
+        cluster,
+        "bundles",
+        "split",
+        bundle,
+        "--algorithm",
+        "specified_positions_divide",
+        "--at",
+        hex(middle),
+    )
     assert split["boundaries"] == [f"0x{middle:08x}"]
     _admin(cluster, "drain", owner)
     assert set(_admin(cluster, "brokers", "health").values()) == {"ok"}
@@ -104,11 +157,18 @@ def _check_metrics(cluster: Cluster) -> None:
     splits, bundle_labels = 0.0, set[str]()
     for index in range(2):
         page = cluster.get(index, "/metrics/")
-        samples = {sample.name: sample for family in text_string_to_metric_families(page) for sample in family.samples}
+        samples = {
+            sample.name: sample
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+        }
         assert samples["pulsar_lb_cpu_usage"].labels["broker"] == cluster.broker_id(index)
         assert samples["process_resident_memory_bytes"].value > 1e6
         assert samples["pulsar_broker_lookup_answers_total"].value > 0
-        assert samples["pulsar_broker_lookup_count"].value >= samples["pulsar_broker_lookup_answers_total"].value
+        assert (
+            samples["pulsar_broker_lookup_count"].value
+            >= samples["pulsar_broker_lookup_answers_total"].value
+        )
         if "pulsar_bundle_topics_count" in samples:
             bundle_labels |= set(samples["pulsar_bundle_topics_count"].labels)
         splits += samples["pulsar_lb_bundles_split_total"].value

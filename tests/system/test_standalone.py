@@ -1,4 +1,6 @@
-"""`loadmanager standalone` as a keeper: what dies comes back, what was told to stop does not, and a stop stops all."""
+"""`loadmanager standalone` as a keeper: what dies comes back, what was told to stop does not, and a
+stop stops all.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,11 @@ pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 def java_of(cluster: Cluster) -> psutil.Process:
     """ZooKeeper's process."""
     children = psutil.Process(cluster.process.pid).children(recursive=True)
-    return next(child for child in children if "java" in child.name() and "ZooKeeperServerMain" in " ".join(child.cmdline()))
+    return next(
+        child
+        for child in children
+        if "java" in child.name() and "ZooKeeperServerMain" in " ".join(child.cmdline())
+    )
 
 
 def lives(cluster: Cluster, count: int) -> bool:
@@ -43,28 +49,48 @@ def started(cluster: Cluster, times: int) -> bool:
 
 
 def test_what_dies_comes_back(tmp_path: Path) -> None:
-    """A broker, again and again with a growing delay; ZooKeeper over its data, while brokers wait; and Ctrl-C stops all."""
+    """A broker, again and again with a growing delay; ZooKeeper over its data, while brokers wait;
+    and Ctrl-C stops all.
+    """
     with Cluster(tmp_path, brokers=2, restart=True) as cluster:
-        assert cluster.request(0, "PUT", "/admin/v2/namespaces/public/kept", {"bundles": {"numBundles": 2}})[0] == 204
+        assert (
+            cluster.request(
+                0, "PUT", "/admin/v2/namespaces/public/kept", {"bundles": {"numBundles": 2}}
+            )[0]
+            == 204
+        )
         for kills in (1, 2):
             os.kill(cluster.pid(1), signal.SIGKILL)
             wait_for(partial(started, cluster, 2 + kills), "it is back", 30)
             assert lives(cluster, 2)
         said = cluster.log.read_text()
         assert "broker 1 was killed by SIGKILL. It starts again in 0.5 s" in said
-        assert "broker 1 was killed by SIGKILL, for the 2. time in a row. It starts again in 1 s" in said
+        assert (
+            "broker 1 was killed by SIGKILL, for the 2. time in a row. It starts again in 1 s"
+            in said
+        )
 
         java_of(cluster).kill()
-        wait_for(lambda: "ZooKeeper answers again." in cluster.log.read_text(), "ZooKeeper is back", 40)
+        wait_for(
+            lambda: "ZooKeeper answers again." in cluster.log.read_text(), "ZooKeeper is back", 40
+        )
         assert "ZooKeeper starts again over the same data in 0.5 s" in cluster.log.read_text()
         wait_for(lambda: lives(cluster, 2), "the brokers are back", 60)
         assert cluster.get(0, "/admin/v2/namespaces/public/kept/bundles")["numBundles"] == 2
 
         assert cluster.request(1, "POST", "/admin/v2/brokers/shutdown")[0] == 204
-        wait_for(lambda: "broker 1 ended with status 0; " in cluster.log.read_text(), "it stopped as it was told", 30)
+        wait_for(
+            lambda: "broker 1 ended with status 0; " in cluster.log.read_text(),
+            "it stopped as it was told",
+            30,
+        )
 
         java_of(cluster).kill()
-        wait_for(lambda: "ZooKeeper ended with status 137" in cluster.log.read_text(), "ZooKeeper is dead", 10)
+        wait_for(
+            lambda: "ZooKeeper ended with status 137" in cluster.log.read_text(),
+            "ZooKeeper is dead",
+            10,
+        )
         began_s = time.monotonic()
         cluster.process.send_signal(signal.SIGINT)
         assert cluster.process.wait(30) == 0
@@ -76,11 +102,30 @@ def test_one_cluster_a_data_directory(tmp_path: Path) -> None:
     """A second start says who holds the directory, and disturbs nothing."""
     with Cluster(tmp_path, brokers=1) as cluster:
         port = free_ports(3)
-        command = [sys.executable, "-m", "loadmanager", "standalone", "--brokers", "1", "--data-dir", str(tmp_path / "data")]
-        command += ["--pulsar-port", str(port), "--http-port", str(port + 1), "--zookeeper-port", str(port + 2)]
+        command = [
+            sys.executable,
+            "-m",
+            "loadmanager",
+            "standalone",
+            "--brokers",
+            "1",
+            "--data-dir",
+            str(tmp_path / "data"),
+        ]
+        command += [
+            "--pulsar-port",
+            str(port),
+            "--http-port",
+            str(port + 1),
+            "--zookeeper-port",
+            str(port + 2),
+        ]
         second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode == 1
-        assert f"{tmp_path / 'data'} is in use by process {cluster.process.pid} (loadmanager standalone)" in second.stderr
+        assert (
+            f"{tmp_path / 'data'} is in use by process {cluster.process.pid} "
+            "(loadmanager standalone)" in second.stderr
+        )
         assert "choose another --data-dir" in second.stderr
         assert lives(cluster, 1)
 
@@ -92,7 +137,9 @@ def fill(client: KazooClient) -> None:
 
 
 def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
-    """A server whose heap is full must not linger with its port closed: it ends, says why, and can be started again."""
+    """A server whose heap is full must not linger with its port closed: it ends, says why, and can
+    be started again.
+    """
     server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
     server.start()
     try:
@@ -121,14 +168,28 @@ def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
         (["--http-port", "99999999"], 2, "ports from 1 to 65535 are allowed"),
         (["--http-port", "0"], 2, "ports from 1 to 65535 are allowed"),
         (["--pulsar-port", "65534"], 2, "ports from 1 to 65535 are allowed"),
-        (["--set", "brokerServicePort=7"], 2, "--set brokerServicePort: standalone decides it for each broker; use --pulsar-port"),
+        (
+            ["--set", "brokerServicePort=7"],
+            2,
+            "--set brokerServicePort: standalone decides it for each broker; use --pulsar-port",
+        ),
         (["--data-dir", "/proc/nowhere"], 1, "/proc/nowhere cannot be written"),
         (["--data-dir", __file__], 1, "choose another --data-dir"),
     ],
 )
-def test_what_cannot_start_says_why(words: list[str], status: int, said: str, tmp_path: Path) -> None:
+def test_what_cannot_start_says_why(
+    words: list[str], status: int, said: str, tmp_path: Path
+) -> None:
     """In one line, without a traceback."""
-    command = [sys.executable, "-m", "loadmanager", "standalone", "--data-dir", str(tmp_path), *words]
+    command = [
+        sys.executable,
+        "-m",
+        "loadmanager",
+        "standalone",
+        "--data-dir",
+        str(tmp_path),
+        *words,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, len(done.stderr.splitlines())) == (status, 1)
     assert said in done.stderr

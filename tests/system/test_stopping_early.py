@@ -18,7 +18,9 @@ from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
 
-def test_a_broker_that_waits_for_its_name_stops_when_told(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+def test_a_broker_that_waits_for_its_name_stops_when_told(
+    zookeeper_server: EmbeddedZooKeeper, tmp_path: Path
+) -> None:
     """Another broker of this name may run for ever; SIGTERM is obeyed all the same."""
     port, root = free_ports(2), f"tests/{os.getpid()}-stopping-early"
     client = KazooClient(f"{zookeeper_server.host}:{zookeeper_server.port}")
@@ -27,12 +29,35 @@ def test_a_broker_that_waits_for_its_name_stops_when_told(zookeeper_server: Embe
     try:
         client.create(registration, b"{}", ephemeral=True, makepath=True)
         client.create(f"/{root}/admin/clusters/another", b"{}", makepath=True)
-        command = [sys.executable, "-m", "loadmanager", "broker", "--log-format", "json", "--set", f"webServicePort={port}"]
-        command += ["--set", f"brokerServicePort={port + 1}", "--set", f"metadataStoreUrl={zookeeper_server.url}/{root}"]
-        command += ["--set", "advertisedAddress=127.0.0.1", "--set", f"loadManagerHistoryDirectory={tmp_path / 'history'}"]
+        command = [
+            sys.executable,
+            "-m",
+            "loadmanager",
+            "broker",
+            "--log-format",
+            "json",
+            "--set",
+            f"webServicePort={port}",
+        ]
+        command += [
+            "--set",
+            f"brokerServicePort={port + 1}",
+            "--set",
+            f"metadataStoreUrl={zookeeper_server.url}/{root}",
+        ]
+        command += [
+            "--set",
+            "advertisedAddress=127.0.0.1",
+            "--set",
+            f"loadManagerHistoryDirectory={tmp_path / 'history'}",
+        ]
         with log.open("w") as out, subprocess.Popen(command, stdout=out, stderr=out) as broker:
             try:
-                wait_for(lambda: "waiting for an earlier session" in log.read_text(), "it waits for its name", 30)
+                wait_for(
+                    lambda: "waiting for an earlier session" in log.read_text(),
+                    "it waits for its name",
+                    30,
+                )
                 broker.send_signal(signal.SIGTERM)
                 assert broker.wait(10) == 0
             finally:

@@ -1,4 +1,6 @@
-"""Producers and consumers with the stock client, one thread each, that write down what they sent and got."""
+"""Producers and consumers with the stock client, one thread each, that write down what they sent
+and got.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 def client(service_url: str) -> pulsar.Client:
-    """A stock client that says nothing; never with a Python logger, which would take the interpreter lock for every line."""
+    """A stock client that says nothing; never with a Python logger, which would take the
+    interpreter lock for every line.
+    """
     return pulsar.Client(service_url, logger=QUIET, operation_timeout_seconds=30)
 
 
@@ -66,6 +70,10 @@ class TopicWork:
             consumer.acknowledge(message)
 
     def missing(self, *, since_s: float = 0.0) -> list[int]:
-        """Numbers that were acknowledged to the producer, begun at or after `since_s`, and never arrived."""
+        """Numbers that were acknowledged to the producer, begun at or after `since_s`, and never
+        arrived.
+        """
         got = set(self.got)
-        return [item.number for item in self.sent if item.began_s >= since_s and item.number not in got]
+        return [
+            item.number for item in self.sent if item.began_s >= since_s and item.number not in got
+        ]

@@ -1,4 +1,6 @@
-"""Complete brokers in this process, over a store in memory; others that only report, and do what they are asked."""
+"""Complete brokers in this process, over a store in memory; others that only report, and do what
+they are asked.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class FixedSampler:
 
     def sample(self) -> SystemUsage:
         self.samples += 1
-        return SystemUsage(Reading(self.cpu_percent, 100), Reading(0, 100), Reading(0, 100), Reading(0, 100))
+        return SystemUsage(
+            Reading(self.cpu_percent, 100), Reading(0, 100), Reading(0, 100), Reading(0, 100)
+        )
 
 
 class AheadClock(LoopClock):
@@ -82,7 +86,12 @@ class Running:
     """One broker."""
 
     def __init__(
-        self, cluster: Cluster, address: BrokerAddress, values: Mapping[str, str], cpu_percent: float = 10, peers: Peers | None = None
+        self,
+        cluster: Cluster,
+        address: BrokerAddress,
+        values: Mapping[str, str],
+        cpu_percent: float = 10,
+        peers: Peers | None = None,
     ) -> None:
         self.address = address
         self.store: MemoryStore = cluster.tree.session(timeout_s=60)
@@ -148,7 +157,10 @@ class Running:
 
 
 class Cluster:
-    """Complete brokers, and others that only report. Asks all of them directly (implements `Peers`)."""
+    """Complete brokers, and others that only report.
+
+    Asks all of them directly (implements `Peers`).
+    """
 
     def __init__(self, scope: Scope) -> None:
         self.tree = MemoryTree()
@@ -166,7 +178,14 @@ class Cluster:
         """The complete broker of an address; None for one that only reports."""
         return next((broker for broker in self.brokers if broker.address == address), None)
 
-    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> bool:
         broker = self.at(owner)
         if broker is None:
             self.released.append(bundle)
@@ -174,10 +193,14 @@ class Cluster:
             await broker.use.orders.release(bundle, destination, "peer")
         return True
 
-    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
+    async def split_bundle(
+        self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
+    ) -> None:
         self.split.append((bundle, unload))
 
-    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
         running = self.at(broker)
         if running is None:
             raise OperationalError(f"{broker.broker_id} only reports")
@@ -188,7 +211,12 @@ class Cluster:
         return running is not None and running.parts.hosting.close_topic(topic, force=force)
 
     async def report(
-        self, name: str, bundles: Mapping[str, NamespaceBundleStats] | None = None, *, age_s: float = 0, **fields: Any
+        self,
+        name: str,
+        bundles: Mapping[str, NamespaceBundleStats] | None = None,
+        *,
+        age_s: float = 0,
+        **fields: Any,
     ) -> None:
         """A broker that is not here reports."""
         stats = dict(bundles or {})
@@ -276,7 +304,9 @@ async def until(condition: Callable[[], bool], within_s: float = 5) -> None:
             await asyncio.sleep(0.01)
 
 
-async def eventually(read: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool], within_s: float = 5) -> Any:
+async def eventually(
+    read: Callable[[], Awaitable[Any]], wanted: Callable[[Any], bool], within_s: float = 5
+) -> Any:
     """Read until the answer is as wanted; the answer."""
     found: Any = None
     with contextlib.suppress(TimeoutError):
@@ -322,11 +352,21 @@ class Client:
 
     async def produce(self, topic: TopicName) -> None:
         """Attach producer 1."""
-        await self.send(encode(5, producer=pb.CommandProducer(topic=str(topic), producer_id=1, request_id=1)))
+        await self.send(
+            encode(5, producer=pb.CommandProducer(topic=str(topic), producer_id=1, request_id=1))
+        )
         frame = await self.take()
         assert frame.command.type == 17, frame.command
 
-    async def subscribe(self, topic: TopicName, *, consumer_id: int = 1, permits: int = 0, kind: int = 1, durable: bool = True) -> Frame:
+    async def subscribe(
+        self,
+        topic: TopicName,
+        *,
+        consumer_id: int = 1,
+        permits: int = 0,
+        kind: int = 1,
+        durable: bool = True,
+    ) -> Frame:
         """Attach a consumer of subscription s, which wants that many messages; the answer."""
         self._requests += 1
         asked = pb.CommandSubscribe(
@@ -341,7 +381,9 @@ class Client:
         await self.send(encode(4, subscribe=asked))
         frame = await self.take()
         if permits:
-            await self.send(encode(11, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)))
+            await self.send(
+                encode(11, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
+            )
         return frame
 
     def close(self) -> None:
@@ -351,7 +393,9 @@ class Client:
 async def connected(port: int) -> Client:
     """A client that has said CONNECT; close it."""
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    await client.send(encode(2, connect=pb.CommandConnect(client_version="raw", protocol_version=20)))
+    await client.send(
+        encode(2, connect=pb.CommandConnect(client_version="raw", protocol_version=20))
+    )
     assert (await client.take()).command.type == 3
     return client
 

@@ -1,4 +1,5 @@
-"""Every key that is called dynamic changes what a running broker does, at once: each is changed as an operator does, and its effect seen from outside.
+"""Every key that is called dynamic changes what a running broker does, at once: each is changed as
+an operator does, and its effect seen from outside.
 
 A new dynamic key without a line in `CASES` fails.
 """
@@ -28,11 +29,14 @@ Observe = Callable[[], Awaitable[object]]
 Watch = Callable[[Cluster], Awaitable[Observe]]
 
 MIB = 1024 * 1024
-A, B, C, D = (f"{NS}/0x{low:08x}_0x{low + 0x10000000:08x}" for low in range(0, 0x40000000, 0x10000000))
+A, B, C, D = (
+    f"{NS}/0x{low:08x}_0x{low + 0x10000000:08x}" for low in range(0, 0x40000000, 0x10000000)
+)
 TOPIC = TopicName("persistent", NS, "orders")
 DAY_MINUTES = "1440"
 UNIFORM, AVG, OVERLOAD, TRANSFER = (
-    {"loadBalancerLoadSheddingStrategy": name} for name in ("UniformLoadShedder", "AvgShedder", "OverloadShedder", "TransferShedder")
+    {"loadBalancerLoadSheddingStrategy": name}
+    for name in ("UniformLoadShedder", "AvgShedder", "OverloadShedder", "TransferShedder")
 )
 TRANSFER_NOW = {**TRANSFER, "loadBalancerSheddingConditionHitCountThreshold": "0"}
 AVG_NOW = {**AVG, "loadBalancerAvgShedderHitCountLowThreshold": "1"}
@@ -43,7 +47,9 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True)
 class Case:
-    """A cluster is brought where `watch` can see what a key does: `before`, and `after` it was set to `value`."""
+    """A cluster is brought where `watch` can see what a key does: `before`, and `after` it was set
+    to `value`.
+    """
 
     value: str
     watch: Watch
@@ -53,9 +59,13 @@ class Case:
     cpu_percent: float = 10
 
 
-def a_bundle(mib_per_s: float, rate: float, *, topics: int = 2, producers: int = 0) -> NamespaceBundleStats:
+def a_bundle(
+    mib_per_s: float, rate: float, *, topics: int = 2, producers: int = 0
+) -> NamespaceBundleStats:
     """Traffic of one bundle."""
-    return NamespaceBundleStats(msg_throughput_in=mib_per_s * MIB, msg_rate_in=rate, topics=topics, producer_count=producers)
+    return NamespaceBundleStats(
+        msg_throughput_in=mib_per_s * MIB, msg_rate_in=rate, topics=topics, producer_count=producers
+    )
 
 
 BUNDLES = {A: a_bundle(40, 6000), B: a_bundle(30, 5000), C: a_bundle(10, 1000)}
@@ -69,7 +79,9 @@ async def reported(cluster: Cluster, name: str, *args: Any, **fields: Any) -> No
 
 async def dry_run(cluster: Cluster) -> dict[str, Any]:
     """What the leader would do now, as it is told over HTTP."""
-    plan: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(cluster.brokers[0].desk.dry_run()))
+    plan: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(cluster.brokers[0].desk.dry_run())
+    )
     return plan
 
 
@@ -113,7 +125,10 @@ async def shed_by_policy(cluster: Cluster) -> Observe:
         "namespaces": [str(NS)],
         "primary": [".*"],
         "secondary": [],
-        "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "100"}},
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "100"},
+        },
         "unload_scope": "none",
     }
     await cluster.brokers[0].parts.policies.set_isolation_policy("all", policy)
@@ -141,9 +156,13 @@ async def reasons(cluster: Cluster) -> Observe:
 
 
 async def destination(cluster: Cluster) -> Observe:
-    """Where the hot broker's bundle would go: p:1 has few messages, much of the namespace and many topics; this one is overloaded."""
+    """Where the hot broker's bundle would go: p:1 has few messages, much of the namespace and many
+    topics; this one is overloaded.
+    """
     await reported(cluster, "p:1", {D: a_bundle(1, 100, topics=100)}, cpu=usage(5), num_topics=100)
-    await reported(cluster, "p:2", {"public/other/0x00000000_0xffffffff": a_bundle(1, 10_000)}, cpu=usage(30))
+    await reported(
+        cluster, "p:2", {"public/other/0x00000000_0xffffffff": a_bundle(1, 10_000)}, cpu=usage(30)
+    )
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
@@ -206,7 +225,9 @@ async def cool_down(cluster: Cluster) -> Observe:
     await reported(cluster, "hot:1", BUNDLES, cpu=usage(90))
 
     async def observe() -> object:
-        return any(skip["reason"].startswith("CoolDown") for skip in (await dry_run(cluster))["skipped"])
+        return any(
+            skip["reason"].startswith("CoolDown") for skip in (await dry_run(cluster))["skipped"]
+        )
 
     return observe
 
@@ -230,7 +251,9 @@ async def placed(cluster: Cluster, namespace: NamespaceName) -> tuple[str, ...]:
 async def a_namespace(cluster: Cluster, bundles: int | None = 1) -> NamespaceName:
     """A new one."""
     namespace = NamespaceName(NS.tenant, f"n{next(_numbers)}")
-    await cluster.brokers[0].use.namespaces.create_namespace(namespace, {"bundles": {"numBundles": bundles}} if bundles else {})
+    await cluster.brokers[0].use.namespaces.create_namespace(
+        namespace, {"bundles": {"numBundles": bundles}} if bundles else {}
+    )
     return namespace
 
 
@@ -246,7 +269,9 @@ async def candidates(cluster: Cluster) -> Observe:
 
 
 async def candidates_of_a_group(cluster: Cluster) -> Observe:
-    """Brokers for a namespace of an anti-affinity group, another one of which is in the eastern domain."""
+    """Brokers for a namespace of an anti-affinity group, another one of which is in the eastern
+    domain.
+    """
     policies, served = cluster.brokers[0].parts.policies, await a_namespace(cluster)
     await policies.set_anti_affinity_group(served, "g")
     await policies.set_failure_domain("east", ["p:1", "p:2"])
@@ -258,7 +283,10 @@ async def candidates_of_a_group(cluster: Cluster) -> Observe:
         namespace = await a_namespace(cluster)
         for group in ("g", None):
             await policies.set_anti_affinity_group(namespace, group)
-            await eventually(lambda: _members(cluster), lambda names, group=group: (str(namespace) in names) == (group is not None))
+            await eventually(
+                lambda: _members(cluster),
+                lambda names, group=group: (str(namespace) in names) == (group is not None),
+            )
             if group is not None:
                 found = await placed(cluster, namespace)
         return found
@@ -302,13 +330,18 @@ async def unload_of_children(cluster: Cluster) -> Observe:
 
 
 def own_split(algorithm: str | None = None, topics: int = 0) -> Watch:
-    """By how many bundles a bundle of ours is replaced, by an operator's order; with topics that have traffic in it."""
+    """By how many bundles a bundle of ours is replaced, by an operator's order; with topics that
+    have traffic in it.
+    """
 
     async def watch(cluster: Cluster) -> Observe:
         broker = cluster.brokers[0]
         namespace = await a_namespace(cluster, 1 if topics else 64)
         if topics:
-            await publish(cluster, [TopicName("persistent", namespace, f"t{index}") for index in range(topics)])
+            await publish(
+                cluster,
+                [TopicName("persistent", namespace, f"t{index}") for index in range(topics)],
+            )
 
         async def observe() -> object:
             before = await broker.use.namespaces.bundles(namespace)
@@ -317,7 +350,11 @@ def own_split(algorithm: str | None = None, topics: int = 0) -> Watch:
                 await broker.use.splitting.split(namespace, span, algorithm=algorithm, unload=False)
             except ConflictError:
                 return "refused"
-            return 1 + len((await broker.use.namespaces.bundles(namespace)).ranges) - len(before.ranges)
+            return (
+                1
+                + len((await broker.use.namespaces.bundles(namespace)).ranges)
+                - len(before.ranges)
+            )
 
         return observe
 
@@ -407,7 +444,11 @@ async def default_bundles(cluster: Cluster) -> Observe:
     """Bundles of a namespace that is created without a number."""
 
     async def observe() -> object:
-        return len((await cluster.brokers[0].use.namespaces.bundles(await a_namespace(cluster, None))).ranges)
+        return len(
+            (
+                await cluster.brokers[0].use.namespaces.bundles(await a_namespace(cluster, None))
+            ).ranges
+        )
 
     return observe
 
@@ -417,7 +458,10 @@ async def concurrent_lookups(cluster: Cluster) -> Observe:
 
     async def observe() -> object:
         topics = [TopicName("persistent", await a_namespace(cluster), "t") for _ in range(2)]
-        answers = await asyncio.gather(*(cluster.brokers[0].use.directory.lookup(topic) for topic in topics), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(cluster.brokers[0].use.directory.lookup(topic) for topic in topics),
+            return_exceptions=True,
+        )
         return sum(isinstance(answer, OperationalError) for answer in answers)
 
     return observe
@@ -428,7 +472,9 @@ async def creation_of_topics(cluster: Cluster) -> Observe:
 
     async def observe() -> object:
         try:
-            await cluster.brokers[0].use.directory.partitions(TopicName("persistent", NS, f"t{next(_numbers)}"), create=True)
+            await cluster.brokers[0].use.directory.partitions(
+                TopicName("persistent", NS, f"t{next(_numbers)}"), create=True
+            )
         except NotFoundError:
             return False
         return True
@@ -442,7 +488,10 @@ async def topics_of_a_namespace(cluster: Cluster) -> Observe:
     async def observe() -> object:
         namespace = await a_namespace(cluster)
         topics = [TopicName("persistent", namespace, name) for name in ("a", "b")]
-        answers = await asyncio.gather(*(cluster.brokers[0].use.directory.open_topic(topic) for topic in topics), return_exceptions=True)
+        answers = await asyncio.gather(
+            *(cluster.brokers[0].use.directory.open_topic(topic) for topic in topics),
+            return_exceptions=True,
+        )
         return sum(not isinstance(answer, BadInputError) for answer in answers)
 
     return observe
@@ -480,7 +529,9 @@ async def forced_deletion(cluster: Cluster) -> Observe:
 
 
 async def closing_cut_short(cluster: Cluster) -> Observe:
-    """Whether an unload of many topics gives up telling clients, on a broker where every turn of the loop takes 60 ms."""
+    """Whether an unload of many topics gives up telling clients, on a broker where every turn of
+    the loop takes 60 ms.
+    """
     broker = cluster.brokers[0]
 
     async def block() -> None:
@@ -502,7 +553,9 @@ async def closing_cut_short(cluster: Cluster) -> Observe:
 
 
 async def stop_cut_short(cluster: Cluster) -> Observe:
-    """Whether a stop that unloads one bundle a second ends within half a second, with five to unload."""
+    """Whether a stop that unloads one bundle a second ends within half a second, with five to
+    unload.
+    """
     broker = cluster.brokers[0]
     for bundle in (await broker.use.namespaces.bundles(NS)).names[:5]:
         await broker.use.orders.acquire(bundle)
@@ -531,7 +584,9 @@ def limit(name: str, unit: str) -> Watch:
             await (await cluster.connect(await broker.listen())).subscribe(TOPIC, permits=1)
 
         async def observe() -> object:
-            limits = {item["name"]: item for item in broker.parts.limits.broker_throttling()["limits"]}
+            limits = {
+                item["name"]: item for item in broker.parts.limits.broker_throttling()["limits"]
+            }
             return limits[name][f"configured{unit}PerS"] if name in limits else None
 
         return observe
@@ -596,7 +651,11 @@ async def turns(cluster: Cluster) -> Observe:
             entries.clear()
         await producer.send(*(a_send(next(sequence_ids)) for _ in range(40)))
         await eventually(_value(lambda: sum(map(len, got))), lambda count: count == 40)
-        return any(later == earlier + 1 for entries in got for earlier, later in itertools.pairwise(entries))
+        return any(
+            later == earlier + 1
+            for entries in got
+            for earlier, later in itertools.pairwise(entries)
+        )
 
     return observe
 
@@ -604,7 +663,9 @@ async def turns(cluster: Cluster) -> Observe:
 CASES = {
     "allowAutoTopicCreation": Case("false", creation_of_topics, True, False),
     "brokerPublisherThrottlingMaxByteRate": Case("70", limit("broker publish", "Bytes"), None, 70),
-    "brokerPublisherThrottlingMaxMessageRate": Case("7", limit("broker publish", "Messages"), None, 7),
+    "brokerPublisherThrottlingMaxMessageRate": Case(
+        "7", limit("broker publish", "Messages"), None, 7
+    ),
     "brokerShutdownTimeoutMs": Case("100", stop_cut_short, False, True),
     "defaultNamespaceBundleSplitAlgorithm": Case("topic_count_equally_divide", own_split(), 2, 1),
     "defaultNumberOfNamespaceBundles": Case("7", default_bundles, 4, 7),
@@ -613,10 +674,18 @@ CASES = {
     ),
     "dispatchThrottlingRateInByte": Case("70", limit("broker dispatch", "Bytes"), None, 70),
     "dispatchThrottlingRateInMsg": Case("7", limit("broker dispatch", "Messages"), None, 7),
-    "dispatchThrottlingRatePerSubscriptionInByte": Case("70", limit(f"{TOPIC} s dispatch", "Bytes"), None, 70),
-    "dispatchThrottlingRatePerSubscriptionInMsg": Case("7", limit(f"{TOPIC} s dispatch", "Messages"), None, 7),
-    "dispatchThrottlingRatePerTopicInByte": Case("70", limit(f"{TOPIC} dispatch", "Bytes"), None, 70),
-    "dispatchThrottlingRatePerTopicInMsg": Case("7", limit(f"{TOPIC} dispatch", "Messages"), None, 7),
+    "dispatchThrottlingRatePerSubscriptionInByte": Case(
+        "70", limit(f"{TOPIC} s dispatch", "Bytes"), None, 70
+    ),
+    "dispatchThrottlingRatePerSubscriptionInMsg": Case(
+        "7", limit(f"{TOPIC} s dispatch", "Messages"), None, 7
+    ),
+    "dispatchThrottlingRatePerTopicInByte": Case(
+        "70", limit(f"{TOPIC} dispatch", "Bytes"), None, 70
+    ),
+    "dispatchThrottlingRatePerTopicInMsg": Case(
+        "7", limit(f"{TOPIC} dispatch", "Messages"), None, 7
+    ),
     "dispatcherMaxRoundRobinBatchSize": Case("1", turns, True, False),
     "failureDomainsEnabled": Case(
         "true",
@@ -630,57 +699,96 @@ CASES = {
         own_split("flow_or_qps_equally_divide", topics=2),
         1,
         2,
-        {"flowOrQpsDifferenceThresholdPercentage": "1000000000", "loadBalancerNamespaceBundleMaxMsgRate": "1"},
+        {
+            "flowOrQpsDifferenceThresholdPercentage": "1000000000",
+            "loadBalancerNamespaceBundleMaxMsgRate": "1",
+        },
     ),
     "forceDeleteNamespaceAllowed": Case("false", forced_deletion, True, False),
     "loadBalanceSheddingDelayInSeconds": Case("0", cool_down, True, False, TRANSFER_NOW),
     "loadBalancerAutoBundleSplitEnabled": Case(
-        "true", split(topics=2000), [], [A], {**SPLIT_SOON, "loadBalancerAutoBundleSplitEnabled": "false"}
+        "true",
+        split(topics=2000),
+        [],
+        [A],
+        {**SPLIT_SOON, "loadBalancerAutoBundleSplitEnabled": "false"},
     ),
     "loadBalancerAutoUnloadSplitBundlesEnabled": Case(
-        "false", unload_of_children, True, False, {**SPLIT_SOON, "loadBalancerNamespaceBundleMaxTopics": "100"}
+        "false",
+        unload_of_children,
+        True,
+        False,
+        {**SPLIT_SOON, "loadBalancerNamespaceBundleMaxTopics": "100"},
     ),
     "loadBalancerAverageResourceUsageDifferenceThresholdPercentage": Case(
-        "20", candidates, ("p:1", "p:2"), ("p:1",), {"loadBalancerLoadPlacementStrategy": "LeastResourceUsageWithWeight"}, 95
+        "20",
+        candidates,
+        ("p:1", "p:2"),
+        ("p:1",),
+        {"loadBalancerLoadPlacementStrategy": "LeastResourceUsageWithWeight"},
+        95,
     ),
-    "loadBalancerAvgShedderHighThreshold": Case("90", shed(), [C], [], {**AVG, "loadBalancerAvgShedderHitCountHighThreshold": "1"}),
+    "loadBalancerAvgShedderHighThreshold": Case(
+        "90", shed(), [C], [], {**AVG, "loadBalancerAvgShedderHitCountHighThreshold": "1"}
+    ),
     "loadBalancerAvgShedderHitCountHighThreshold": Case("1", shed(), [], [C], AVG),
     "loadBalancerAvgShedderHitCountLowThreshold": Case("1", shed(), [], [C], AVG),
-    "loadBalancerAvgShedderLowThreshold": Case("95", shed(), [C], [], {**AVG_NOW, "loadBalancerAvgShedderHighThreshold": "100"}),
+    "loadBalancerAvgShedderLowThreshold": Case(
+        "95", shed(), [C], [], {**AVG_NOW, "loadBalancerAvgShedderHighThreshold": "100"}
+    ),
     "loadBalancerBandwidthInResourceWeight": Case("0", shed(bandwidth_in=90), [A], []),
     "loadBalancerBandwidthOutResourceWeight": Case("0", shed(bandwidth_out=90), [A], []),
     "loadBalancerBrokerLoadDataTTLInSeconds": Case("30", shed_an_old_report, True, False),
-    "loadBalancerBrokerLoadTargetStd": Case("0.9", reasons, ["Overloaded"], ["Underloaded"], TRANSFER_NOW),
+    "loadBalancerBrokerLoadTargetStd": Case(
+        "0.9", reasons, ["Overloaded"], ["Underloaded"], TRANSFER_NOW
+    ),
     "loadBalancerBrokerMaxTopics": Case("10", destination, {"p:1"}, {"p:2"}, UNEVEN, 95),
     "loadBalancerBrokerOverloadedThresholdPercentage": Case("95", shed(), [A], [], OVERLOAD),
     "loadBalancerBrokerThresholdShedderPercentage": Case("60", shed(), [A], []),
     "loadBalancerBundleUnloadMinThroughputThreshold": Case("1000", shed(), [A], []),
     "loadBalancerCPUResourceWeight": Case("0", shed(), [A], []),
     "loadBalancerDirectMemoryResourceWeight": Case("1", shed(direct_memory=90), [], [A]),
-    "loadBalancerDistributeBundlesEvenlyEnabled": Case("false", destination, {"p:2"}, {"p:1"}, {}, 95),
+    "loadBalancerDistributeBundlesEvenlyEnabled": Case(
+        "false", destination, {"p:2"}, {"p:1"}, {}, 95
+    ),
     "loadBalancerHistoryResourcePercentage": Case("0", shed_after_a_quiet_cycle, [], [A]),
     "loadBalancerHostUsageCheckIntervalMinutes": Case(
-        "0.005", counted(lambda broker: broker.sampler.samples, 3), False, True, {"loadBalancerHostUsageCheckIntervalMinutes": DAY_MINUTES}
+        "0.005",
+        counted(lambda broker: broker.sampler.samples, 3),
+        False,
+        True,
+        {"loadBalancerHostUsageCheckIntervalMinutes": DAY_MINUTES},
     ),
-    "loadBalancerLoadSheddingStrategy": Case("OverloadShedder", strategy, "ThresholdShedder", "OverloadShedder"),
+    "loadBalancerLoadSheddingStrategy": Case(
+        "OverloadShedder", strategy, "ThresholdShedder", "OverloadShedder"
+    ),
     "loadBalancerMaxNumberOfBrokerSheddingPerCycle": Case("0", shed(), [C], [], TRANSFER_NOW),
     "loadBalancerMaxNumberOfBundlesInBundleLoadReport": Case(
         "-1",
         stored_averages,
         2,
         3,
-        {"loadBalancerMaxNumberOfBundlesInBundleLoadReport": "1", "loadBalancerResourceQuotaUpdateIntervalMinutes": "0.01"},
+        {
+            "loadBalancerMaxNumberOfBundlesInBundleLoadReport": "1",
+            "loadBalancerResourceQuotaUpdateIntervalMinutes": "0.01",
+        },
     ),
     "loadBalancerMemoryResourceWeight": Case("0", shed(memory=90), [C], [], TRANSFER_NOW),
     "loadBalancerMsgRateDifferenceShedderThreshold": Case(
-        "0", shed(), [C], [], {**UNIFORM, "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold": "0"}
+        "0",
+        shed(),
+        [C],
+        [],
+        {**UNIFORM, "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold": "0"},
     ),
     "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold": Case(
         "0", shed(), [C], [], {**UNIFORM, "loadBalancerMsgRateDifferenceShedderThreshold": "0"}
     ),
     "loadBalancerNamespaceBundleMaxBandwidthMbytes": Case("35", split(), [], [A], SPLIT_SOON),
     "loadBalancerNamespaceBundleMaxMsgRate": Case("5500", split(), [], [A], SPLIT_SOON),
-    "loadBalancerNamespaceBundleMaxSessions": Case("100", split(producers=500), [], [A], SPLIT_SOON),
+    "loadBalancerNamespaceBundleMaxSessions": Case(
+        "100", split(producers=500), [], [A], SPLIT_SOON
+    ),
     "loadBalancerNamespaceBundleMaxTopics": Case("100", split(topics=500), [], [A], SPLIT_SOON),
     "loadBalancerNamespaceMaximumBundles": Case("64", own_split(), 2, "refused"),
     "loadBalancerReportUpdateMaxIntervalMinutes": Case(
@@ -688,30 +796,50 @@ CASES = {
         stored_report(lambda _broker, _value, writes: writes >= 2),
         False,
         True,
-        {"loadBalancerReportUpdateThresholdPercentage": "100000", "loadBalancerHostUsageCheckIntervalMinutes": "0.005"},
+        {
+            "loadBalancerReportUpdateThresholdPercentage": "100000",
+            "loadBalancerHostUsageCheckIntervalMinutes": "0.005",
+        },
     ),
     "loadBalancerReportUpdateMinIntervalMillis": Case(
         "50",
         stored_report(_cpu, 90),
         10,
         90,
-        {"loadBalancerReportUpdateMinIntervalMillis": "900000", "loadBalancerHostUsageCheckIntervalMinutes": "0.005"},
+        {
+            "loadBalancerReportUpdateMinIntervalMillis": "900000",
+            "loadBalancerHostUsageCheckIntervalMinutes": "0.005",
+        },
     ),
     "loadBalancerReportUpdateThresholdPercentage": Case(
         "1", stored_report(_cpu), 10, 15, {"loadBalancerHostUsageCheckIntervalMinutes": "0.005"}
     ),
-    "loadBalancerSheddingBundlesWithPoliciesEnabled": Case("true", shed_by_policy, [], [C], TRANSFER_NOW),
+    "loadBalancerSheddingBundlesWithPoliciesEnabled": Case(
+        "true", shed_by_policy, [], [C], TRANSFER_NOW
+    ),
     "loadBalancerSheddingConditionHitCountThreshold": Case("0", shed(), [], [C], TRANSFER),
     "loadBalancerSheddingEnabled": Case("false", shed(), [A], []),
     "loadBalancerSheddingExcludedNamespaces": Case(str(NS), shed(), [A], []),
     "loadBalancerSheddingGracePeriodMinutes": Case("0", shed_after_a_move, True, False),
-    "loadBalancerSheddingIntervalMinutes": Case("0.01", shedding_cycles, False, True, {"loadBalancerSheddingIntervalMinutes": DAY_MINUTES}),
-    "loadBalancerTransferEnabled": Case("false", transfer_destination, {"p:1"}, {"p:2"}, {**TRANSFER_NOW, **UNEVEN}, 95),
+    "loadBalancerSheddingIntervalMinutes": Case(
+        "0.01", shedding_cycles, False, True, {"loadBalancerSheddingIntervalMinutes": DAY_MINUTES}
+    ),
+    "loadBalancerTransferEnabled": Case(
+        "false", transfer_destination, {"p:1"}, {"p:2"}, {**TRANSFER_NOW, **UNEVEN}, 95
+    ),
     "loadManagerHistoryIntervalSeconds": Case(
-        "0.1", counted(lambda broker: broker.history.count("broker_load"), 3), False, True, {"loadManagerHistoryIntervalSeconds": "86400"}
+        "0.1",
+        counted(lambda broker: broker.history.count("broker_load"), 3),
+        False,
+        True,
+        {"loadManagerHistoryIntervalSeconds": "86400"},
     ),
     "loadManagerHistoryMaxTopics": Case(
-        "5", recorded_topics, False, True, {"loadManagerHistoryIntervalSeconds": "0.1", "loadManagerHistoryMaxTopics": "0"}
+        "5",
+        recorded_topics,
+        False,
+        True,
+        {"loadManagerHistoryIntervalSeconds": "0.1", "loadManagerHistoryMaxTopics": "0"},
     ),
     "loadManagerMovesPerCycleMax": Case("0", shed(), [A], []),
     "maxConcurrentLookupRequest": Case("1", concurrent_lookups, 0, 1),
@@ -723,14 +851,23 @@ CASES = {
     "maxUnloadBundleNumPerShedding": Case("0", shed(), [C], [], UNIFORM),
     "maxUnloadPercentage": Case("0", shed(), [C], [], UNIFORM),
     "minUnloadMessage": Case("100000", shed(), [C], [], UNIFORM),
-    "minUnloadMessageThroughput": Case("1000000000", shed(), [C], [], {**UNIFORM, "loadBalancerMsgRateDifferenceShedderThreshold": "0"}),
+    "minUnloadMessageThroughput": Case(
+        "1000000000",
+        shed(),
+        [C],
+        [],
+        {**UNIFORM, "loadBalancerMsgRateDifferenceShedderThreshold": "0"},
+    ),
     "namespaceBundleUnloadingTimeoutMs": Case("100", closing_cut_short, False, True),
     "subscribeRatePeriodPerConsumerInSecond": Case(
         "1",
         subscribes(1.1),
         (True, False),
         (True, True),
-        {"subscribeThrottlingRatePerConsumer": "1", "subscribeRatePeriodPerConsumerInSecond": "3600"},
+        {
+            "subscribeThrottlingRatePerConsumer": "1",
+            "subscribeRatePeriodPerConsumerInSecond": "3600",
+        },
     ),
     "subscribeThrottlingRatePerConsumer": Case("1", subscribes(0), (True, True), (True, False)),
 }

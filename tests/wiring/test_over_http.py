@@ -1,4 +1,6 @@
-"""Complete brokers behind their admin APIs: what brokers ask of each other, and what operators see of settings."""
+"""Complete brokers behind their admin APIs: what brokers ask of each other, and what operators see
+of settings.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ TOPIC = TopicName("persistent", NS, "a/b %2F ö")
 
 
 async def test_a_peer_closes_a_deleted_topic() -> None:
-    """Refused while it has clients, unless forced; says whether it was open; an owner that cannot be reached is named."""
+    """Refused while it has clients, unless forced; says whether it was open; an owner that cannot
+    be reached is named.
+    """
     async with serving(1) as served:
         (broker,), peers = served.brokers, HttpPeers(release_timeout_s=lambda: 5)
         address = broker.address
@@ -30,12 +34,16 @@ async def test_a_peer_closes_a_deleted_topic() -> None:
             assert (await client.take()).command.type == 15
         assert not await peers.close_topic(address, str(TOPIC), force=False)
         with pytest.raises(OperationalError, match="may still serve it"):
-            await peers.close_topic(BrokerAddress("x", "", "http://127.0.0.1:1"), str(TOPIC), force=True)
+            await peers.close_topic(
+                BrokerAddress("x", "", "http://127.0.0.1:1"), str(TOPIC), force=True
+            )
         await peers.close()
 
 
 async def test_what_operators_see_of_settings() -> None:
-    """The values in force, and those that are stored and are not, each with its reason; a bad one is refused with 412."""
+    """The values in force, and those that are stored and are not, each with its reason; a bad one
+    is refused with 412.
+    """
     async with serving(1) as served:
 
         async def runtime() -> dict[str, str]:
@@ -43,14 +51,21 @@ async def test_what_operators_see_of_settings() -> None:
             return settings
 
         async def post(key: str, value: str) -> int:
-            return (await served.ask("POST", f"/admin/v2/brokers/configuration/{key}/{value}")).status
+            return (
+                await served.ask("POST", f"/admin/v2/brokers/configuration/{key}/{value}")
+            ).status
 
         assert await post("minUnloadMessage", "7") == 204
         await eventually(runtime, lambda shown: shown["minUnloadMessage"] == "7")
         assert await post("loadBalancerLoadSheddingStrategy", "Sheder") == 412
-        await served.brokers[0].store.put(paths.DYNAMIC_CONFIGURATION, b'{"minUnloadMessage": "few", "minUnloadMessageThroughput": "9"}')
+        await served.brokers[0].store.put(
+            paths.DYNAMIC_CONFIGURATION,
+            b'{"minUnloadMessage": "few", "minUnloadMessageThroughput": "9"}',
+        )
         shown = await eventually(runtime, lambda shown: REJECTED in shown)
-        assert shown[REJECTED] == "minUnloadMessage = 'few': a whole number of at least 0 is allowed"
+        assert (
+            shown[REJECTED] == "minUnloadMessage = 'few': a whole number of at least 0 is allowed"
+        )
         assert (shown["minUnloadMessage"], shown["minUnloadMessageThroughput"]) == ("7", "9")
         assert await post("minUnloadMessage", "8") == 204
         shown = await eventually(runtime, lambda shown: REJECTED not in shown)

@@ -41,11 +41,17 @@ async def place(cluster: Cluster, topic: TopicName) -> None:
     while redirect:
         assert asked is not None
         found = await asked.use.directory.lookup(topic, authoritative=authoritative)
-        asked, redirect, authoritative = cluster.at(found.broker), found.redirect, found.authoritative
+        asked, redirect, authoritative = (
+            cluster.at(found.broker),
+            found.redirect,
+            found.authoritative,
+        )
 
 
 async def test_three_brokers_in_one_process() -> None:
-    """One leads, all see all, bundles are placed and served, and a broker that stops gives its bundles back."""
+    """One leads, all see all, bundles are placed and served, and a broker that stops gives its
+    bundles back.
+    """
     async with a_cluster(brokers=3) as cluster:
         first, *others = cluster.brokers
         assert {leader_of(broker) for broker in others} == {first.address.broker_id}
@@ -62,7 +68,9 @@ async def test_three_brokers_in_one_process() -> None:
 
 
 async def test_a_bad_value_in_the_store() -> None:
-    """A document that is no JSON, or of wrong types, harms nobody: shown, counted, and mended by the next good one."""
+    """A document that is no JSON, or of wrong types, harms nobody: shown, counted, and mended by
+    the next good one.
+    """
     async with a_cluster() as cluster:
         (broker,) = cluster.brokers
         await broker.set(LOW, "20")
@@ -77,10 +85,13 @@ async def test_a_bad_value_in_the_store() -> None:
 
 
 async def test_a_stored_value_that_cannot_act_does_not_stop_a_start() -> None:
-    """A broker that starts over a mistyped strategy sheds by its file's, and the other stored values act."""
+    """A broker that starts over a mistyped strategy sheds by its file's, and the other stored
+    values act.
+    """
     async with a_cluster(brokers=1) as cluster:
         await cluster.brokers[0].store.put(
-            paths.DYNAMIC_CONFIGURATION, b'{"loadBalancerLoadSheddingStrategy": "Sheder", "%b": "20"}' % LOW.encode()
+            paths.DYNAMIC_CONFIGURATION,
+            b'{"loadBalancerLoadSheddingStrategy": "Sheder", "%b": "20"}' % LOW.encode(),
         )
         late = Running(cluster, an_address(1), {})
         cluster.brokers.append(late)
@@ -142,7 +153,12 @@ async def test_concurrent_limits_of_a_namespace_are_not_lost() -> None:
         limits = [broker.parts.limits for broker in cluster.brokers]
         rates = [{"publishThrottlingRateInMsg": number} for number in range(2)]
         fields = ("publishMaxMessageRate", "topicDispatchRate")
-        await asyncio.gather(*(one.set_namespace_limit(NS, field, rate) for one, field, rate in zip(limits, fields, rates, strict=True)))
+        await asyncio.gather(
+            *(
+                one.set_namespace_limit(NS, field, rate)
+                for one, field, rate in zip(limits, fields, rates, strict=True)
+            )
+        )
         assert [await limits[0].namespace_limit(NS, field) for field in fields] == rates
         other = {"other": rates[1]}
         await cluster.brokers[0].parts._namespaces.update_policies(
@@ -153,7 +169,9 @@ async def test_concurrent_limits_of_a_namespace_are_not_lost() -> None:
 
 
 async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
-    """Clients are told, messages are gone, and other topics of the bundle stay as they are; asked of any broker."""
+    """Clients are told, messages are gone, and other topics of the bundle stay as they are; asked
+    of any broker.
+    """
     async with a_cluster(brokers=2, bundles=1) as cluster:
         await place(cluster, TOPIC)
         owner = next(broker for broker in cluster.brokers if broker.use.ownership.owned())
@@ -161,7 +179,11 @@ async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
         other = TopicName("persistent", NS, "other")
         (bundle,) = owner.use.ownership.owned()
         port = await owner.listen()
-        async with a_client(port) as client, a_client(port) as consumer, a_client(port) as bystander:
+        async with (
+            a_client(port) as client,
+            a_client(port) as consumer,
+            a_client(port) as bystander,
+        ):
             await client.produce(TOPIC)
             await client.send(a_send(1), a_send(2))
             await client.take_of(7)
@@ -187,7 +209,9 @@ async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
 
 
 async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
-    """Whoever looks up and acquires without end meanwhile: no bundle of the namespace is open afterwards, anywhere."""
+    """Whoever looks up and acquires without end meanwhile: no bundle of the namespace is open
+    afterwards, anywhere.
+    """
     gone = NamespaceName("public", "gone")
     async with a_cluster(brokers=3) as cluster:
         first = cluster.brokers[0].use
@@ -196,7 +220,9 @@ async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
             names = (await first.namespaces.bundles(gone)).names
             deleted = asyncio.Event()
 
-            async def come_back(broker: Running, names: Sequence[str] = names, deleted: asyncio.Event = deleted) -> None:
+            async def come_back(
+                broker: Running, names: Sequence[str] = names, deleted: asyncio.Event = deleted
+            ) -> None:
                 while not deleted.is_set():
                     for bundle in names:
                         await asyncio.sleep(0)
@@ -212,8 +238,16 @@ async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
 
             await asyncio.gather(delete(), *(come_back(broker) for broker in cluster.brokers))
             for broker in cluster.brokers:
-                assert not [bundle for bundle in broker.use.ownership.owned() if bundle.startswith(f"{gone}/")]
-                assert not [bundle for bundle in broker.parts.hosting.bundle_stats() if bundle.startswith(f"{gone}/")]
+                assert not [
+                    bundle
+                    for bundle in broker.use.ownership.owned()
+                    if bundle.startswith(f"{gone}/")
+                ]
+                assert not [
+                    bundle
+                    for bundle in broker.parts.hosting.bundle_stats()
+                    if bundle.startswith(f"{gone}/")
+                ]
             assert await cluster.brokers[1].store.children(f"{paths.LOCKS}/{gone}") == []
             with pytest.raises(NotFoundError):
                 await first.namespaces.bundles(gone)
@@ -225,7 +259,8 @@ async def test_an_owner_that_does_not_answer_keeps_a_namespace_marked() -> None:
         first, second = cluster.brokers
         bundle = (await first.use.namespaces.bundles(NS)).names[0]
         await second.use.orders.acquire(bundle)
-        cluster.brokers.remove(second)  # nobody unloads it: brokers that are not here only take note
+        # nobody unloads it: brokers that are not here only take note
+        cluster.brokers.remove(second)
         with pytest.raises(OperationalError, match="delete it again"):
             await first.use.deleting.namespace(NS, force=True)
         for broker in (first, second):

@@ -1,4 +1,6 @@
-"""Third parties' strategies can neither end a broker nor confuse the leader with what they answer."""
+"""Third parties' strategies can neither end a broker nor confuse the leader with
+what they answer.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def shed(function: Callable[..., Any]) -> Any:
 
 def place(function: Callable[..., Any]) -> Any:
     """What a checked placement rule answers."""
-    return checked_placement(PlacementRule(name="Odd", candidates=function)).candidates(NOTHING, [], NOTHING, NOTHING)
+    return checked_placement(PlacementRule(name="Odd", candidates=function)).candidates(
+        NOTHING, [], NOTHING, NOTHING
+    )
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()])

@@ -22,15 +22,22 @@ async def brokers() -> AsyncIterator[list[UseCases]]:
     """Two brokers and the namespace acme/orders of four bundles."""
     async with a_cluster(brokers=2) as cluster:
         namespaces = cluster.brokers[0].use.namespaces
-        await namespaces.create_tenant("acme", {"adminRoles": ["root"], "allowedClusters": ["standalone"], "other": 1})
+        await namespaces.create_tenant(
+            "acme", {"adminRoles": ["root"], "allowedClusters": ["standalone"], "other": 1}
+        )
         await namespaces.create_namespace(NS, {"bundles": {"numBundles": 4}})
         yield [broker.use for broker in cluster.brokers]
 
 
 async def test_tenants(brokers: list[UseCases]) -> None:
-    """Stored with the two known fields; replaced; not deleted while namespaces are inside; missing ones are named so."""
+    """Stored with the two known fields; replaced; not deleted while namespaces are inside; missing
+    ones are named so.
+    """
     use = brokers[0]
-    assert await use.namespaces.tenant("acme") == {"adminRoles": ["root"], "allowedClusters": ["standalone"]}
+    assert await use.namespaces.tenant("acme") == {
+        "adminRoles": ["root"],
+        "allowedClusters": ["standalone"],
+    }
     await use.namespaces.create_tenant("acme", {})
     assert await use.namespaces.tenant("acme") == {"adminRoles": [], "allowedClusters": []}
     assert "acme" in await use.namespaces.tenants()
@@ -46,15 +53,28 @@ async def test_tenants(brokers: list[UseCases]) -> None:
 
 
 async def test_namespaces(brokers: list[UseCases]) -> None:
-    """Bundles by number, by boundaries, by default; refused when it exists, without its tenant, with bad bundles."""
+    """Bundles by number, by boundaries, by default; refused when it exists, without its tenant,
+    with bad bundles.
+    """
     use = brokers[0]
     assert len((await use.namespaces.bundles(NS)).ranges) == 4
     two = NamespaceName("acme", "two")
-    await use.namespaces.create_namespace(two, {"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}})
-    assert format_boundaries((await use.namespaces.bundles(two)).boundaries) == ["0x00000000", "0x10000000", "0xffffffff"]
-    assert (await use.namespaces.policies(two))["bundles"] == {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"], "numBundles": 2}
+    await use.namespaces.create_namespace(
+        two, {"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}}
+    )
+    assert format_boundaries((await use.namespaces.bundles(two)).boundaries) == [
+        "0x00000000",
+        "0x10000000",
+        "0xffffffff",
+    ]
+    assert (await use.namespaces.policies(two))["bundles"] == {
+        "boundaries": ["0x00000000", "0x10000000", "0xffffffff"],
+        "numBundles": 2,
+    }
     await use.namespaces.create_namespace(NamespaceName("acme", "plain"), {})
-    assert (await use.namespaces.policies(NamespaceName("acme", "plain")))["replication_clusters"] == ["standalone"]
+    assert (await use.namespaces.policies(NamespaceName("acme", "plain")))[
+        "replication_clusters"
+    ] == ["standalone"]
     assert await use.namespaces.namespaces("acme") == ["acme/orders", "acme/plain", "acme/two"]
     with pytest.raises(ConflictError):
         await use.namespaces.create_namespace(NS, {})
@@ -62,12 +82,16 @@ async def test_namespaces(brokers: list[UseCases]) -> None:
         await use.namespaces.create_namespace(NamespaceName("nobody", "x"), {})
     for bundles in ({"numBundles": 0}, {"numBundles": "4"}, {"boundaries": ["0x1"]}, 4):
         with pytest.raises(BadInputError) as caught:
-            await use.namespaces.create_namespace(NamespaceName("acme", "bad"), {"bundles": bundles})
+            await use.namespaces.create_namespace(
+                NamespaceName("acme", "bad"), {"bundles": bundles}
+            )
         assert type(caught.value) is BadInputError
 
 
 async def test_topics(brokers: list[UseCases]) -> None:
-    """Partitioned once only; listed partition by partition; not deleted with subscriptions unless forced; a full namespace likewise."""
+    """Partitioned once only; listed partition by partition; not deleted with subscriptions unless
+    forced; a full namespace likewise.
+    """
     use = brokers[0]
     assert await use.directory.partitions(MANY, create=True) == 0
     await use.topics.create_partitioned(MANY, 2)
@@ -96,7 +120,9 @@ async def test_topics(brokers: list[UseCases]) -> None:
 
 
 async def test_unload(brokers: list[UseCases]) -> None:
-    """Done when nobody owns the bundle or we do; else the owner is named; what does not exist is refused."""
+    """Done when nobody owns the bundle or we do; else the owner is named; what does not exist is
+    refused.
+    """
     here, there = brokers
     bundle = f"{NS}/{FIRST}"
     assert await here.unloading.bundle(NS, FIRST) is None
@@ -123,7 +149,9 @@ async def test_split(brokers: list[UseCases]) -> None:
     """
     here, there = brokers
     await there.orders.acquire(f"{NS}/{FIRST}")
-    at = await there.splitting.split(NS, FIRST, algorithm="specified_positions_divide", positions=[0x10000000], unload=False)
+    at = await there.splitting.split(
+        NS, FIRST, algorithm="specified_positions_divide", positions=[0x10000000], unload=False
+    )
     assert at is None
     assert there.ownership.owned() == [f"{NS}/{FIRST}"]
     assert await here.splitting.split(NS, FIRST, unload=False) == there.self_address.web_url

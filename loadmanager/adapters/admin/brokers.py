@@ -1,4 +1,6 @@
-"""`/admin/v2/brokers`, `/admin/v2/broker-stats`, `/admin/v2/clusters`, `/metrics`, and what only this project has."""
+"""`/admin/v2/brokers`, `/admin/v2/broker-stats`, `/admin/v2/clusters`, `/metrics`, and what only
+this project has.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ DECISIONS_MAX = 1_000
 UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 10.0
 OWNERSHIP_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-"""Pulsar's `NamespaceOwnershipStatus` of every bundle that is served: none is reserved for a broker."""
+"""Pulsar's `NamespaceOwnershipStatus` of every bundle that is served: none is reserved for a
+broker.
+"""
 
 
 class BrokerRoutes:
@@ -103,7 +107,11 @@ class BrokerRoutes:
 
     async def ready(self, _request: web.Request) -> web.Response:
         """GET /brokers/ready."""
-        return web.Response(text="ok") if self._health.ready() else failed(500, "the broker is not ready")
+        return (
+            web.Response(text="ok")
+            if self._health.ready()
+            else failed(500, "the broker is not ready")
+        )
 
     async def version(self, _request: web.Request) -> web.Response:
         """GET /brokers/version."""
@@ -114,12 +122,18 @@ class BrokerRoutes:
         return web.json_response(dict(self._settings()))
 
     async def nothing_to_do(self, _request: web.Request) -> web.Response:
-        """GET /brokers/backlog-quota-check: backlogs are bounded as they grow, so there is nothing to check."""
+        """GET /brokers/backlog-quota-check: backlogs are bounded as they grow, so there is nothing
+        to check.
+        """
         return web.Response(status=204)
 
     async def shutdown(self, request: web.Request) -> web.Response:
-        """POST /brokers/shutdown?maxConcurrentUnloadPerSec=: begin a graceful stop; 0 unloads as fast as it can."""
-        self._stop(whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX))
+        """POST /brokers/shutdown?maxConcurrentUnloadPerSec=: begin a graceful stop; 0 unloads as
+        fast as it can.
+        """
+        self._stop(
+            whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX)
+        )
         return web.Response(status=204)
 
     async def owned(self, request: web.Request) -> web.Response:
@@ -154,7 +168,9 @@ class BrokerRoutes:
         """GET /loadmanager/dry-run: what a shedding cycle would do right now."""
         return self._at_leader(request, lambda desk: desk.dry_run())
 
-    def _at_leader(self, request: web.Request, read: Callable[[LeaderDesk], object]) -> web.Response:
+    def _at_leader(
+        self, request: web.Request, read: Callable[[LeaderDesk], object]
+    ) -> web.Response:
         """What is read from the leader's desk; 307 to the leader, unless this is it."""
         leader = self._leading.leader
         if leader is None:
@@ -172,4 +188,8 @@ class BrokerRoutes:
 
     async def status(self, _request: web.Request) -> web.Response:
         """GET /status.html, for load balancers of the HTTP kind."""
-        return web.Response(text="OK") if self._health.ready() else failed(503, "the broker is not ready")
+        return (
+            web.Response(text="OK")
+            if self._health.ready()
+            else failed(503, "the broker is not ready")
+        )

@@ -1,4 +1,6 @@
-"""What stands before every route: a bound on requests at once, errors as Pulsar's status codes, an access log."""
+"""What stands before every route: a bound on requests at once, errors as Pulsar's status codes, an
+access log.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,19 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.answers import RefusedError, failed
-from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, LoadManagerError, NotFoundError
+from loadmanager.core.errors import (
+    BadInputError,
+    ConflictError,
+    CorruptDataError,
+    LoadManagerError,
+    NotFoundError,
+)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-ALWAYS_ANSWERED = frozenset({"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/metrics", "/metrics/", "/status.html"})
+ALWAYS_ANSWERED = frozenset(
+    {"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/metrics", "/metrics/", "/status.html"}
+)
 """A full broker must still say that it lives."""
 
 log = structlog.get_logger("admin")
@@ -26,7 +36,14 @@ async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
     started_s = time.monotonic()
     answer = await handler(request)
     took_ms = round((time.monotonic() - started_s) * 1000, 2)
-    log.debug("request", method=request.method, path=request.rel_url.raw_path, status=answer.status, took_ms=took_ms, peer=request.remote)
+    log.debug(
+        "request",
+        method=request.method,
+        path=request.rel_url.raw_path,
+        status=answer.status,
+        took_ms=took_ms,
+        peer=request.remote,
+    )
     return answer
 
 
@@ -44,7 +61,11 @@ class AtOnce:
         @web.middleware
         async def at_once(request: web.Request, handler: Handler) -> web.StreamResponse:
             if self._now >= self._max and request.path not in ALWAYS_ANSWERED:
-                return failed(503, f"{self._max} requests are in progress already; try again", {"Retry-After": "1"})
+                return failed(
+                    503,
+                    f"{self._max} requests are in progress already; try again",
+                    {"Retry-After": "1"},
+                )
             self._now += 1
             try:
                 return await handler(request)
@@ -66,7 +87,8 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         return _of_aiohttp(error, request)
     except Exception:
-        # One request that meets a bug of ours must not look like a broken connection; the log has the story.
+        # One request that meets a bug of ours must not look like a broken connection; the log has
+        # the story.
         log.exception("a request failed", method=request.method, path=request.rel_url.raw_path)
         return failed(500, "internal error; the broker's log tells more")
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import RefusedError, body, body_object, flag, namespace_of, no_content, whole_numbers
+from loadmanager.adapters.admin.answers import (
+    RefusedError,
+    body,
+    body_object,
+    flag,
+    namespace_of,
+    no_content,
+    whole_numbers,
+)
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import bundles_data, topic_hash
@@ -112,7 +120,11 @@ class NamespaceRoutes:
 
     async def list_topics(self, request: web.Request) -> web.Response:
         """GET …/topics?mode=."""
-        return web.json_response(await self._directory.topics_of_namespace(namespace_of(request), request.query.get("mode", "PERSISTENT")))
+        return web.json_response(
+            await self._directory.topics_of_namespace(
+                namespace_of(request), request.query.get("mode", "PERSISTENT")
+            )
+        )
 
     async def unload(self, request: web.Request) -> web.Response:
         """PUT …/unload."""
@@ -120,18 +132,32 @@ class NamespaceRoutes:
         return web.Response(status=204)
 
     async def hash_positions(self, request: web.Request) -> web.Response:
-        """GET …/{bundle}/topicHashPositions?topics=: where in a bundle its topics lie (all of them, or the full names given)."""
+        """GET …/{bundle}/topicHashPositions?topics=: where in a bundle its topics lie (all of them,
+        or the full names given).
+        """
         namespace = namespace_of(request)
         span = (await self._namespaces.bundles(namespace)).require(request.match_info["bundle"])
-        names = [str(TopicName.parse(text)) for part in request.query.getall("topics", []) for text in part.split(",") if text]
+        names = [
+            str(TopicName.parse(text))
+            for part in request.query.getall("topics", [])
+            for text in part.split(",")
+            if text
+        ]
         topics = names or await self._directory.topics_of_namespace(namespace, "ALL")
         positions = {name: topic_hash(name) for name in topics if topic_hash(name) in span}
-        return web.json_response({"namespace": str(namespace), "bundle": str(span), "topicHashPositions": positions})
+        return web.json_response(
+            {"namespace": str(namespace), "bundle": str(span), "topicHashPositions": positions}
+        )
 
     async def unload_bundle(self, request: web.Request) -> web.Response:
         """PUT …/{bundle}/unload?destinationBroker=."""
-        authoritative, destination = flag(request, "authoritative"), request.query.get("destinationBroker") or None
-        elsewhere = await self._unloading.bundle(namespace_of(request), request.match_info["bundle"], destination=destination)
+        authoritative, destination = (
+            flag(request, "authoritative"),
+            request.query.get("destinationBroker") or None,
+        )
+        elsewhere = await self._unloading.bundle(
+            namespace_of(request), request.match_info["bundle"], destination=destination
+        )
         return no_content(elsewhere, request, authoritative=None if destination else authoritative)
 
     async def split_bundle(self, request: web.Request) -> web.Response:
@@ -149,5 +175,7 @@ class NamespaceRoutes:
 
 def _check_texts(document: dict[str, object], field: str) -> None:
     value = document.get(field)
-    if value is not None and not (isinstance(value, list) and all(isinstance(text, str) for text in value)):
+    if value is not None and not (
+        isinstance(value, list) and all(isinstance(text, str) for text in value)
+    ):
         raise RefusedError(400, f"{field} must be a list of texts")

@@ -39,7 +39,10 @@ class PeerRoutes:
             web.post(one + "/acquire", self.acquire),
             web.post(one + "/release", self.release),
             web.post(one + "/split", self.split),
-            web.post(TOPICS + "/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/close", self.close_topic),
+            web.post(
+                TOPICS + "/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/close",
+                self.close_topic,
+            ),
         ]
 
     async def acquire(self, request: web.Request) -> web.Response:
@@ -48,27 +51,37 @@ class PeerRoutes:
         return web.Response(status=204)
 
     async def release(self, request: web.Request) -> web.Response:
-        """POST …/release?destination=&epoch=: unload a bundle; says whether it was this broker's."""
+        """POST …/release?destination=&epoch=: unload a bundle; says whether it was
+        this broker's.
+        """
         name = request.query.get("destination", "")
         destination = self._brokers.address(name) if name else None
         reason = request.query.get("reason", "leader")
-        released = await self._orders.release(_bundle(request), destination, reason, epoch=_epoch(request))
+        released = await self._orders.release(
+            _bundle(request), destination, reason, epoch=_epoch(request)
+        )
         return web.json_response({"released": released})
 
     async def split(self, request: web.Request) -> web.Response:
         """POST …/split?unload=&epoch=: split a bundle of this broker."""
         unload, epoch = flag(request, "unload"), _epoch(request)
-        await self._orders.split(namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch)
+        await self._orders.split(
+            namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch
+        )
         return web.Response(status=204)
 
     async def close_topic(self, request: web.Request) -> web.Response:
-        """POST …/close?force=: close a topic that is deleted; the answer says whether it was open."""
+        """POST …/close?force=: close a topic that is deleted; the answer says
+        whether it was open.
+        """
         was_open = self._hosting.close_topic(str(topic_of(request)), force=flag(request, "force"))
         return web.json_response(was_open)
 
 
 def _bundle(request: web.Request) -> str:
-    return bundle_name(str(namespace_of(request)), str(BundleRange.parse(request.match_info["bundle"])))
+    return bundle_name(
+        str(namespace_of(request)), str(BundleRange.parse(request.match_info["bundle"]))
+    )
 
 
 def _epoch(request: web.Request) -> int | None:
@@ -88,41 +101,76 @@ class HttpPeers:
         """Close the connections."""
         await self._session.close()
 
-    async def release_bundle(self, owner: BrokerAddress, bundle: str, destination: BrokerAddress | None, *, epoch: int | None) -> bool:
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> bool:
         """Ask the owner to unload a bundle."""
         query = {"destination": destination.broker_id} if destination else {}
-        answer = await self._post(owner, f"{bundle}/release", query, epoch, self._release_timeout_s())
+        answer = await self._post(
+            owner, f"{bundle}/release", query, epoch, self._release_timeout_s()
+        )
         return '"released": true' in answer
 
-    async def split_bundle(self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None) -> None:
+    async def split_bundle(
+        self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
+    ) -> None:
         """Ask the owner to split a bundle."""
-        await self._post(owner, f"{bundle}/split", {"unload": "true" if unload else "false"}, epoch, self._release_timeout_s())
+        await self._post(
+            owner,
+            f"{bundle}/split",
+            {"unload": "true" if unload else "false"},
+            epoch,
+            self._release_timeout_s(),
+        )
 
-    async def acquire_bundle(self, broker: BrokerAddress, bundle: str, *, epoch: int | None) -> None:
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
         """Ask a broker to acquire a bundle."""
         await self._post(broker, f"{bundle}/acquire", {}, epoch, ACQUIRE_TIMEOUT_S)
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Ask the owner to close a topic."""
         name = TopicName.parse(topic)
-        url = f"{owner.web_url}{TOPICS}/{name.domain}/{name.namespace}/{quote(name.local, safe='')}/close"
+        topic = f"{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
+        url = f"{owner.web_url}{TOPICS}/{topic}/close"
         query = {"force": "true" if force else "false"}
         try:
-            status, text = await self._ask(owner, URL(url, encoded=True), query, self._release_timeout_s())
+            status, text = await self._ask(
+                owner, URL(url, encoded=True), query, self._release_timeout_s()
+            )
         except OperationalError as error:
-            raise OperationalError(f"{topic} is deleted, but its owner may still serve it: {error}") from None
+            raise OperationalError(
+                f"{topic} is deleted, but its owner may still serve it: {error}"
+            ) from None
         if status == 409:
             raise ConflictError(text)
         return text == "true"
 
-    async def _post(self, broker: BrokerAddress, path: str, query: dict[str, str], epoch: int | None, timeout_s: float) -> str:
+    async def _post(
+        self,
+        broker: BrokerAddress,
+        path: str,
+        query: dict[str, str],
+        epoch: int | None,
+        timeout_s: float,
+    ) -> str:
         query = query if epoch is None else {**query, "epoch": str(epoch)}
-        status, text = await self._ask(broker, URL(f"{broker.web_url}{PATH}/{path}"), query, timeout_s)
+        status, text = await self._ask(
+            broker, URL(f"{broker.web_url}{PATH}/{path}"), query, timeout_s
+        )
         if status == 409:
             raise OperationalError(f"{broker.broker_id} answered {status}: {text}")
         return text
 
-    async def _ask(self, broker: BrokerAddress, url: URL, query: dict[str, str], timeout_s: float) -> tuple[int, str]:
+    async def _ask(
+        self, broker: BrokerAddress, url: URL, query: dict[str, str], timeout_s: float
+    ) -> tuple[int, str]:
         try:
             async with asyncio.timeout(timeout_s), self._session.post(url, params=query) as answer:
                 text = (await answer.text())[:300]
@@ -132,4 +180,6 @@ class HttpPeers:
         except (aiohttp.ClientError, OSError) as error:
             raise OperationalError(f"{broker.broker_id} cannot be reached: {error}") from None
         except TimeoutError:
-            raise OperationalError(f"{broker.broker_id} did not answer within {timeout_s:g} s") from None
+            raise OperationalError(
+                f"{broker.broker_id} did not answer within {timeout_s:g} s"
+            ) from None

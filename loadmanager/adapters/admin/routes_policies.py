@@ -46,12 +46,18 @@ class PolicyRoutes:
             web.get(ANTI_AFFINITY, self.group),
             web.post(ANTI_AFFINITY, self.set_group),
             web.delete(ANTI_AFFINITY, self.remove_group),
-            web.get("/admin/v2/namespaces/{cluster}/antiAffinity/{group}", self.namespaces_of_group),
+            web.get(
+                "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", self.namespaces_of_group
+            ),
         ]
 
     def _check_cluster(self, request: web.Request) -> None:
         if request.match_info["cluster"] != self._cluster:
-            raise RefusedError(412, f"Cluster {request.match_info['cluster']} does not exist here; this one is {self._cluster}")
+            raise RefusedError(
+                412,
+                f"Cluster {request.match_info['cluster']} does not exist here; this one is "
+                f"{self._cluster}",
+            )
 
     async def isolation(self, request: web.Request) -> web.Response:
         """GET …/namespaceIsolationPolicies."""
@@ -68,11 +74,15 @@ class PolicyRoutes:
         return web.json_response(policy)
 
     async def set_isolation(self, request: web.Request) -> web.Response:
-        """POST …/namespaceIsolationPolicies/{policy}: takes effect, then unloads the namespaces that `unload_scope` says."""
+        """POST …/namespaceIsolationPolicies/{policy}: takes effect, then unloads the namespaces
+        that `unload_scope` says.
+        """
         self._check_cluster(request)
         document = await body_object(request)
         try:
-            affected = await self._policies.set_isolation_policy(request.match_info["policy"], document)
+            affected = await self._policies.set_isolation_policy(
+                request.match_info["policy"], document
+            )
         except BadInputError as error:
             raise RefusedError(400, str(error)) from None
         await self._unload(affected)
@@ -81,21 +91,33 @@ class PolicyRoutes:
     async def remove_isolation(self, request: web.Request) -> web.Response:
         """DELETE …/namespaceIsolationPolicies/{policy}; 204 also when there is none."""
         self._check_cluster(request)
-        await self._unload(await self._policies.set_isolation_policy(request.match_info["policy"], None))
+        await self._unload(
+            await self._policies.set_isolation_policy(request.match_info["policy"], None)
+        )
         return web.Response(status=204)
 
     async def _unload(self, namespaces: list[NamespaceName]) -> None:
-        """Unload all that can be; one that is corrupt, or gone meanwhile, keeps no other from it."""
+        """Unload all that can be; one that is corrupt, or gone meanwhile, keeps no
+        other from it.
+        """
         for namespace in namespaces:
             try:
                 await self._unloading.namespace(namespace)
             except (CorruptDataError, NotFoundError) as error:
-                log.warning("a namespace is not unloaded", namespace=str(namespace), error=str(error))
+                log.warning(
+                    "a namespace is not unloaded", namespace=str(namespace), error=str(error)
+                )
 
     async def isolation_brokers(self, request: web.Request) -> web.Response:
         """GET …/namespaceIsolationPolicies/brokers: what each live broker is in each policy."""
         self._check_cluster(request)
-        return web.json_response([entry for broker in sorted(self._brokers.registered) for entry in await self._of_broker(broker)])
+        return web.json_response(
+            [
+                entry
+                for broker in sorted(self._brokers.registered)
+                for entry in await self._of_broker(broker)
+            ]
+        )
 
     async def isolation_broker(self, request: web.Request) -> web.Response:
         """GET …/namespaceIsolationPolicies/brokers/{broker}."""
@@ -107,20 +129,39 @@ class PolicyRoutes:
         regexes = [regex for entry in entries for regex in entry["namespaceRegex"]]
         primary = any(entry["primary"] for entry in entries)
         name = entries[0]["policyName"] if entries else None
-        return web.json_response({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": regexes})
+        return web.json_response(
+            {
+                "brokerName": broker,
+                "policyName": name,
+                "primary": primary,
+                "namespaceRegex": regexes,
+            }
+        )
 
     async def _of_broker(self, broker: str) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = []
         for name, policy in (await self._policies.isolation_in_force()).items():
             primary = matches_broker(policy.primary, broker)
             if primary or matches_broker(policy.secondary, broker):
-                entries.append({"brokerName": broker, "policyName": name, "primary": primary, "namespaceRegex": policy.namespaces})
+                entries.append(
+                    {
+                        "brokerName": broker,
+                        "policyName": name,
+                        "primary": primary,
+                        "namespaceRegex": policy.namespaces,
+                    }
+                )
         return entries
 
     async def domains(self, request: web.Request) -> web.Response:
         """GET …/failureDomains."""
         self._check_cluster(request)
-        return web.json_response({name: {"brokers": brokers} for name, brokers in (await self._policies.failure_domains()).items()})
+        return web.json_response(
+            {
+                name: {"brokers": brokers}
+                for name, brokers in (await self._policies.failure_domains()).items()
+            }
+        )
 
     async def domain(self, request: web.Request) -> web.Response:
         """GET …/failureDomains/{domain}."""
@@ -169,4 +210,6 @@ class PolicyRoutes:
         self._check_cluster(request)
         tenant = request.query.get("tenant", "")
         names = self._policies.namespaces_of_group(request.match_info["group"])
-        return web.json_response([name for name in names if not tenant or name.startswith(f"{tenant}/")])
+        return web.json_response(
+            [name for name in names if not tenant or name.startswith(f"{tenant}/")]
+        )

@@ -1,4 +1,6 @@
-"""Rate limits: policies of namespaces and topics, resource groups, dynamic configuration, and "why is this producer slow?"."""
+"""Rate limits: policies of namespaces and topics, resource groups, dynamic configuration, and "why
+is this producer slow?".
+"""
 
 from __future__ import annotations
 
@@ -7,10 +9,24 @@ from typing import Any
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import RefusedError, body, flag, namespace_of, redirect_to, topic_of
+from loadmanager.adapters.admin.answers import (
+    RefusedError,
+    body,
+    flag,
+    namespace_of,
+    redirect_to,
+    topic_of,
+)
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
-from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup, SubscribeRate, decode, plain
+from loadmanager.core.throttling.policies import (
+    DispatchRate,
+    PublishRate,
+    ResourceGroup,
+    SubscribeRate,
+    decode,
+    plain,
+)
 
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
@@ -64,7 +80,9 @@ class ThrottlingRoutes:
             routes += self._rate_routes(f"{NAMESPACE}/{name}", *self._of_namespace(field, kind))
         for name, kind in TOPIC_RATES.items():
             routes += self._rate_routes(f"{TOPIC}/{name}", *self._of_topic(name, kind))
-        routes += self._rate_routes(TOPIC + "/{subscription}/dispatchRate", *self._of_subscription())
+        routes += self._rate_routes(
+            TOPIC + "/{subscription}/dispatchRate", *self._of_subscription()
+        )
         return routes
 
     @staticmethod
@@ -76,7 +94,9 @@ class ThrottlingRoutes:
             return _shown(await self._limits.namespace_limit(namespace_of(request), field))
 
         async def write(request: web.Request) -> web.StreamResponse:
-            await self._limits.set_namespace_limit(namespace_of(request), field, plain(await _rate(request, kind)))
+            await self._limits.set_namespace_limit(
+                namespace_of(request), field, plain(await _rate(request, kind))
+            )
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
@@ -90,10 +110,17 @@ class ThrottlingRoutes:
 
     def _of_subscription(self) -> tuple[Handle, Handle, Handle]:
         return self._topic_policy(
-            lambda request: ("subscriptionPolicies", request.match_info["subscription"], "dispatchRate"), DispatchRate
+            lambda request: (
+                "subscriptionPolicies",
+                request.match_info["subscription"],
+                "dispatchRate",
+            ),
+            DispatchRate,
         )
 
-    def _topic_policy(self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any) -> tuple[Handle, Handle, Handle]:
+    def _topic_policy(
+        self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any
+    ) -> tuple[Handle, Handle, Handle]:
         async def read(request: web.Request) -> web.StreamResponse:
             topic, path = topic_of(request), path_of(request)
             policy: Any = await self._limits.topic_policies(topic)
@@ -104,7 +131,9 @@ class ThrottlingRoutes:
             return _shown(policy)
 
         async def write(request: web.Request) -> web.StreamResponse:
-            await self._limits.set_topic_policy(topic_of(request), path_of(request), plain(await _rate(request, kind)))
+            await self._limits.set_topic_policy(
+                topic_of(request), path_of(request), plain(await _rate(request, kind))
+            )
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
@@ -165,26 +194,39 @@ class ThrottlingRoutes:
         return web.Response(status=204)
 
     async def broker(self, _request: web.Request) -> web.Response:
-        """GET /broker-stats/throttling: every limit of this broker, and what pauses its connections."""
+        """GET /broker-stats/throttling: every limit of this broker, and what pauses its
+        connections.
+        """
         return web.json_response(self._limits.broker_throttling())
 
     async def topic(self, request: web.Request) -> web.Response:
-        """GET …/{topic}/throttling: why are this topic's producers slow? Asked of the topic's owner."""
+        """GET …/{topic}/throttling: why are this topic's producers slow?
+
+        Asked of the topic's owner.
+        """
         topic = topic_of(request)
         report = self._limits.topic_throttling(topic)
         if report is not None:
             return web.json_response(report)
         owner = (await self._directory.lookup(topic)).broker
         if owner == self._self:
-            raise NotFoundError(f"Topic {topic} is not open: it has neither producers nor consumers")
+            raise NotFoundError(
+                f"Topic {topic} is not open: it has neither producers nor consumers"
+            )
         return redirect_to(owner.web_url, request)
 
 
 async def _rate(request: web.Request, kind: Any) -> Any:
-    """The rate in a body. Raises `RefusedError` (400, 408) for what is no JSON object, `BadInputError` (412) for values that are not allowed."""
+    """The rate in a body.
+
+    Raises `RefusedError` (400, 408) for what is no JSON object, `BadInputError` (412) for values
+    that are not allowed.
+    """
     document = await body(request)
     if not isinstance(document, dict):
-        raise RefusedError(400, f"the body must be a JSON object with {', '.join(kind.__struct_encode_fields__)}")
+        raise RefusedError(
+            400, f"the body must be a JSON object with {', '.join(kind.__struct_encode_fields__)}"
+        )
     return decode(document, kind)
 
 

@@ -53,12 +53,17 @@ class AdminServer:
         settings: AdminSettings | None = None,
         connections_cap: int = 0,
     ) -> None:
-        """`connections_cap`: how many connections the process can serve at most, 0 for any number."""
+        """`connections_cap`: how many connections the process can serve at most, 0
+        for any number.
+        """
         self._settings = settings or AdminSettings()
-        self._connections_max = min(self._settings.connections_max, connections_cap or self._settings.connections_max)
+        self._connections_max = min(
+            self._settings.connections_max, connections_cap or self._settings.connections_max
+        )
         self._told_at_s = -math.inf
         application = web.Application(
-            middlewares=[access, AtOnce(self._settings.requests_max).middleware, errors], client_max_size=BODY_BYTES_MAX
+            middlewares=[access, AtOnce(self._settings.requests_max).middleware, errors],
+            client_max_size=BODY_BYTES_MAX,
         )
         parts: list[Routes] = [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
@@ -70,7 +75,9 @@ class AdminServer:
         ]
         for part in parts:
             for route in part.routes():
-                application.router.add_routes([route, web.RouteDef(route.method, route.path + "/", route.handler, {})])
+                application.router.add_routes(
+                    [route, web.RouteDef(route.method, route.path + "/", route.handler, {})]
+                )
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -85,7 +92,9 @@ class AdminServer:
     async def start(self, sock: socket.socket) -> None:
         """Listen on a bound socket."""
         await self._runner.setup()
-        self._listener = await asyncio.get_running_loop().create_server(self._accept, sock=sock, backlog=BACKLOG)
+        self._listener = await asyncio.get_running_loop().create_server(
+            self._accept, sock=sock, backlog=BACKLOG
+        )
 
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server
@@ -101,7 +110,8 @@ class AdminServer:
         if now_s - self._told_at_s >= TELL_INTERVAL_S:
             self._told_at_s = now_s
             log.warning(
-                "HTTP connections are refused: raise maxHttpServerConnections or the limit of open files, whichever is reached",
+                "HTTP connections are refused: raise maxHttpServerConnections or the limit of "
+                "open files, whichever is reached",
                 connections=self._connections_max,
                 maxHttpServerConnections=self._settings.connections_max,
             )

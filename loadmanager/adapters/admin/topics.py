@@ -1,10 +1,20 @@
-"""`/lookup/v2/topic`, `/admin/v2/persistent` and `/admin/v2/non-persistent`, `/admin/v2/schemas`."""
+"""`/lookup/v2/topic`, `/admin/v2/persistent` and `/admin/v2/non-persistent`,
+`/admin/v2/schemas`.
+"""
 
 from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import RefusedError, body, failed, flag, namespace_of, redirect_to, topic_of
+from loadmanager.adapters.admin.answers import (
+    RefusedError,
+    body,
+    failed,
+    flag,
+    namespace_of,
+    redirect_to,
+    topic_of,
+)
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
@@ -25,13 +35,20 @@ class TopicRoutes:
         self._deleting = use.deleting
 
     def routes(self) -> list[web.RouteDef]:
-        """All routes; fixed paths come before those with a variable. A slash in a topic's name is written %2F."""
+        """All routes; fixed paths come before those with a variable.
+
+        A slash in a topic's name is written %2F.
+        """
         one = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
         return [
-            web.get(f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}/bundle", self.bundle),
+            web.get(
+                f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}/bundle", self.bundle
+            ),
             web.get(f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}", self.lookup),
             web.get(f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}", self.list),
-            web.get(f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/partitioned", self.list_partitioned),
+            web.get(
+                f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/partitioned", self.list_partitioned
+            ),
             web.get(one + "/partitions", self.partitions),
             web.put(one + "/partitions", self.create_partitioned),
             web.delete(one + "/partitions", self.delete),
@@ -43,8 +60,13 @@ class TopicRoutes:
         ]
 
     async def lookup(self, request: web.Request) -> web.Response:
-        """GET /lookup/v2/topic/…: who serves a topic. `brokerUrlTls` must be there: C++ clients crash without it."""
-        lookup = await self._directory.lookup(topic_of(request), authoritative=flag(request, "authoritative"))
+        """GET /lookup/v2/topic/…: who serves a topic.
+
+        `brokerUrlTls` must be there: C++ clients crash without it.
+        """
+        lookup = await self._directory.lookup(
+            topic_of(request), authoritative=flag(request, "authoritative")
+        )
         broker = lookup.broker
         if lookup.redirect:
             return redirect_to(broker.web_url, request, authoritative=lookup.authoritative)
@@ -67,18 +89,31 @@ class TopicRoutes:
 
     async def list(self, request: web.Request) -> web.Response:
         """GET /{domain}/{tenant}/{namespace}: partitions are named one by one."""
-        return web.json_response(await self._directory.topics_of_namespace(namespace_of(request), _mode(request)))
+        return web.json_response(
+            await self._directory.topics_of_namespace(namespace_of(request), _mode(request))
+        )
 
     async def list_partitioned(self, request: web.Request) -> web.Response:
         """GET /{domain}/{tenant}/{namespace}/partitioned: topics that have partitions."""
         names = await self._directory.topics_of_namespace(namespace_of(request), _mode(request))
-        parents = {topic.partitioned_topic for topic in map(TopicName.parse, names) if topic.partition >= 0}
-        return web.json_response([str(parent) for parent in sorted(parents) if await self._directory.partitions(parent, create=True)])
+        parents = {
+            topic.partitioned_topic for topic in map(TopicName.parse, names) if topic.partition >= 0
+        }
+        return web.json_response(
+            [
+                str(parent)
+                for parent in sorted(parents)
+                if await self._directory.partitions(parent, create=True)
+            ]
+        )
 
     async def partitions(self, request: web.Request) -> web.Response:
         """GET …/partitions."""
-        # A topic that does not exist yet has no partitions: asking never fails where it could be created.
-        return web.json_response({"partitions": await self._directory.partitions(topic_of(request), create=True)})
+        # A topic that does not exist yet has no partitions: asking never fails where it could be
+        # created.
+        return web.json_response(
+            {"partitions": await self._directory.partitions(topic_of(request), create=True)}
+        )
 
     async def create_partitioned(self, request: web.Request) -> web.Response:
         """PUT …/partitions with the number as the body."""
@@ -108,12 +143,16 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def stats(self, request: web.Request) -> web.Response:
-        """GET …/stats: rates of the last period (messages/s, bytes/s) and counts, under Pulsar's names where it has them; 307 to the owner."""
+        """GET …/stats: rates of the last period (messages/s, bytes/s) and counts, under Pulsar's
+        names where it has them; 307 to the owner.
+        """
         topic = topic_of(request)
         bundle = await self._directory.owned_bundle(topic)
         traffic = self._hosting.topics(bundle).get(str(topic)) if bundle else None
         if traffic is None:
-            owner = await self._directory.lookup(topic, authoritative=flag(request, "authoritative"))
+            owner = await self._directory.lookup(
+                topic, authoritative=flag(request, "authoritative")
+            )
             if owner.broker.broker_id == self._self.broker_id:
                 raise NotFoundError(f"Topic {topic} is not open")
             return redirect_to(owner.broker.web_url, request, authoritative=owner.authoritative)
@@ -131,7 +170,9 @@ class TopicRoutes:
         )
 
     async def schema(self, request: web.Request) -> web.Response:
-        """GET /schemas/…: schemas are kept by the topic's owner and served over the binary protocol only."""
+        """GET /schemas/…: schemas are kept by the topic's owner and served over the binary protocol
+        only.
+        """
         return failed(404, f"no schema of {request.match_info['topic']} over HTTP")
 
 

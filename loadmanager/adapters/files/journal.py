@@ -1,6 +1,8 @@
-"""Implements `ports.history.History`: records are encoded at once, kept in a bounded buffer, and written by a thread soon after.
+"""Implements `ports.history.History`: records are encoded at once, kept in a bounded buffer, and
+written by a thread soon after.
 
-A write blocks while the disk does, so the event loop never writes. What waits for the disk is in a spool, which outlives a process that is killed.
+A write blocks while the disk does, so the event loop never writes. What waits for the disk is in a
+spool, which outlives a process that is killed.
 """
 
 from __future__ import annotations
@@ -34,9 +36,21 @@ log = structlog.get_logger("history")
 
 
 class Journal:
-    """The history of one broker. Whatever the disk does, the broker goes on: what cannot be written is dropped, counted and logged once."""
+    """The history of one broker.
 
-    def __init__(self, settings: HistorySettings, *, cluster: str, broker: str, clock: Clock, close_s: float = CLOSE_S) -> None:
+    Whatever the disk does, the broker goes on: what cannot be written is dropped, counted and
+    logged once.
+    """
+
+    def __init__(
+        self,
+        settings: HistorySettings,
+        *,
+        cluster: str,
+        broker: str,
+        clock: Clock,
+        close_s: float = CLOSE_S,
+    ) -> None:
         self._close_s = close_s
         self._disk, self._far = Worker("history"), Worker("ship-history")
         self._settings = settings
@@ -130,10 +144,17 @@ class Journal:
     def _failed(self, error: OSError) -> None:
         if not self._failing:
             self._failing = True
-            log.error("the history cannot be written or compressed", directory=self._settings.directory, error=str(error))
+            log.error(
+                "the history cannot be written or compressed",
+                directory=self._settings.directory,
+                error=str(error),
+            )
 
     async def ship(self) -> None:
-        """Copy sealed segments to the URL. Raises `OperationalError` when that fails; it is tried again."""
+        """Copy sealed segments to the URL.
+
+        Raises `OperationalError` when that fails; it is tried again.
+        """
         shipper = self._shipper
         if shipper is None:
             return
@@ -150,13 +171,15 @@ class Journal:
         The machine may be gone afterwards.
         A disk that does not answer is not waited for: what it has not taken stays in the spool.
         """
-        self._closed = True  # first, so that nothing comes between the last write and the end uncounted
+        # first, so that nothing comes between the last write and the end uncounted
+        self._closed = True
         try:
             async with asyncio.timeout(self._close_s):
                 await self._write_all()
         except TimeoutError:
             log.error(
-                "the disk of the history does not answer; the next start of this broker writes what is in memory",
+                "the disk of the history does not answer; the next start of this broker writes "
+                "what is in memory",
                 directory=self._settings.directory,
                 waited_s=self._close_s,
             )
@@ -181,17 +204,68 @@ class Journal:
         except (OperationalError, TimeoutError) as error:
             if self._shipper is not None and isinstance(error, TimeoutError):
                 self._shipper.stop()
-            log.warning("the last segments were not shipped; the next start of this broker does it", error=str(error))
+            log.warning(
+                "the last segments were not shipped; the next start of this broker does it",
+                error=str(error),
+            )
 
     def samples(self) -> Iterator[Sample]:
         """What the metrics page says of it."""
         segments = self._segments
-        yield Sample("loadmanager_history_records", "Records written to the history", self.written, (), "counter")
-        yield Sample("loadmanager_history_dropped_records", "Records that could not be kept", self.dropped, (), "counter")
-        yield Sample("loadmanager_history_sealed_segments", "Segments sealed", segments.sealed, (), "counter")
-        yield Sample("loadmanager_history_dropped_segments", "Segments deleted to keep within the limit", segments.dropped, (), "counter")
-        yield Sample("loadmanager_history_dropped_unshipped_segments", "Of those, never shipped", segments.dropped_unshipped, (), "counter")
-        yield Sample("loadmanager_history_shipped_segments", "Segments copied to the URL", self.shipped, (), "counter")
-        yield Sample("loadmanager_history_ship_failures", "Attempts to ship that failed", self.ship_failures, (), "counter")
-        yield Sample("loadmanager_history_spool_errors", "What the spool could not keep or read", self._spool.errors, (), "counter")
-        yield Sample("loadmanager_history_bytes", "Bytes of compressed segments on this disk", segments.bytes_on_disk)
+        yield Sample(
+            "loadmanager_history_records",
+            "Records written to the history",
+            self.written,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "loadmanager_history_dropped_records",
+            "Records that could not be kept",
+            self.dropped,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "loadmanager_history_sealed_segments", "Segments sealed", segments.sealed, (), "counter"
+        )
+        yield Sample(
+            "loadmanager_history_dropped_segments",
+            "Segments deleted to keep within the limit",
+            segments.dropped,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "loadmanager_history_dropped_unshipped_segments",
+            "Of those, never shipped",
+            segments.dropped_unshipped,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "loadmanager_history_shipped_segments",
+            "Segments copied to the URL",
+            self.shipped,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "loadmanager_history_ship_failures",
+            "Attempts to ship that failed",
+            self.ship_failures,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "loadmanager_history_spool_errors",
+            "What the spool could not keep or read",
+            self._spool.errors,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "loadmanager_history_bytes",
+            "Bytes of compressed segments on this disk",
+            segments.bytes_on_disk,
+        )

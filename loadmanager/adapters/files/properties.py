@@ -16,7 +16,8 @@ _SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Parse a file in Java's properties syntax (comments, `=`, `:` or blanks, continued lines, escapes); the last of two equal keys wins.
+    """Parse a file in Java's properties syntax (comments, `=`, `:` or blanks, continued lines,
+    escapes); the last of two equal keys wins.
 
     Raises `ConfigError` when the file cannot be read.
     """
@@ -54,6 +55,10 @@ def _logical_lines(text: str) -> Iterator[str]:
 def _unescape(text: str) -> str:
     def character(match: re.Match[str]) -> str:
         code = match[1]
-        return chr(int(code[1:], 16)) if code[0] == "u" and len(code) == 5 else _ESCAPES.get(code, code)
+        return (
+            chr(int(code[1:], 16))
+            if code[0] == "u" and len(code) == 5
+            else _ESCAPES.get(code, code)
+        )
 
     return _ESCAPE.sub(character, text)

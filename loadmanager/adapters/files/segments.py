@@ -1,7 +1,9 @@
-"""Append-only segments of JSON lines: `kind=<kind>/date=<day>/<broker>-<start ms>-<seq>.jsonl`, in UTC days.
+"""Append-only segments of JSON lines: `kind=<kind>/date=<day>/<broker>-<start ms>-<seq>.jsonl`, in
+UTC days.
 
-The one being written ends in `.open`; it is sealed by rename, then compressed beside itself under a temporary name that a rename makes final. Whatever a
-crash leaves behind, the next start puts right: at most the torn last line is lost. Blocking; a thread calls it.
+The one being written ends in `.open`; it is sealed by rename, then compressed beside itself under a
+temporary name that a rename makes final. Whatever a crash leaves behind, the next start puts right:
+at most the torn last line is lost. Blocking; a thread calls it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ OPEN, SEALED, COMPRESSED, TEMPORARY, SHIPPED = ".open", ".jsonl", ".jsonl.gz", "
 
 
 def safe_name(broker: str) -> str:
-    """A broker's id in a file name: Hadoop's paths cannot have a colon, and Spark passes over files that begin with an underscore or a dot."""
+    """A broker's id in a file name: Hadoop's paths cannot have a colon, and Spark passes over files
+    that begin with an underscore or a dot.
+    """
     name = "".join(char if char.isalnum() or char in ".-" else "_" for char in broker)
     return name if name[:1].isalnum() else f"b{name}"
 
@@ -52,7 +56,15 @@ class _Open:
 class Segments:
     """The segments of one broker below `root` (`…/cluster=<name>`)."""
 
-    def __init__(self, root: Path, broker: str, *, segment_bytes_max: int, segment_ms_max: float, bytes_max: int) -> None:
+    def __init__(
+        self,
+        root: Path,
+        broker: str,
+        *,
+        segment_bytes_max: int,
+        segment_ms_max: float,
+        bytes_max: int,
+    ) -> None:
         self.root = root
         self._prefix = safe_name(broker)
         self._segment_bytes_max = segment_bytes_max
@@ -73,7 +85,8 @@ class Segments:
         """What the compressed segments take, as of the last `retain`."""
 
     def recover(self, now_ms: int, left_behind: Iterable[tuple[str, str, bytes]] = ()) -> int:
-        """Seal what an earlier process left behind, with lines (kind, day, line) that it may not have written; returns how many segments.
+        """Seal what an earlier process left behind, with lines (kind, day, line) that it may not
+        have written; returns how many segments.
 
         They are compressed with the next that are due. Raises `OSError`.
         """
@@ -83,7 +96,10 @@ class Segments:
         found = 0
         for path in self._own(f"{SEALED}{OPEN}"):
             _cut_torn_line(path)
-            key = (path.parent.parent.name.removeprefix("kind="), path.parent.name.removeprefix("date="))
+            key = (
+                path.parent.parent.name.removeprefix("kind="),
+                path.parent.name.removeprefix("date="),
+            )
             if key in missing:
                 there = _last_lines(path)
                 missing[key] = [line for line in missing[key] if line not in there]
@@ -102,7 +118,10 @@ class Segments:
         return found
 
     def write(self, batch: Mapping[tuple[str, str], Sequence[bytes]], now_ms: int) -> None:
-        """Append lines (without line ends) by kind and day. Raises `OSError`; what was written whole stays, and is counted in `lines`."""
+        """Append lines (without line ends) by kind and day.
+
+        Raises `OSError`; what was written whole stays, and is counted in `lines`.
+        """
         for key, lines in batch.items():
             segment = self._open.get(key) or self._begin(key, now_ms)
             data = b"\n".join(lines) + b"\n"
@@ -115,9 +134,15 @@ class Segments:
             self.lines += len(lines)
 
     def seal_due(self, now_ms: int) -> bool:
-        """Seal what is full or old, and compress what is sealed; whether anything was. Raises `OSError`."""
+        """Seal what is full or old, and compress what is sealed; whether anything was.
+
+        Raises `OSError`.
+        """
         for key, segment in list(self._open.items()):
-            if segment.size >= self._segment_bytes_max or now_ms - segment.started_ms >= self._segment_ms_max:
+            if (
+                segment.size >= self._segment_bytes_max
+                or now_ms - segment.started_ms >= self._segment_ms_max
+            ):
                 self._seal(key, segment)
         return self.compress(now_ms)
 
@@ -150,7 +175,11 @@ class Segments:
             self.bytes_on_disk = total
 
     def _own(self, suffix: str) -> list[Path]:
-        return sorted(path for path in self.root.glob(f"kind=*/date=*/{self._prefix}-*{suffix}") if _is_of(path, self._prefix))
+        return sorted(
+            path
+            for path in self.root.glob(f"kind=*/date=*/{self._prefix}-*{suffix}")
+            if _is_of(path, self._prefix)
+        )
 
     def _begin(self, key: tuple[str, str], now_ms: int) -> _Open:
         kind, day = key
@@ -162,7 +191,9 @@ class Segments:
         return segment
 
     def _give_up(self, key: tuple[str, str], segment: _Open) -> None:
-        """A write failed, perhaps in the middle of a line: go back to the last whole one, and seal; the next write begins another segment."""
+        """A write failed, perhaps in the middle of a line: go back to the last whole one, and seal;
+        the next write begins another segment.
+        """
         try:
             segment.file.truncate(segment.size)
         finally:
@@ -181,7 +212,10 @@ class Segments:
         self._uncompressed = True
 
     def compress(self, now_ms: int) -> bool:
-        """Compress what is sealed, and could not be before; whether there was any. Raises `OSError`."""
+        """Compress what is sealed, and could not be before; whether there was any.
+
+        Raises `OSError`.
+        """
         if not self._uncompressed or now_ms < self._compress_ms:
             return False
         self._compress_ms = now_ms + COMPRESS_AGAIN_MS  # a full disk must not cost a processor

@@ -11,19 +11,47 @@ from loadmanager.core.conf import conf
 class HistorySettings:
     """Where the history goes, and how much of it stays."""
 
-    enabled: bool = conf("loadManagerHistoryEnabled", True, "Record loads, decisions, ownership and limits for the analysis")
-    directory: str = conf("loadManagerHistoryDirectory", "data/history", "Folder of the history's segments")
+    enabled: bool = conf(
+        "loadManagerHistoryEnabled",
+        True,
+        "Record loads, decisions, ownership and limits for the analysis",
+    )
+    directory: str = conf(
+        "loadManagerHistoryDirectory", "data/history", "Folder of the history's segments"
+    )
     bytes_max: int = conf(
-        "loadManagerHistoryMaxBytes", 1 << 30, "Sealed segments of this broker take this much; the oldest are dropped", minimum=0
+        "loadManagerHistoryMaxBytes",
+        1 << 30,
+        "Sealed segments of this broker take this much; the oldest are dropped",
+        minimum=0,
     )
     segment_bytes_max: int = conf(
-        "loadManagerHistorySegmentMaxBytes", 16 << 20, "A segment is sealed when it has this many bytes", minimum=1024
+        "loadManagerHistorySegmentMaxBytes",
+        16 << 20,
+        "A segment is sealed when it has this many bytes",
+        minimum=1024,
     )
-    segment_minutes_max: float = conf("loadManagerHistorySegmentMaxMinutes", 15.0, "A segment is sealed when it is this old", minimum=0.01)
+    segment_minutes_max: float = conf(
+        "loadManagerHistorySegmentMaxMinutes",
+        15.0,
+        "A segment is sealed when it is this old",
+        minimum=0.01,
+    )
     buffer_bytes_max: int = conf(
-        "loadManagerHistoryBufferMaxBytes", 8 << 20, "Records that wait for the disk; more are dropped and counted", minimum=1024
+        "loadManagerHistoryBufferMaxBytes",
+        8 << 20,
+        "Records that wait for the disk; more are dropped and counted",
+        minimum=1024,
     )
     ship_url: str = conf(
-        "loadManagerHistoryShipUrl", "", "Where sealed segments are copied to: any fsspec URL (file://, s3://, hdfs://…); empty: nowhere"
+        "loadManagerHistoryShipUrl",
+        "",
+        "Where sealed segments are copied to: any fsspec URL (file://, s3://, hdfs://…); "
+        "empty: nowhere",
     )
-    ship_interval_s: float = conf("loadManagerHistoryShipIntervalSeconds", 60.0, "How often sealed segments are shipped", minimum=0.1)
+    ship_interval_s: float = conf(
+        "loadManagerHistoryShipIntervalSeconds",
+        60.0,
+        "How often sealed segments are shipped",
+        minimum=0.1,
+    )

@@ -1,4 +1,5 @@
-"""Copies sealed segments to another file system, each exactly once by its name: under a temporary name first, then renamed.
+"""Copies sealed segments to another file system, each exactly once by its name: under a temporary
+name first, then renamed.
 
 Blocking; a thread calls it.
 """
@@ -15,13 +16,18 @@ PART = ".part"
 
 
 class Shipper:
-    """Ships to one fsspec URL. Raises `ConfigError` when fsspec, or what it needs for the URL, is not installed."""
+    """Ships to one fsspec URL.
+
+    Raises `ConfigError` when fsspec, or what it needs for the URL, is not installed.
+    """
 
     def __init__(self, url: str) -> None:
         try:
             import fsspec
         except ImportError:
-            raise ConfigError("loadManagerHistoryShipUrl needs fsspec: pip install 'loadmanager[analysis]'") from None
+            raise ConfigError(
+                "loadManagerHistoryShipUrl needs fsspec: pip install 'loadmanager[analysis]'"
+            ) from None
         self._url = url
         try:
             fs, root = fsspec.core.url_to_fs(url)
@@ -36,7 +42,10 @@ class Shipper:
         self._stopped = True
 
     def ship(self, segments: Segments) -> int:
-        """Copy what is not there yet; returns how many segments. Raises `OperationalError` at the first that fails; it is tried again next time."""
+        """Copy what is not there yet; returns how many segments.
+
+        Raises `OperationalError` at the first that fails; it is tried again next time.
+        """
         shipped = 0
         for path in segments.complete():
             if self._stopped:
@@ -49,7 +58,9 @@ class Shipper:
                 try:
                     marker.touch()
                 except OSError as error:
-                    raise OperationalError(f"{path.name} was shipped, but that cannot be noted: {error}") from None
+                    raise OperationalError(
+                        f"{path.name} was shipped, but that cannot be noted: {error}"
+                    ) from None
                 shipped += 1
         return shipped
 

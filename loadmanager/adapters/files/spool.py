@@ -1,8 +1,11 @@
-"""Lines that wait for the disk, kept where a killed process does not lose them: in a file in memory (`/dev/shm`) that it maps.
+"""Lines that wait for the disk, kept where a killed process does not lose them: in a file in memory
+(`/dev/shm`) that it maps.
 
-Writing to the history's own disk at once would make the event loop wait for it. A line is copied into the mapping instead, which never waits, and a
-thread writes it to the disk soon after; what a killed process had not written, the next one finds here. Without `/dev/shm`, or when another process
-uses the file, nothing is kept so. Two halves: one is filled while the other is on its way to the disk.
+Writing to the history's own disk at once would make the event loop wait for it. A line is copied
+into the mapping instead, which never waits, and a thread writes it to the disk soon after; what a
+killed process had not written, the next one finds here. Without `/dev/shm`, or when another process
+uses the file, nothing is kept so. Two halves: one is filled while the other is on its way to the
+disk.
 """
 
 from __future__ import annotations
@@ -54,17 +57,25 @@ class Spool:
     def _failed(self, error: Exception) -> None:
         self.errors += 1
         if self.errors == 1:
-            log.warning("records that wait for the disk are not safe from a kill", path=str(self._path), error=str(error))
+            log.warning(
+                "records that wait for the disk are not safe from a kill",
+                path=str(self._path),
+                error=str(error),
+            )
 
     def _open(self) -> None:
         Path(self._place).mkdir(parents=True, exist_ok=True)  # what has no place may be swept away
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        self._file = os.open(
+            self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.posix_fallocate(self._file, 0, SPOOL_BYTES)  # now, not with a signal when it is first used
+        # now, not with a signal when it is first used
+        os.posix_fallocate(self._file, 0, SPOOL_BYTES)
         self._map = mmap.mmap(self._file, SPOOL_BYTES)
         self._map[:HEADER_BYTES] = self._place.encode()[:HEADER_BYTES].ljust(HEADER_BYTES, b"\0")
         for half, start in enumerate((HEADER_BYTES, HEADER_BYTES + HALF_BYTES)):
-            end = self._map.find(b"\0", start, start + HALF_BYTES)  # looks no further than what was used: the rest takes no memory of ours
+            # looks no further than what was used: the rest takes no memory of ours
+            end = self._map.find(b"\0", start, start + HALF_BYTES)
             self._used[half] = (HALF_BYTES if end < 0 else end - start) if self._map[start] else 0
             content = self._map[start : start + self._used[half]]
             self._found += content[: content.rfind(b"\n") + 1].splitlines()

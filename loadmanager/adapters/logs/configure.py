@@ -1,4 +1,6 @@
-"""Logs with structlog: readable on a terminal, JSON lines otherwise; what libraries log through the standard module comes out the same way."""
+"""Logs with structlog: readable on a terminal, JSON lines otherwise; what libraries log through the
+standard module comes out the same way.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import structlog
 LIBRARIES = {
     "kazoo": logging.WARNING,
     "aiohttp.access": logging.WARNING,
-    "aiohttp.server": logging.CRITICAL,  # a traceback for each broken request of a client; our own failures are logged by adapters.admin
+    # a traceback for each broken request of a client; our own failures are logged by adapters.admin
+    "aiohttp.server": logging.CRITICAL,
     "asyncio": logging.WARNING,
     "py4j": logging.WARNING,
 }
@@ -19,7 +22,9 @@ LIBRARIES = {
 
 
 def configure(level: str = "info", *, json: bool | None = None, **bound: Any) -> None:
-    """Set up logging of the whole process on standard error; `bound` (the broker's id, say) is on every line."""
+    """Set up logging of the whole process on standard error; `bound` (the broker's id, say) is on
+    every line.
+    """
     as_json = json if json is not None else not sys.stderr.isatty()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -29,13 +34,16 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     renderer: Any = (
-        structlog.processors.JSONRenderer() if as_json else structlog.dev.ConsoleRenderer(pad_event_to=32, colors=sys.stderr.isatty())
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(pad_event_to=32, colors=sys.stderr.isatty())
     )
     last = [structlog.processors.format_exc_info, renderer] if as_json else [_printable, renderer]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last]
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
     root = logging.getLogger()
@@ -44,7 +52,11 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
     for name, least in LIBRARIES.items():
         logging.getLogger(name).setLevel(max(least, root.level))
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -59,9 +71,15 @@ def _bind(values: dict[str, Any]) -> Any:
 
 
 def _printable(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Show control characters instead of obeying them: names come from clients, and must neither forge lines nor drive the terminal."""
+    """Show control characters instead of obeying them: names come from clients, and must neither
+    forge lines nor drive the terminal.
+    """
     return {key: _shown(value) if isinstance(value, str) else value for key, value in event.items()}
 
 
 def _shown(text: str) -> str:
-    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    )

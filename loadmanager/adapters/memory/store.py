@@ -1,7 +1,10 @@
-"""The metadata store in memory: one tree, any number of sessions over it. For tests and for embedding; passes the contract tests of the real one.
+"""The metadata store in memory: one tree, any number of sessions over it.
 
-A session behaves as ZooKeeper's does: its ephemeral nodes go when it ends, changes that it may have missed are announced by a RESYNC, and its lease is
-proven by a timer while it is connected. Tests can suspend, resume and expire it.
+For tests and for embedding; passes the contract tests of the real one.
+
+A session behaves as ZooKeeper's does: its ephemeral nodes go when it ends, changes that it may have
+missed are announced by a RESYNC, and its lease is proven by a timer while it is connected. Tests
+can suspend, resume and expire it.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ class MemoryTree:
     """The id of the last transaction."""
     _session_ids: itertools.count[int] = field(default_factory=lambda: itertools.count(0x1000))
 
-    def session(self, *, timeout_s: float = 2.0, clock_s: Callable[[], float] | None = None) -> MemoryStore:
+    def session(
+        self, *, timeout_s: float = 2.0, clock_s: Callable[[], float] | None = None
+    ) -> MemoryStore:
         """A new session; `clock_s` is the monotonic clock of its lease (the loop's by default)."""
         return MemoryStore(self, timeout_s, clock_s or asyncio.get_running_loop().time)
 
@@ -56,15 +61,24 @@ class MemoryTree:
     def children(self, path: str) -> list[str]:
         """Sorted names of the children."""
         prefix = path.rstrip("/") + "/"
-        return sorted(name for node in self.nodes if node.startswith(prefix) and (name := node[len(prefix) :]) and "/" not in name)
+        return sorted(
+            name
+            for node in self.nodes
+            if node.startswith(prefix) and (name := node[len(prefix) :]) and "/" not in name
+        )
 
     def end_session(self, session_id: int) -> None:
         """Remove the ephemeral nodes of a session."""
-        gone = [path for path, node in self.nodes.items() if node.ephemeral_owner == session_id != 0]
+        gone = [
+            path for path, node in self.nodes.items() if node.ephemeral_owner == session_id != 0
+        ]
         self.apply([Delete(path) for path in gone], 0)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:
-        """All or nothing, then tell every watch. Raises `ConflictError` or `_NoNodeError` for the first operation that fails."""
+        """All or nothing, then tell every watch.
+
+        Raises `ConflictError` or `_NoNodeError` for the first operation that fails.
+        """
         self.txid += 1
         before = dict(self.nodes) if len(operations) > 1 else None
         changes: list[Change] = []
@@ -92,7 +106,13 @@ class MemoryTree:
             raise VersionConflictError(f"{path} has changed meanwhile")
         match operation:
             case Put(value=value):
-                self.nodes[path] = Node(value, node.version + 1, node.ephemeral_owner, node.created_ms, node.created_txid)
+                self.nodes[path] = Node(
+                    value,
+                    node.version + 1,
+                    node.ephemeral_owner,
+                    node.created_ms,
+                    node.created_txid,
+                )
                 return Change(ChangeKind.CHANGED, path)
             case Delete():
                 if self.children(path):
@@ -111,7 +131,9 @@ class MemoryTree:
             raise _NoNodeError(f"the parent of {path} does not exist")
         if parent.ephemeral_owner:
             raise ConflictError(f"the parent of {path} is ephemeral")
-        self.nodes[path] = Node(operation.value, 0, session_id if operation.ephemeral else 0, created_txid=self.txid)
+        self.nodes[path] = Node(
+            operation.value, 0, session_id if operation.ephemeral else 0, created_txid=self.txid
+        )
         return Change(ChangeKind.CREATED, path)
 
 
@@ -178,7 +200,9 @@ class MemoryStore:
             queue.put(Change(ChangeKind.RESYNC, root))
 
     def expire(self) -> None:
-        """The server gives the session up: ephemeral nodes go, and the client hears of it (the next `resume` begins a new session)."""
+        """The server gives the session up: ephemeral nodes go, and the client hears of it (the next
+        `resume` begins a new session).
+        """
         ended, self._session_id = self._session_id, 0
         self.suspend()
         self._tree.end_session(ended)
@@ -194,7 +218,9 @@ class MemoryStore:
         if self._beat is not None:
             self._beat.cancel()
         self._lease.prove(self._clock_s(), self._timeout_s)
-        self._beat = self._loop.call_later(self._timeout_s / HEARTBEATS_PER_TIMEOUT, self._heartbeat)
+        self._beat = self._loop.call_later(
+            self._timeout_s / HEARTBEATS_PER_TIMEOUT, self._heartbeat
+        )
 
     # Session
 
@@ -253,7 +279,9 @@ class MemoryStore:
     # Operations
 
     async def _turn(self) -> None:
-        """As a real one, every operation lets others run first; without a connection there is no answer."""
+        """As a real one, every operation lets others run first; without a connection there is no
+        answer.
+        """
         await asyncio.sleep(0)
         if self._closed or self._state is not SessionState.CONNECTED:
             raise OperationalError("the metadata store does not answer")

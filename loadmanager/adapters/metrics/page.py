@@ -1,10 +1,19 @@
-"""The metrics page for Prometheus: Pulsar's `pulsar_…` names beside the usual ones of a Python process."""
+"""The metrics page for Prometheus: Pulsar's `pulsar_…` names beside the usual ones of a Python
+process.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
@@ -26,12 +35,16 @@ class _Samples(Collector):
             if family is None:
                 family = families[sample.name] = Metric(sample.name, sample.doc, sample.kind)
             suffix = "_total" if sample.kind == "counter" else sample.suffix
-            family.add_sample(sample.name + suffix, {**self._labels, **dict(sample.labels)}, sample.value)
+            family.add_sample(
+                sample.name + suffix, {**self._labels, **dict(sample.labels)}, sample.value
+            )
         return families.values()
 
 
 class MetricsPage:
-    """Renders the page; a registry of its own, so that several brokers in one process do not meet."""
+    """Renders the page; a registry of its own, so that several brokers in one
+    process do not meet.
+    """
 
     content_type = CONTENT_TYPE_LATEST
 

@@ -11,4 +11,8 @@ from loadmanager.core.conf import conf
 class MetricsSettings:
     """The metrics page."""
 
-    bundles: bool = conf("exposeBundlesMetricsInPrometheus", False, "Add the traffic of every served bundle to the metrics page")
+    bundles: bool = conf(
+        "exposeBundlesMetricsInPrometheus",
+        False,
+        "Add the traffic of every served bundle to the metrics page",
+    )

@@ -29,7 +29,9 @@ class Admission:
         self._logged_s = float("-inf")
 
     def enter(self, address: str) -> str | None:
-        """Count a connection, which must `leave` in any case; the reason why it must be closed at once, if there is one."""
+        """Count a connection, which must `leave` in any case; the reason why it must be closed at
+        once, if there is one.
+        """
         self._count += 1
         self._at[address] += 1
         reason = self._reason(address)

@@ -1,7 +1,9 @@
 """One client's TCP connection: frames in, frames out, in order, with one write per read.
 
-Frames are taken one at a time and only while nothing holds the connection back (`throttle`): turning off the socket would not stop what the last read
-already brought. Handlers either act at once or return a coroutine, which runs as a task, so that a slow lookup never delays a publish behind it.
+Frames are taken one at a time and only while nothing holds the connection back (`throttle`):
+turning off the socket would not stop what the last read already brought. Handlers either act at
+once or return a coroutine, which runs as a task, so that a slow lookup never delays a publish
+behind it.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ import structlog
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.throttling.tracker import Cause
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import FRAME_PADDING_BYTES, REQUEST_ID_NONE, Frame, FrameError, FrameReader, encode, request_id_of
+from loadmanager.core.wire.frames import (
+    FRAME_PADDING_BYTES,
+    REQUEST_ID_NONE,
+    Frame,
+    FrameError,
+    FrameReader,
+    encode,
+    request_id_of,
+)
 
 if TYPE_CHECKING:
     from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer
@@ -33,10 +43,14 @@ CLOSED_IDS_MAX = 10_000
 """Of so many producers that we closed a connection remembers the ids."""
 
 FLUSH_BYTES = 256 * 1024
-"""Messages are written as soon as so many bytes are queued: the transport then says whether the client keeps up."""
+"""Messages are written as soon as so many bytes are queued: the transport then says whether the
+client keeps up.
+"""
 
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
-"""A client that leaves so many bytes of answers unread, beyond its full outbound buffer, is hung up on."""
+"""A client that leaves so many bytes of answers unread, beyond its full outbound buffer, is hung up
+on.
+"""
 
 PEER_CHECK_NS = 1_000_000_000
 """While nothing is read, it is looked this often whether the client hung up meanwhile."""
@@ -83,7 +97,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client connected."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour, not by type
+        # uvloop's is one by behaviour, not by type
+        self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
         self.address = str(name[0]) if isinstance(name, tuple) else str(name)
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else self.address
@@ -134,7 +149,9 @@ class Connection(asyncio.Protocol):
         return self._transport is not None
 
     def lost(self) -> bool:
-        """Whether the client is gone, even if nothing was read meanwhile that would show it: then hang up, too."""
+        """Whether the client is gone, even if nothing was read meanwhile that would show it: then
+        hang up, too.
+        """
         if self._transport is not None and not self._reading and _hung_up(self._transport):
             self.abort()
             return True
@@ -151,14 +168,18 @@ class Connection(asyncio.Protocol):
         return self._reader.pending_bytes
 
     def _pause(self) -> None:
-        """Something holds the connection back: `process` stops after the present frame, and nothing more is read."""
+        """Something holds the connection back: `process` stops after the present frame, and nothing
+        more is read.
+        """
         if self._reading and self._transport is not None and not self._transport.is_closing():
             self._reading = False
             self._unread_since_ns = self._clock.monotonic_ns()
             self._transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Nothing holds it back any more: what was read already is processed before anything more is read."""
+        """Nothing holds it back any more: what was read already is processed before anything more
+        is read.
+        """
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -168,16 +189,24 @@ class Connection(asyncio.Protocol):
             self.last_heard_s, self.pinged = self._clock.monotonic_s(), False
             self._unread_since_ns = self._clock.monotonic_ns()
             if _hung_up(transport):
-                # It has connected again and sends what was not acknowledged once more; storing it here would store it twice.
+                # It has connected again and sends what was not acknowledged once more; storing it
+                # here would store it twice.
                 self.abort()
                 return
         self.process()
-        if not self._reading and not self.throttle.paused and self._transport is not None and not transport.is_closing():
+        if (
+            not self._reading
+            and not self.throttle.paused
+            and self._transport is not None
+            and not transport.is_closing()
+        ):
             self._reading = True
             transport.resume_reading()
 
     def process(self) -> None:
-        """Take and handle frames until they run out or something holds the connection back; then deliver and write, once."""
+        """Take and handle frames until they run out or something holds the connection back; then
+        deliver and write, once.
+        """
         if self._processing:
             return  # a handler released a hold: the loop below goes on by itself
         self._processing = True
@@ -197,7 +226,10 @@ class Connection(asyncio.Protocol):
         self.flush()
 
     def _take_frames(self) -> None:
-        throttle, pending_max = self.throttle, self.server.throttling.settings.pending_publishes_per_connection
+        throttle, pending_max = (
+            self.throttle,
+            self.server.throttling.settings.pending_publishes_per_connection,
+        )
         while not throttle.paused and self._transport is not None:
             frame = self._reader.take()
             if frame is None:
@@ -205,7 +237,9 @@ class Connection(asyncio.Protocol):
             self._handle(frame)
             if 0 < pending_max <= len(self._out):
                 throttle.hold(Cause.PENDING_PUBLISH_REQUESTS)
-                asyncio.get_running_loop().call_soon(throttle.release, Cause.PENDING_PUBLISH_REQUESTS)
+                asyncio.get_running_loop().call_soon(
+                    throttle.release, Cause.PENDING_PUBLISH_REQUESTS
+                )
 
     def _handle(self, frame: Frame) -> None:
         kind = frame.command.type
@@ -248,11 +282,19 @@ class Connection(asyncio.Protocol):
         self.close("internal error")
 
     def _refuse_unknown(self, frame: Frame) -> None:
-        """A command that is not served: an ERROR by its request id where it has one, else the connection is closed."""
+        """A command that is not served: an ERROR by its request id where it has one, else the
+        connection is closed.
+        """
         request_id = request_id_of(frame.command)
         if request_id is None:
             raise FrameError(f"command {frame.command.type} is not served")
-        self.send(self._error(request_id, pb.UnsupportedVersionError, f"command {frame.command.type} is not served"))
+        self.send(
+            self._error(
+                request_id,
+                pb.UnsupportedVersionError,
+                f"command {frame.command.type} is not served",
+            )
+        )
 
     @staticmethod
     def _error(request_id: int, code: pb.ServerError.ValueType, text: str) -> bytes:
@@ -265,7 +307,9 @@ class Connection(asyncio.Protocol):
         self._out.append(frame)
 
     def send_message(self, head: bytes, tail: bytes) -> None:
-        """Queue a MESSAGE in two parts; after `FLUSH_BYTES` of them, write: `writable` may be False afterwards."""
+        """Queue a MESSAGE in two parts; after `FLUSH_BYTES` of them, write: `writable` may be False
+        afterwards.
+        """
         self._out.append(head)
         self._out.append(tail)
         self.queued_bytes += len(head) + len(tail)
@@ -329,7 +373,9 @@ class Connection(asyncio.Protocol):
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the client closed its side, though unread bytes may hide that (Linux; elsewhere it is noticed on reading)."""
+    """Whether the client closed its side, though unread bytes may hide that (Linux; elsewhere it is
+    noticed on reading).
+    """
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(select, "POLLRDHUP"):
         return False

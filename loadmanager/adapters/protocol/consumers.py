@@ -1,4 +1,6 @@
-"""Commands of consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, GET_LAST_MESSAGE_ID, UNSUBSCRIBE, CLOSE_CONSUMER, CONSUMER_STATS."""
+"""Commands of consumers: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, GET_LAST_MESSAGE_ID, UNSUBSCRIBE,
+CLOSE_CONSUMER, CONSUMER_STATS.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerErr
 from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import REQUEST_ID_NONE, Frame, MessageEncoder, encode, last_batch_index_of, publish_time_of
+from loadmanager.core.wire.frames import (
+    REQUEST_ID_NONE,
+    Frame,
+    MessageEncoder,
+    encode,
+    last_batch_index_of,
+    publish_time_of,
+)
 from loadmanager.ports.hosting import BrokerAddress
 
 ENTRY_NONE = (1 << 64) - 1
@@ -22,16 +31,29 @@ PERMITS_MAX = (1 << 31) - 1
 
 
 async def on_subscribe(connection: Connection, frame: Frame) -> None:
-    """SUBSCRIBE: attach a consumer. A durable subscription is recorded before the client is told of success."""
+    """SUBSCRIBE: attach a consumer.
+
+    A durable subscription is recorded before the client is told of success.
+    """
     asked = frame.command.subscribe
     try:
         if asked.subType not in SubscriptionType.__members__.values():
-            raise ConflictError("Key_Shared subscriptions are not served" if asked.subType == KEY_SHARED else "unknown subscription type")
+            raise ConflictError(
+                "Key_Shared subscriptions are not served"
+                if asked.subType == KEY_SHARED
+                else "unknown subscription type"
+            )
         check_subscribe(connection, asked)
         topic = TopicName.parse(asked.topic)
         hosted = await connection.server.host(topic)
-        if not hosted.limits.subscribe.try_subscribe(connection.address, asked.consumer_name, asked.consumer_id):
-            connection.error(asked.request_id, pb.NotAllowedError, "Subscribe limited by subscribe rate limit per consumer.")
+        if not hosted.limits.subscribe.try_subscribe(
+            connection.address, asked.consumer_name, asked.consumer_id
+        ):
+            connection.error(
+                asked.request_id,
+                pb.NotAllowedError,
+                "Subscribe limited by subscribe rate limit per consumer.",
+            )
             return
         if asked.durable and asked.subscription not in hosted.core.subscriptions:
             hosted = await _create(connection, hosted, asked)
@@ -44,7 +66,8 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
         code = code_of(error)
         connection.error(asked.request_id, code, str(error))
         if code == pb.ServiceNotReady:
-            # C++ clients never retry a first SUBSCRIBE that is answered with an ERROR alone; closed, they do.
+            # C++ clients never retry a first SUBSCRIBE that is answered with an ERROR alone;
+            # closed, they do.
             connection.send(_close_command(asked.consumer_id, None))
 
 
@@ -58,9 +81,15 @@ def check_subscribe(connection: Connection, asked: pb.CommandSubscribe) -> None:
         raise BadInputError(f"a connection has at most {CONSUMERS_MAX} consumers")
 
 
-async def _create(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscribe) -> HostedTopic:
-    """Record a durable subscription and add it to the topic, which may have been opened anew meanwhile."""
-    hosted.core.check_consumer(asked.subscription, connection.address, creating=len(hosted.creating))
+async def _create(
+    connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscribe
+) -> HostedTopic:
+    """Record a durable subscription and add it to the topic, which may have been opened anew
+    meanwhile.
+    """
+    hosted.core.check_consumer(
+        asked.subscription, connection.address, creating=len(hosted.creating)
+    )
     start_id, creating = _start_id(hosted, asked), hosted.creating
     creating[asked.subscription] = None
     try:
@@ -68,7 +97,9 @@ async def _create(connection: Connection, hosted: HostedTopic, asked: pb.Command
         hosted = await connection.server.host(hosted.name)
     finally:
         creating.pop(asked.subscription, None)
-    hosted.core.subscribe(asked.subscription, SubscriptionType(asked.subType), start_id, durable=True)
+    hosted.core.subscribe(
+        asked.subscription, SubscriptionType(asked.subType), start_id, durable=True
+    )
     return hosted
 
 
@@ -78,11 +109,15 @@ def _start_id(hosted: HostedTopic, asked: pb.CommandSubscribe) -> int:
     if not asked.HasField("start_message_id"):
         return log.first_id if asked.initialPosition == 1 else log.end_id
     start = asked.start_message_id
-    return _position(hosted, start) + (0 if start.batch_index >= 0 or start.entryId in (ENTRY_NONE, LATEST) else 1)
+    return _position(hosted, start) + (
+        0 if start.batch_index >= 0 or start.entryId in (ENTRY_NONE, LATEST) else 1
+    )
 
 
 def _position(hosted: HostedTopic, message_id: pb.MessageIdData) -> int:
-    """The entry id of a message id, within what this topic holds; ids of earlier owners lie before it."""
+    """The entry id of a message id, within what this topic holds; ids of earlier owners lie before
+    it.
+    """
     log = hosted.core.log
     if message_id.entryId == ENTRY_NONE or message_id.ledgerId == ENTRY_NONE:
         return log.first_id
@@ -106,8 +141,15 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscr
     hosted.core.check_consumer(asked.subscription, connection.address)
     if asked.HasField("schema"):
         hosted.core.register_schema(asked.schema.SerializeToString())
-    subscription = hosted.core.subscribe(asked.subscription, kind, _start_id(hosted, asked), durable=asked.durable)
-    core = Consumer(asked.consumer_name, asked.priority_level, writable=connection.writable, address=connection.address)
+    subscription = hosted.core.subscribe(
+        asked.subscription, kind, _start_id(hosted, asked), durable=asked.durable
+    )
+    core = Consumer(
+        asked.consumer_name,
+        asked.priority_level,
+        writable=connection.writable,
+        address=connection.address,
+    )
     active = subscription.active
     hosted.core.attach_consumer(subscription, core, kind)
     messages = MessageEncoder(asked.consumer_id, hosted.core.ledger_id, hosted.core.partition)
@@ -120,14 +162,23 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscr
 
 def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subscription) -> None:
     """A client that died must not be in the way of its successor."""
-    for other in [hosted.attached[core] for core in subscription.consumers if core in hosted.attached]:
+    for other in [
+        hosted.attached[core] for core in subscription.consumers if core in hosted.attached
+    ]:
         if other.connection.lost():
             other.connection.consumers.pop(other.consumer_id, None)
             connection.server.detach_consumer(other)
 
 
-def announce_active(hosted: HostedTopic, subscription: Subscription, before: Consumer | None, new: Consumer | None = None) -> None:
-    """Tell failover consumers which of them is active: all when that changed, else just the new one."""
+def announce_active(
+    hosted: HostedTopic,
+    subscription: Subscription,
+    before: Consumer | None,
+    new: Consumer | None = None,
+) -> None:
+    """Tell failover consumers which of them is active: all when that changed, else just the new
+    one.
+    """
     if subscription.kind is not SubscriptionType.FAILOVER:
         return
     active = subscription.active
@@ -136,7 +187,9 @@ def announce_active(hosted: HostedTopic, subscription: Subscription, before: Con
         if consumer is None or (active is before and core is not new):
             continue
         if consumer.connection.protocol_version >= ACTIVE_CHANGE_PROTOCOL_VERSION:
-            change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=core is active)
+            change = pb.CommandActiveConsumerChange(
+                consumer_id=consumer.consumer_id, is_active=core is active
+            )
             consumer.connection.send(encode(31, active_consumer_change=change))
             hosted_connection = consumer.connection
             hosted_connection.server.dispatcher.written(hosted_connection)
@@ -146,12 +199,17 @@ def on_flow(connection: Connection, frame: Frame) -> None:
     """FLOW: the consumer wants more messages."""
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
-        consumer.core.permits = min(consumer.core.permits + frame.command.flow.messagePermits, PERMITS_MAX)
+        consumer.core.permits = min(
+            consumer.core.permits + frame.command.flow.messagePermits, PERMITS_MAX
+        )
         connection.server.dispatcher.touch(consumer.hosted)
 
 
 def on_ack(connection: Connection, frame: Frame) -> None:
-    """ACK: entries are done with, one by one or all up to one. Ids of another ledger are of an earlier owner and mean nothing here."""
+    """ACK: entries are done with, one by one or all up to one.
+
+    Ids of another ledger are of an earlier owner and mean nothing here.
+    """
     ack = frame.command.ack
     consumer = connection.consumers.get(ack.consumer_id)
     if consumer is not None and not consumer.hosted.fenced and not ack.HasField("validation_error"):
@@ -167,17 +225,30 @@ def on_ack(connection: Connection, frame: Frame) -> None:
                 subscription.ack_cumulative(consumer.core, message_id.entryId - 1)
         connection.server.dispatcher.touch(consumer.hosted)
     if ack.HasField("request_id"):
-        connection.send(encode(38, ack_response=pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)))
+        connection.send(
+            encode(
+                38,
+                ack_response=pb.CommandAckResponse(
+                    consumer_id=ack.consumer_id, request_id=ack.request_id
+                ),
+            )
+        )
 
 
 def on_redeliver(connection: Connection, frame: Frame) -> None:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES: some ids, or all that this consumer has not acknowledged."""
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: some ids, or all that this consumer has not
+    acknowledged.
+    """
     asked = frame.command.redeliver
     consumer = connection.consumers.get(asked.consumer_id)
     if consumer is None:
         return
     ledger_id = consumer.hosted.core.ledger_id
-    ids = [message_id.entryId for message_id in asked.message_ids if message_id.ledgerId == ledger_id] if asked.message_ids else None
+    ids = (
+        [message_id.entryId for message_id in asked.message_ids if message_id.ledgerId == ledger_id]
+        if asked.message_ids
+        else None
+    )
     consumer.subscription.redeliver(consumer.core, ids)
     connection.server.dispatcher.touch(consumer.hosted)
 
@@ -185,12 +256,15 @@ def on_redeliver(connection: Connection, frame: Frame) -> None:
 def on_seek(connection: Connection, frame: Frame) -> None:
     """SEEK: the subscription starts anew at a message or a publish time.
 
-    All its consumers are closed *before* the answer: a C++ client that hears SUCCESS first filters by its old position.
+    All its consumers are closed *before* the answer: a C++ client that hears SUCCESS first filters
+    by its old position.
     """
     asked = frame.command.seek
     consumer = connection.consumers.get(asked.consumer_id)
     if consumer is None:
-        connection.error(asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist")
+        connection.error(
+            asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+        )
         return
     hosted, subscription = consumer.hosted, consumer.subscription
     if asked.HasField("message_id"):
@@ -206,20 +280,32 @@ def on_seek(connection: Connection, frame: Frame) -> None:
 
 
 def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
-    """GET_LAST_MESSAGE_ID: the newest entry, with its last batch index; entry −1 when there is none."""
+    """GET_LAST_MESSAGE_ID: the newest entry, with its last batch index; entry −1 when there is
+    none.
+    """
     asked = frame.command.get_last_message_id
     consumer = connection.consumers.get(asked.consumer_id)
     if consumer is None:
-        connection.error(asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist")
+        connection.error(
+            asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+        )
         return
     core = consumer.hosted.core
     entry = core.log.get(core.log.end_id - 1)
-    last = pb.MessageIdData(ledgerId=core.ledger_id, entryId=ENTRY_NONE if entry is None else entry.entry_id, partition=core.partition)
+    last = pb.MessageIdData(
+        ledgerId=core.ledger_id,
+        entryId=ENTRY_NONE if entry is None else entry.entry_id,
+        partition=core.partition,
+    )
     if entry is not None and (batch_index := last_batch_index_of(entry.tail)) >= 0:
         last.batch_index = batch_index
     mark = consumer.subscription.mark
-    position = pb.MessageIdData(ledgerId=core.ledger_id, entryId=mark - 1 if mark > 0 else ENTRY_NONE)
-    answer = pb.CommandGetLastMessageIdResponse(last_message_id=last, request_id=asked.request_id, consumer_mark_delete_position=position)
+    position = pb.MessageIdData(
+        ledgerId=core.ledger_id, entryId=mark - 1 if mark > 0 else ENTRY_NONE
+    )
+    answer = pb.CommandGetLastMessageIdResponse(
+        last_message_id=last, request_id=asked.request_id, consumer_mark_delete_position=position
+    )
     connection.send(encode(30, get_last_message_id_response=answer))
 
 
@@ -228,13 +314,17 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     asked = frame.command.unsubscribe
     consumer = connection.consumers.get(asked.consumer_id)
     if consumer is None:
-        connection.error(asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist")
+        connection.error(
+            asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+        )
         return
     if len(consumer.subscription.consumers) > 1 and not asked.force:
         connection.error(asked.request_id, pb.ConsumerBusy, "the subscription has other consumers")
         return
     try:
-        await connection.server.directory.forget_subscription(consumer.hosted.name, consumer.subscription.name)
+        await connection.server.directory.forget_subscription(
+            consumer.hosted.name, consumer.subscription.name
+        )
     except LoadManagerError as error:
         connection.error(asked.request_id, pb.MetadataError, str(error))
         return
@@ -266,7 +356,10 @@ def on_consumer_stats(connection: Connection, frame: Frame) -> None:
     answer = pb.CommandConsumerStatsResponse(request_id=asked.request_id)
     consumer = connection.consumers.get(asked.consumer_id)
     if consumer is None:
-        answer.error_code, answer.error_message = pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+        answer.error_code, answer.error_message = (
+            pb.ConsumerNotFound,
+            f"consumer {asked.consumer_id} does not exist",
+        )
     else:
         core = consumer.core
         answer.msgRateOut = consumer.hosted.traffic.msg_rate_out

@@ -26,10 +26,12 @@ CAUGHT_UP_ENTRIES = 1_000
 
 
 class Dispatcher:
-    """Remembers which topics may have something to deliver and which connections have something to write.
+    """Remembers which topics may have something to deliver and which connections have something to
+    write.
 
     A topic or a connection that fails costs the connections that it concerns; `failed` is told.
-    Nothing is delivered unless `may_serve`: limits and sockets that were waited for may let go when the lease has run out.
+    Nothing is delivered unless `may_serve`: limits and sockets that were waited for may let go when
+    the lease has run out.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class Dispatcher:
         self._dirty.clear()
 
     def deliver(self) -> None:
-        """Deliver what can be delivered; write to every connection that got something, once each."""
+        """Deliver what can be delivered; write to every connection that got
+        something, once each.
+        """
         if self._delivering:
             return
         self._delivering = True
@@ -118,13 +122,19 @@ class Dispatcher:
             if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
                 gate.withdraw()  # what it was held for was its last
 
-    def _hand_out(self, hosted: HostedTopic, deliveries: Iterator[Delivery], pace: DispatchPace | None) -> bool:
-        """Queue deliveries until one of the limits is reached; whether there may be more to hand out at once."""
+    def _hand_out(
+        self, hosted: HostedTopic, deliveries: Iterator[Delivery], pace: DispatchPace | None
+    ) -> bool:
+        """Queue deliveries until one of the limits is reached; whether there may be more to hand
+        out at once.
+        """
         core, handed, handed_bytes = hosted.core, 0, 0
         for delivery in deliveries:
             consumer, entry = hosted.attached[delivery.consumer], delivery.entry
             size = len(entry.tail)
-            head = consumer.messages.head(entry.entry_id, size, delivery.redelivery_count, delivery.ack_set)
+            head = consumer.messages.head(
+                entry.entry_id, size, delivery.redelivery_count, delivery.ack_set
+            )
             self._written[consumer.connection] = None
             consumer.connection.send_message(head, entry.tail)
             core.messages_out += entry.messages
@@ -138,7 +148,9 @@ class Dispatcher:
         return handed >= DELIVERY_ENTRIES_MAX
 
     def _gate(self, hosted: HostedTopic, subscription: Subscription) -> DispatchGate | None:
-        """What limits a subscription now; None without limits, or when it is caught up and such ones are not limited."""
+        """What limits a subscription now; None without limits, or when it is caught up and such
+        ones are not limited.
+        """
         gate = hosted.limits.gates.get(subscription.name)
         if gate is None:
             gate = hosted.limits.gate(subscription.name, lambda: self._resume(hosted))

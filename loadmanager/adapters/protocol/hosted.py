@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 class HostedTopic:
     """One served topic. `fenced`: it is being unloaded; whatever clients send is passed over."""
 
-    def __init__(self, name: TopicName, bundle: str, core: Topic, throttling: BrokerThrottling) -> None:
+    def __init__(
+        self, name: TopicName, bundle: str, core: Topic, throttling: BrokerThrottling
+    ) -> None:
         self.name = name
         self.bundle = bundle
         self.core = core
@@ -40,7 +42,9 @@ class HostedTopic:
         """Turn what was counted since the last call into rates."""
         core = self.core
         counted = (core.messages_in, core.messages_out, core.bytes_in, core.bytes_out)
-        rates = [(now - before) / elapsed_s for now, before in zip(counted, self._counted, strict=True)]
+        rates = [
+            (now - before) / elapsed_s for now, before in zip(counted, self._counted, strict=True)
+        ]
         self._counted = counted
         self.traffic = TopicTraffic(
             msg_rate_in=rates[0],

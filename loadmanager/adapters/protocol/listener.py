@@ -1,4 +1,6 @@
-"""Accepts connections of one listening socket, also after the process had no file descriptors left."""
+"""Accepts connections of one listening socket, also after the process had no file
+descriptors left.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,17 @@ log = structlog.get_logger("protocol")
 
 
 class Listener:
-    """One listening socket. `make` makes the protocol of a connection; `failed` is told of errors of our own."""
+    """One listening socket.
 
-    def __init__(self, sock: socket.socket, make: Callable[[], asyncio.Protocol], failed: Callable[[str, Exception], None]) -> None:
+    `make` makes the protocol of a connection; `failed` is told of errors of our own.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        make: Callable[[], asyncio.Protocol],
+        failed: Callable[[str, Exception], None],
+    ) -> None:
         self._sock = sock
         self._make = make
         self._failed = failed
@@ -36,7 +46,10 @@ class Listener:
                 continue  # the client went away before it was accepted
             except OSError as error:
                 if not told:
-                    log.warning("no connection can be accepted: raise the limit of open files", error=str(error))
+                    log.warning(
+                        "no connection can be accepted: raise the limit of open files",
+                        error=str(error),
+                    )
                 told = True
                 await asyncio.sleep(PAUSE_S)
                 continue

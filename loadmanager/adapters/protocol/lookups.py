@@ -1,4 +1,6 @@
-"""Commands that ask where things are: CONNECT, PARTITIONED_METADATA, LOOKUP, GET_TOPICS_OF_NAMESPACE, schemas."""
+"""Commands that ask where things are: CONNECT, PARTITIONED_METADATA, LOOKUP,
+GET_TOPICS_OF_NAMESPACE, schemas.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
     answer = pb.CommandPartitionedTopicMetadataResponse(request_id=asked.request_id, response=0)
     try:
         topic = TopicName.parse(asked.topic)
-        answer.partitions = await connection.server.directory.partitions(topic, create=asked.metadata_auto_creation_enabled)
+        answer.partitions = await connection.server.directory.partitions(
+            topic, create=asked.metadata_auto_creation_enabled
+        )
     except LoadManagerError as error:
         answer.response, answer.error, answer.message = FAILED_METADATA, code_of(error), str(error)
     connection.send(encode(22, partition_metadata_response=answer))
@@ -63,7 +67,9 @@ async def on_lookup(connection: Connection, frame: Frame) -> None:
     asked = frame.command.lookup
     answer = pb.CommandLookupTopicResponse(request_id=asked.request_id)
     try:
-        found = await connection.server.directory.lookup(TopicName.parse(asked.topic), authoritative=asked.authoritative)
+        found = await connection.server.directory.lookup(
+            TopicName.parse(asked.topic), authoritative=asked.authoritative
+        )
     except LoadManagerError as error:
         answer.response, answer.error, answer.message = FAILED_LOOKUP, code_of(error), str(error)
     else:
@@ -79,7 +85,9 @@ async def on_get_topics(connection: Connection, frame: Frame) -> None:
     asked = frame.command.get_topics
     try:
         mode = MODES[asked.mode] if 0 <= asked.mode < len(MODES) else ""
-        topics = await connection.server.directory.topics_of_namespace(NamespaceName.parse(asked.namespace), mode)
+        topics = await connection.server.directory.topics_of_namespace(
+            NamespaceName.parse(asked.namespace), mode
+        )
     except LoadManagerError as error:
         connection.error(asked.request_id, code_of(error), str(error))
         return
@@ -88,7 +96,11 @@ async def on_get_topics(connection: Connection, frame: Frame) -> None:
         encode(
             33,
             get_topics_response=pb.CommandGetTopicsOfNamespaceResponse(
-                request_id=asked.request_id, topics=topics, filtered=False, topics_hash=digest, changed=digest != asked.topics_hash
+                request_id=asked.request_id,
+                topics=topics,
+                filtered=False,
+                topics_hash=digest,
+                changed=digest != asked.topics_hash,
             ),
         )
     )
@@ -100,12 +112,17 @@ def on_get_schema(connection: Connection, frame: Frame) -> None:
     answer = pb.CommandGetSchemaResponse(request_id=asked.request_id)
     hosted = connection.server.served(asked.topic)
     schemas = hosted.core.schemas if hosted is not None else []
-    version = int.from_bytes(asked.schema_version, "big") if asked.schema_version else len(schemas) - 1
+    version = (
+        int.from_bytes(asked.schema_version, "big") if asked.schema_version else len(schemas) - 1
+    )
     if 0 <= version < len(schemas):
         answer.schema.ParseFromString(schemas[version])
         answer.schema_version = version.to_bytes(8, "big")
     else:
-        answer.error_code, answer.error_message = pb.TopicNotFound, f"{clip(asked.topic)} has no such schema"
+        answer.error_code, answer.error_message = (
+            pb.TopicNotFound,
+            f"{clip(asked.topic)} has no such schema",
+        )
     connection.send(encode(35, get_schema_response=answer))
 
 
@@ -115,7 +132,9 @@ async def on_get_or_create_schema(connection: Connection, frame: Frame) -> None:
     answer = pb.CommandGetOrCreateSchemaResponse(request_id=asked.request_id)
     try:
         hosted = await connection.server.host(TopicName.parse(asked.topic))
-        answer.schema_version = hosted.core.register_schema(asked.schema.SerializeToString()).to_bytes(8, "big")
+        answer.schema_version = hosted.core.register_schema(
+            asked.schema.SerializeToString()
+        ).to_bytes(8, "big")
     except LoadManagerError as error:
         answer.error_code, answer.error_message = code_of(error), str(error)
     connection.send(encode(40, get_or_create_schema_response=answer))

@@ -9,7 +9,14 @@ from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.topic import QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import REQUEST_ID_NONE, Frame, FrameError, ReceiptEncoder, check_tail, encode
+from loadmanager.core.wire.frames import (
+    REQUEST_ID_NONE,
+    Frame,
+    FrameError,
+    ReceiptEncoder,
+    check_tail,
+    encode,
+)
 from loadmanager.ports.hosting import BrokerAddress
 
 ACCESS_SHARED, ACCESS_EXCLUSIVE = 0, 1
@@ -23,7 +30,9 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
     asked = frame.command.producer
     try:
         if asked.producer_access_mode not in (ACCESS_SHARED, ACCESS_EXCLUSIVE):
-            raise ConflictError("access modes WaitForExclusive and ExclusiveWithFencing are not served")
+            raise ConflictError(
+                "access modes WaitForExclusive and ExclusiveWithFencing are not served"
+            )
         check_name(asked.producer_name, "producer name")
         if len(connection.producers) >= PRODUCERS_MAX:
             raise BadInputError(f"a connection has at most {PRODUCERS_MAX} producers")
@@ -53,13 +62,22 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     schema = asked.schema.SerializeToString() if asked.HasField("schema") else None
     version = b"" if schema is None else hosted.core.register_schema(schema).to_bytes(8, "big")
     exclusive = asked.producer_access_mode == ACCESS_EXCLUSIVE
-    core = hosted.core.attach_publisher(name, asked.epoch, exclusive=exclusive, address=connection.address)
+    core = hosted.core.attach_publisher(
+        name, asked.epoch, exclusive=exclusive, address=connection.address
+    )
     taken_over = hosted.producers.get(name)
     if taken_over is not None:
         hosted.limits.leave(taken_over.sender)
         taken_over.connection.close_producer(taken_over.producer_id)
     receipts = ReceiptEncoder(asked.producer_id, hosted.core.ledger_id)
-    producer = AttachedProducer(connection, asked.producer_id, hosted, core, receipts, hosted.limits.sender(name, connection.throttle))
+    producer = AttachedProducer(
+        connection,
+        asked.producer_id,
+        hosted,
+        core,
+        receipts,
+        hosted.limits.sender(name, connection.throttle),
+    )
     connection.add_producer(producer)
     hosted.producers[name] = producer
     connection.send(
@@ -83,12 +101,16 @@ def on_send(connection: Connection, frame: Frame) -> None:
     if producer is None:
         if connection.was_closed(send.producer_id):
             return  # on the way while we closed the producer: its client sends it again elsewhere
-        raise FrameError(f"SEND of producer {send.producer_id}, which does not exist on this connection")
+        raise FrameError(
+            f"SEND of producer {send.producer_id}, which does not exist on this connection"
+        )
     hosted = producer.hosted
     if hosted.fenced:
         return  # being unloaded, as above
     if send.sequence_id > SEQUENCE_ID_MAX or send.num_messages < 0:
-        raise FrameError(f"SEND with sequence id {send.sequence_id} and {send.num_messages} messages")
+        raise FrameError(
+            f"SEND with sequence id {send.sequence_id} and {send.num_messages} messages"
+        )
     tail, messages = frame.tail, max(send.num_messages, 1)
     limits = hosted.limits.publish
     if limits:
@@ -98,7 +120,10 @@ def on_send(connection: Connection, frame: Frame) -> None:
             encode(
                 8,
                 send_error=pb.CommandSendError(
-                    producer_id=send.producer_id, sequence_id=send.sequence_id, error=pb.ChecksumError, message="checksum failed"
+                    producer_id=send.producer_id,
+                    sequence_id=send.sequence_id,
+                    error=pb.ChecksumError,
+                    message="checksum failed",
                 ),
             )
         )
@@ -106,10 +131,13 @@ def on_send(connection: Connection, frame: Frame) -> None:
     try:
         entry = hosted.core.publish(producer.core, send.sequence_id, tail, messages)
     except QuotaExceededError:
-        # SEND_ERROR would make C++ clients drop the whole connection. Closed, the producer comes back by itself and is then refused with the reason.
+        # SEND_ERROR would make C++ clients drop the whole connection. Closed, the producer comes
+        # back by itself and is then refused with the reason.
         close_producer(producer, None)
         return
-    connection.send(producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id))
+    connection.send(
+        producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
+    )
     connection.server.dispatcher.touch(hosted)
 
 

@@ -1,4 +1,6 @@
-"""The toy broker: serves the topics of the bundles that it is told to open, over Pulsar's binary protocol. Implements `ports.hosting.Hosting`."""
+"""The toy broker: serves the topics of the bundles that it is told to open, over Pulsar's binary
+protocol. Implements `ports.hosting.Hosting`.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,12 @@ from loadmanager.adapters.protocol.consumers import (
     on_unsubscribe,
 )
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
-from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic, stats_of
+from loadmanager.adapters.protocol.hosted import (
+    AttachedConsumer,
+    AttachedProducer,
+    HostedTopic,
+    stats_of,
+)
 from loadmanager.adapters.protocol.listener import Listener
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
@@ -39,7 +46,12 @@ from loadmanager.adapters.protocol.lookups import (
     on_ping,
     on_pong,
 )
-from loadmanager.adapters.protocol.producers import close_producer, on_close_producer, on_producer, on_send
+from loadmanager.adapters.protocol.producers import (
+    close_producer,
+    on_close_producer,
+    on_producer,
+    on_send,
+)
 from loadmanager.adapters.protocol.wake_timer import WakeTimer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
@@ -59,7 +71,9 @@ from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 
 MIB = 1024 * 1024
 RELIEVE_INTERVAL_S = 1.0
-"""How often retained messages of all topics are dropped at most, while topics hold all that they may."""
+"""How often retained messages of all topics are dropped at most, while topics hold all that they
+may.
+"""
 
 HANDLERS: dict[int, Handler] = {
     2: on_connect,
@@ -119,7 +133,9 @@ class BrokerServer:
         self.clock = clock
         self.spawn = spawn
         self.throttling = throttling
-        self.dispatcher = Dispatcher(settings, throttling, self.failed, lambda: self.may_serve(clock.monotonic_s()))
+        self.dispatcher = Dispatcher(
+            settings, throttling, self.failed, lambda: self.may_serve(clock.monotonic_s())
+        )
         self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
         self.admission = Admission(settings, clock, connections_cap)
         self.bytes_in = 0
@@ -147,8 +163,11 @@ class BrokerServer:
     # Life
 
     def begin(self, directory: Directory) -> None:
-        """Serve what `directory` says, and start the timers. Sockets come with `listen`; connections
-        over other transports may be made at once: `Connection(server, HANDLERS)`."""
+        """Serve what `directory` says, and start the timers.
+
+        Sockets come with `listen`; connections over other transports may be made at once:
+        `Connection(server, HANDLERS)`.
+        """
         self.directory = directory
         stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
@@ -168,7 +187,9 @@ class BrokerServer:
                 self.failed("a periodic step failed and is tried again", error)
 
     def failed(self, event: str, error: Exception, **details: object) -> None:
-        """Count and log an error of our own that the caller contains: with its traceback the first time that it comes from its place."""
+        """Count and log an error of our own that the caller contains: with its traceback the first
+        time that it comes from its place.
+        """
         self.failures += 1
         place = _place_of(error)
         if place in self._told:
@@ -219,7 +240,8 @@ class BrokerServer:
 
     def next_producer_name(self) -> str:
         """A name that no producer of the cluster has."""
-        return f"{self.directory.self_address.broker_id.replace(':', '-')}-{self.clock.now_ms():x}-{next(self._names)}"
+        broker = self.directory.self_address.broker_id.replace(":", "-")
+        return f"{broker}-{self.clock.now_ms():x}-{next(self._names)}"
 
     def detach_producer(self, producer: AttachedProducer, *, for_good: bool) -> None:
         """A producer is gone."""
@@ -243,15 +265,20 @@ class BrokerServer:
         self.dispatcher.touch(hosted)
 
     def _keep_alive(self) -> None:
-        """Probe what is silent; close what stays silent. A connection that we do not read may be silent."""
+        """Probe what is silent; close what stays silent.
+
+        A connection that we do not read may be silent.
+        """
         now_s, keep_alive_s = self.clock.monotonic_s(), self.settings.value.keep_alive_s
         for connection in list(self.connections):
             if connection.closing:
-                connection.abort()  # hung up some time ago, and the client does not read what was left
+                # hung up some time ago, and the client does not read what was left
+                connection.abort()
                 continue
             silent_s = now_s - connection.last_heard_s
             if connection.held and silent_s >= keep_alive_s / 2:
-                # Its PING may be among what we do not read; unanswered, it would hang up. If it has hung up, writing shows it.
+                # Its PING may be among what we do not read; unanswered, it would hang up. If it has
+                # hung up, writing shows it.
                 connection.send(encode(19, pong=pb.CommandPong()))
                 connection.flush()
             if connection.held or silent_s < keep_alive_s:
@@ -271,7 +298,11 @@ class BrokerServer:
         return hosted if hosted is not None and not hosted.fenced else None
 
     async def host(self, topic: TopicName) -> HostedTopic:
-        """The topic, opened if need be. Raises `OperationalError` when its bundle is not served here: the client must look it up again."""
+        """The topic, opened if need be.
+
+        Raises `OperationalError` when its bundle is not served here: the client must look it up
+        again.
+        """
         name = str(topic)
         hosted = self.served(name)
         if hosted is not None:
@@ -289,7 +320,10 @@ class BrokerServer:
                 future.set_result(None)
         hosted = self.served(name)
         if hosted is None:
-            raise OperationalError(f"Namespace bundle for topic ({topic}) not served by this instance. Please redo the lookup.")
+            raise OperationalError(
+                f"Namespace bundle for topic ({topic}) not served by this instance. Please "
+                "redo the lookup."
+            )
         return hosted
 
     async def _open(self, topic: TopicName) -> None:
@@ -299,8 +333,8 @@ class BrokerServer:
             return
         subscriptions = await self.directory.open_topic(topic)
         ledger_id = await self.directory.next_ledger_id()
-        # Meanwhile the bundle may have been unloaded or split, and another broker may have served it:
-        # what was read before is of that older life.
+        # Meanwhile the bundle may have been unloaded or split, and another broker may have served
+        # it: what was read before is of that older life.
         if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:
             return
         core = Topic(str(topic), ledger_id, self.settings, self.memory, partition=topic.partition)
@@ -310,7 +344,9 @@ class BrokerServer:
         opened.topics[core.name] = self._topics[core.name] = hosted
 
     def check_memory(self) -> None:
-        """Raise `QuotaExceededError` when all topics together hold as much as they may, retained messages left out."""
+        """Raise `QuotaExceededError` when all topics together hold as much as they may, retained
+        messages left out.
+        """
         now_s = self.clock.monotonic_s()
         if self.memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
             self._relieved_s = now_s
@@ -321,7 +357,10 @@ class BrokerServer:
     # ports.hosting.Hosting
 
     async def open_bundle(self, bundle: str, life: int) -> None:
-        """Serve a bundle from now on. What is left of an older life is closed first: its clients come back by themselves."""
+        """Serve a bundle from now on.
+
+        What is left of an older life is closed first: its clients come back by themselves.
+        """
         older = self._bundles.get(bundle)
         if older is not None and older.life >= life:
             return
@@ -338,7 +377,9 @@ class BrokerServer:
         for hosted in opened.topics.values():
             hosted.fence()
 
-    async def close_bundle(self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float) -> int:
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
         """Tell the clients of a bundle and forget its topics."""
         opened = self._bundles.get(bundle)
         if opened is None or opened.life != life:
@@ -352,7 +393,10 @@ class BrokerServer:
                 self.dispatcher.deliver()
                 await asyncio.sleep(0)
                 if self.clock.monotonic_s() > deadline_s:
-                    log.warning("closing topics takes too long; the connections of the rest are closed", bundle=bundle)
+                    log.warning(
+                        "closing topics takes too long; the connections of the rest are closed",
+                        bundle=bundle,
+                    )
                     for rest in list(topics.values())[index + 1 :]:
                         _abort_clients(rest)
                     break
@@ -369,7 +413,10 @@ class BrokerServer:
         if hosted is None:
             return False
         if not (hosted.idle or force):
-            raise ConflictError(f"Topic {topic} has active producers or consumers; close them first, or use force=true")
+            raise ConflictError(
+                f"Topic {topic} has active producers or consumers; close them first, or "
+                "use force=true"
+            )
         del self._topics[topic]
         self._bundles[hosted.bundle].topics.pop(topic, None)
         hosted.fence()
@@ -424,12 +471,20 @@ class BrokerServer:
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
         """Traffic of each open bundle over the last stats period."""
-        return {bundle: stats_of(opened.topics) for bundle, opened in self._bundles.items() if not opened.fenced}
+        return {
+            bundle: stats_of(opened.topics)
+            for bundle, opened in self._bundles.items()
+            if not opened.fenced
+        }
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """Open topics of a bundle."""
         opened = self._bundles.get(bundle)
-        return {} if opened is None else {name: hosted.traffic for name, hosted in opened.topics.items()}
+        return (
+            {}
+            if opened is None
+            else {name: hosted.traffic for name, hosted in opened.topics.items()}
+        )
 
     def usage(self) -> HostUsage:
         """Memory of topics and of unprocessed bytes, and bytes on the wire."""

@@ -29,7 +29,8 @@ class WakeTimer:
     def _arm(self, at_ns: int) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        # Up to whole milliseconds, as event loops count: a timer that fires early would spin until the moment comes.
+        # Up to whole milliseconds, as event loops count: a timer that fires early would spin until
+        # the moment comes.
         delay_ms = -(-(at_ns - self._wakeups.clock()) // 1_000_000)
         loop = asyncio.get_running_loop()
         if delay_ms > 0:
@@ -38,7 +39,9 @@ class WakeTimer:
             self._handle = loop.call_soon(self._after_others)
 
     def _after_others(self) -> None:
-        """Due at once, after what the sockets have: callbacks of this turn of the loop still run before it looks at them."""
+        """Due at once, after what the sockets have: callbacks of this turn of the loop still run
+        before it looks at them.
+        """
         self._handle = asyncio.get_running_loop().call_soon(self._fire)
 
     def _fire(self) -> None:

@@ -1,7 +1,7 @@
 """CPU and memory of the control group that this process runs in: cgroup v2, or v1.
 
-A limit may stand at the process's own group or at any one above it (a service's slice, a pod). The tightest one counts, and usage is read where that
-limit stands, so that the two belong together.
+A limit may stand at the process's own group or at any one above it (a service's slice, a pod). The
+tightest one counts, and usage is read where that limit stands, so that the two belong together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ class Cgroup:
     version: int
 
     @staticmethod
-    def find(sys_fs: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")) -> Cgroup | None:
+    def find(
+        sys_fs: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
+    ) -> Cgroup | None:
         """This process's group, or None where there are no control groups."""
         paths = dict[str, str]()
         with contextlib.suppress(OSError, ValueError):
@@ -35,12 +37,17 @@ class Cgroup:
         if (sys_fs / "cgroup.controllers").exists():
             chain = _chain(sys_fs, paths.get("", ""))
             cpu = _tightest(chain, _quota_v2)
-            return Cgroup(cpu, cpu, _tightest(chain, lambda group: _bytes_limit(group / "memory.max")), 2)
+            return Cgroup(
+                cpu, cpu, _tightest(chain, lambda group: _bytes_limit(group / "memory.max")), 2
+            )
         cpu_root, time_root = _controller(sys_fs, "cpu"), _controller(sys_fs, "cpuacct")
         if cpu_root is None or time_root is None:
             return None
         cpu = _tightest(_chain(cpu_root, paths.get("cpu", "")), _quota_v1)
-        memory = _tightest(_chain(sys_fs / "memory", paths.get("memory", "")), lambda group: _bytes_limit(group / "memory.limit_in_bytes"))
+        memory = _tightest(
+            _chain(sys_fs / "memory", paths.get("memory", "")),
+            lambda group: _bytes_limit(group / "memory.limit_in_bytes"),
+        )
         return Cgroup(cpu, time_root / cpu.relative_to(cpu_root), memory, 1)
 
     def cpu_limit_cores(self) -> float | None:
@@ -57,14 +64,21 @@ class Cgroup:
 
     def memory_limit_bytes(self) -> int | None:
         """The memory limit, None without one."""
-        return _bytes_limit(self.memory / ("memory.max" if self.version == 2 else "memory.limit_in_bytes"))
+        return _bytes_limit(
+            self.memory / ("memory.max" if self.version == 2 else "memory.limit_in_bytes")
+        )
 
     def memory_used_bytes(self) -> int | None:
         """Memory in use, without what the kernel would give back at once (inactive page cache)."""
-        used = _number(self.memory / ("memory.current" if self.version == 2 else "memory.usage_in_bytes"))
+        used = _number(
+            self.memory / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")
+        )
         if used is None:
             return None
-        cache = _stat(self.memory / "memory.stat", "inactive_file" if self.version == 2 else "total_inactive_file")
+        cache = _stat(
+            self.memory / "memory.stat",
+            "inactive_file" if self.version == 2 else "total_inactive_file",
+        )
         return max(0, used - (cache or 0))
 
 
@@ -75,7 +89,9 @@ def _controller(sys_fs: Path, name: str) -> Path | None:
 
 
 def _chain(root: Path, path: str) -> list[Path]:
-    """The group's folder and those above it; within a container the host's path is not visible, and the root is the group."""
+    """The group's folder and those above it; within a container the host's path is not visible, and
+    the root is the group.
+    """
     own = root / path
     if not own.is_dir():
         return [root]
@@ -83,14 +99,18 @@ def _chain(root: Path, path: str) -> list[Path]:
 
 
 def _tightest(chain: list[Path], limit: Callable[[Path], float | None]) -> Path:
-    """The group with the lowest limit, the innermost of equals; the process's own one when there is none."""
+    """The group with the lowest limit, the innermost of equals; the process's own one when there is
+    none.
+    """
     limited = [(found, at) for at, group in enumerate(chain) if (found := limit(group)) is not None]
     return chain[min(limited)[1]] if limited else chain[0]
 
 
 def _quota_v2(group: Path) -> float | None:
     quota, _, period = (_text(group / "cpu.max") or "max").partition(" ")
-    return int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+    return (
+        int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
+    )
 
 
 def _quota_v1(group: Path) -> float | None:

@@ -1,4 +1,6 @@
-"""Tells the service manager how the daemon is: systemd's notify protocol, one datagram to `$NOTIFY_SOCKET`."""
+"""Tells the service manager how the daemon is: systemd's notify protocol, one datagram to
+`$NOTIFY_SOCKET`.
+"""
 
 from __future__ import annotations
 

@@ -17,13 +17,17 @@ def raise_limit() -> None:
 
 
 def connections_cap() -> int:
-    """How many client connections leave enough files for HTTP, the metadata store and the history; 0: any number."""
+    """How many client connections leave enough files for HTTP, the metadata store and the history;
+    0: any number.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 0 if soft == resource.RLIM_INFINITY else cap_of(soft)
 
 
 def http_connections_cap() -> int:
-    """How many HTTP connections leave enough files for the metadata store and the history; 0: any number."""
+    """How many HTTP connections leave enough files for the metadata store and the history; 0: any
+    number.
+    """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 0 if soft == resource.RLIM_INFINITY else http_cap_of(soft)
 
@@ -34,5 +38,7 @@ def http_cap_of(open_files: int) -> int:
 
 
 def cap_of(open_files: int) -> int:
-    """Client connections of a process that may open so many files: a tenth, and at least `RESERVE_MIN`, is kept back."""
+    """Client connections of a process that may open so many files: a tenth, and at least
+    `RESERVE_MIN`, is kept back.
+    """
     return max(open_files - max(int(open_files * RESERVE_FRACTION), RESERVE_MIN), 1)

@@ -11,7 +11,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def stop_with_parent() -> None:
-    """Have the kernel send SIGTERM to this process when the one that started it ends (Linux); elsewhere nothing happens."""
+    """Have the kernel send SIGTERM to this process when the one that started it ends (Linux);
+    elsewhere nothing happens.
+    """
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()

@@ -1,6 +1,8 @@
-"""CPU, memory and NIC, sampled with psutil, for the host, the control group or this process (Pulsar `LinuxBrokerHostUsageImpl`, mended).
+"""CPU, memory and NIC, sampled with psutil, for the host, the control group or this process (Pulsar
+`LinuxBrokerHostUsageImpl`, mended).
 
-A reading that cannot be true is not reported as if it were: its limit is 0, by which every strategy passes it over, and a `SensorFault` says why.
+A reading that cannot be true is not reported as if it were: its limit is 0, by which every strategy
+passes it over, and a `SensorFault` says why.
 """
 
 from __future__ import annotations
@@ -19,14 +21,18 @@ from loadmanager.ports.sampler import OwnTraffic, Reading, SensorFault, SystemUs
 MIB = 1024 * 1024
 KBIT_PER_GBIT = 1_000_000
 PERCENT_TOLERANCE = 5.0
-"""Clocks of CPU time and wall time are not read at the same instant: so much over 100 % is still 100 %."""
+"""Clocks of CPU time and wall time are not read at the same instant: so much over 100 % is still
+100 %.
+"""
 ETHERNET = "1"
 UNKNOWN_SPEEDS = (0, 0xFFFF, 0xFFFFFFFF)
 """Beside −1: older drivers report −1 as an unsigned number of 16 or 32 bits."""
 USABLE_STATES = ("up", "unknown", "dormant")
 SENSORS = ("cpu", "memory", "bandwidthIn", "bandwidthOut")
 ELAPSED_MIN_S = 0.5
-"""Rates over less than this say nothing (a process that just started would look overloaded): usage counts as 0 until then."""
+"""Rates over less than this say nothing (a process that just started would look overloaded): usage
+counts as 0 until then.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +47,10 @@ class _Counters:
 
 
 class SystemSampler:
-    """Implements `ports.sampler.Sampler`. `net` and `cgroup` are where the system shows its NICs and groups."""
+    """Implements `ports.sampler.Sampler`.
+
+    `net` and `cgroup` are where the system shows its NICs and groups.
+    """
 
     def __init__(
         self,
@@ -69,15 +78,23 @@ class SystemSampler:
 
     def _resolve(self, scope: str) -> str:
         if scope == "auto":
-            return "cgroup" if self._cgroup is not None and self._cgroup.cpu_limit_cores() is not None else "host"
+            return (
+                "cgroup"
+                if self._cgroup is not None and self._cgroup.cpu_limit_cores() is not None
+                else "host"
+            )
         return "host" if scope == "cgroup" and self._cgroup is None else scope
 
     def sample(self) -> SystemUsage:
-        """Usage since the last call; no sensor is trusted while the system cannot be read (no file descriptors left, say)."""
+        """Usage since the last call; no sensor is trusted while the system cannot be read (no file
+        descriptors left, say).
+        """
         try:
             return self._sample()
         except (OSError, psutil.Error) as error:
-            faults = tuple(SensorFault(sensor, f"the system cannot be read: {error}") for sensor in SENSORS)
+            faults = tuple(
+                SensorFault(sensor, f"the system cannot be read: {error}") for sensor in SENSORS
+            )
             nothing = Reading(0.0, 0.0)
             return SystemUsage(nothing, nothing, nothing, nothing, faults)
 
@@ -96,8 +113,16 @@ class SystemSampler:
         self._last = SystemUsage(
             cpu=cpu,
             memory=_trusted("memory", self._memory(), faults),
-            bandwidth_in=_trusted("bandwidthIn", Reading((now.bytes_in - before.bytes_in) * 8 / 1000 / elapsed_s, limit_kbit), faults),
-            bandwidth_out=_trusted("bandwidthOut", Reading((now.bytes_out - before.bytes_out) * 8 / 1000 / elapsed_s, limit_kbit), faults),
+            bandwidth_in=_trusted(
+                "bandwidthIn",
+                Reading((now.bytes_in - before.bytes_in) * 8 / 1000 / elapsed_s, limit_kbit),
+                faults,
+            ),
+            bandwidth_out=_trusted(
+                "bandwidthOut",
+                Reading((now.bytes_out - before.bytes_out) * 8 / 1000 / elapsed_s, limit_kbit),
+                faults,
+            ),
             faults=tuple(faults),
         )
         return self._last
@@ -105,7 +130,10 @@ class SystemSampler:
     # CPU
 
     def _cpu(self, before: _Counters, now: _Counters, elapsed_s: float) -> Reading:
-        """Percent of one core, and the limit of it. A saturated event loop is a full broker, whatever the cores say."""
+        """Percent of one core, and the limit of it.
+
+        A saturated event loop is a full broker, whatever the cores say.
+        """
         limit = self._cpu_limit_cores() * 100
         if self._scope == "host":
             busy_s, idle_s = now.cpu_s - before.cpu_s, now.idle_s - before.idle_s
@@ -114,7 +142,8 @@ class SystemSampler:
         else:
             usage = 100 * (now.cpu_s - before.cpu_s) / elapsed_s
         if self._scope == "process":
-            # Threads that release the interpreter lock add to the loop's one core, which cannot be more than full.
+            # Threads that release the interpreter lock add to the loop's one core, which cannot be
+            # more than full.
             usage = min(usage, limit)
         return Reading(max(usage, limit * min(self._own.loop_busy(), 1.0)), limit)
 
@@ -122,9 +151,14 @@ class SystemSampler:
         if self._scope == "process":
             return 1.0
         cores = float(psutil.cpu_count() or 1)
-        if self._scope == "cgroup" and hasattr(self._process, "cpu_affinity"):  # Linux: a cpuset leaves fewer
+        # Linux: a cpuset leaves fewer
+        if self._scope == "cgroup" and hasattr(self._process, "cpu_affinity"):
             cores = float(len(self._process.cpu_affinity()) or 1)
-        quota = self._cgroup.cpu_limit_cores() if self._scope == "cgroup" and self._cgroup is not None else None
+        quota = (
+            self._cgroup.cpu_limit_cores()
+            if self._scope == "cgroup" and self._cgroup is not None
+            else None
+        )
         return min(quota, cores) if quota else cores
 
     # Memory
@@ -144,7 +178,9 @@ class SystemSampler:
     # NIC
 
     def _nics(self) -> list[Path]:
-        """Physical ethernet devices that are up: virtual ones lie below a `virtual` folder once the link is resolved."""
+        """Physical ethernet devices that are up: virtual ones lie below a `virtual` folder once the
+        link is resolved.
+        """
         try:
             links = sorted(self._net.iterdir())
         except OSError:
@@ -166,11 +202,19 @@ class SystemSampler:
             speed = _text(nic / "speed")
             if speed is None or not speed.isdigit() or int(speed) in UNKNOWN_SPEEDS:
                 hint = "set loadBalancerOverrideBrokerNicSpeedGbps"
-                faults.append(SensorFault("nicSpeed", f"{nic.name} reports a speed of {speed or 'nothing'}; {hint}"))
+                faults.append(
+                    SensorFault(
+                        "nicSpeed", f"{nic.name} reports a speed of {speed or 'nothing'}; {hint}"
+                    )
+                )
                 return 0.0
             total_mbit += int(speed)
         if not nics:
-            faults.append(SensorFault("nicSpeed", "no physical NIC found; set loadBalancerOverrideBrokerNicSpeedGbps"))
+            faults.append(
+                SensorFault(
+                    "nicSpeed", "no physical NIC found; set loadBalancerOverrideBrokerNicSpeedGbps"
+                )
+            )
         return total_mbit * 1000.0
 
     # Counters
@@ -190,7 +234,8 @@ class SystemSampler:
                 return used_s, 0.0
         host = psutil.cpu_times()
         idle_s = host.idle + getattr(host, "iowait", 0.0)
-        guest_s = getattr(host, "guest", 0.0) + getattr(host, "guest_nice", 0.0)  # contained in user and nice already
+        # contained in user and nice already
+        guest_s = getattr(host, "guest", 0.0) + getattr(host, "guest_nice", 0.0)
         return sum(host) - guest_s - idle_s, idle_s
 
     def _read_bytes(self) -> tuple[int, int]:
@@ -198,7 +243,8 @@ class SystemSampler:
             return self._own.bytes_in_total(), self._own.bytes_out_total()
         counted = psutil.net_io_counters(pernic=True)
         nics = [counted[nic.name] for nic in self._nics() if nic.name in counted]
-        if not nics:  # a container sees virtual devices only: what is known is the traffic of this process
+        # a container sees virtual devices only: what is known is the traffic of this process
+        if not nics:
             return self._own.bytes_in_total(), self._own.bytes_out_total()
         return sum(nic.bytes_recv for nic in nics), sum(nic.bytes_sent for nic in nics)
 

@@ -12,10 +12,17 @@ class SamplerSettings:
     """Sampling CPU, memory and NIC."""
 
     interval_minutes: float = conf(
-        "loadBalancerHostUsageCheckIntervalMinutes", 1.0, "How often CPU, memory and NIC are sampled", minimum=0.005, dynamic=True
+        "loadBalancerHostUsageCheckIntervalMinutes",
+        1.0,
+        "How often CPU, memory and NIC are sampled",
+        minimum=0.005,
+        dynamic=True,
     )
     nic_speed_gbps: float | None = conf(
-        "loadBalancerOverrideBrokerNicSpeedGbps", None, "Speed of all NICs together; set it where the system reports none", minimum=0.001
+        "loadBalancerOverrideBrokerNicSpeedGbps",
+        None,
+        "Speed of all NICs together; set it where the system reports none",
+        minimum=0.001,
     )
     scope: str = conf(
         "loadBalancerSamplingScope",

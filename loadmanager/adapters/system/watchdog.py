@@ -1,8 +1,8 @@
 """Ends the process when its event loop stands still.
 
-kazoo keeps the session alive from a thread of its own. So a loop that is stuck (a plug-in that never returns,
-a write to a pipe that nobody reads) would keep its locks, its registration and the leadership for ever,
-and serve nothing: only the end of the process gives them to others.
+kazoo keeps the session alive from a thread of its own. So a loop that is stuck (a plug-in that
+never returns, a write to a pipe that nobody reads) would keep its locks, its registration and the
+leadership for ever, and serve nothing: only the end of the process gives them to others.
 """
 
 from __future__ import annotations
@@ -25,10 +25,16 @@ log = structlog.get_logger("watchdog")
 
 
 class Watchdog:
-    """Counts slices of time in which the loop did not turn; a paused process (SIGSTOP) has one at most."""
+    """Counts slices of time in which the loop did not turn; a paused process (SIGSTOP) has one at
+    most.
+    """
 
     def __init__(
-        self, still_max_s: Callable[[], float], *, slice_s: float = SLICE_S, end: Callable[[], None] = lambda: os._exit(1)
+        self,
+        still_max_s: Callable[[], float],
+        *,
+        slice_s: float = SLICE_S,
+        end: Callable[[], None] = lambda: os._exit(1),
     ) -> None:
         self._still_max_s = still_max_s
         self._slice_s = slice_s
@@ -38,7 +44,9 @@ class Watchdog:
 
     async def run(self) -> None:
         """Watch this loop until cancelled."""
-        watcher = threading.Thread(target=self._watch, args=(threading.get_ident(),), name="watchdog", daemon=True)
+        watcher = threading.Thread(
+            target=self._watch, args=(threading.get_ident(),), name="watchdog", daemon=True
+        )
         watcher.start()
         try:
             while True:
@@ -52,7 +60,9 @@ class Watchdog:
         while not self._stopped.wait(self._slice_s):
             seen, slices = self._beats, slices + 1 if self._beats == seen else 0
             if slices * self._slice_s >= self._still_max_s():
-                threading.Thread(target=self._tell, args=(loop_thread, slices * self._slice_s), daemon=True).start()
+                threading.Thread(
+                    target=self._tell, args=(loop_thread, slices * self._slice_s), daemon=True
+                ).start()
                 time.sleep(min(TELL_S, self._slice_s))
                 self._end()
                 return
@@ -60,4 +70,8 @@ class Watchdog:
     def _tell(self, loop_thread: int, still_s: float) -> None:
         frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - the only way to another thread's stack
         stuck = "".join(traceback.format_stack(frame)) if frame is not None else ""
-        log.critical("the event loop stands still; the process ends, so that others get its bundles", still_s=still_s, stuck=stuck)
+        log.critical(
+            "the event loop stands still; the process ends, so that others get its bundles",
+            still_s=still_s,
+            stuck=stuck,
+        )

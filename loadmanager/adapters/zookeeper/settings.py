@@ -50,7 +50,8 @@ class ZooKeeperSettings:
         for host in self.hosts.split(","):
             if not _HOST.fullmatch(host.strip()):
                 raise ConfigError(
-                    f"metadataStoreUrl = {self.url!r}: zk:host:port,host2:port/chroot is allowed (ZooKeeper is the only store)"
+                    f"metadataStoreUrl = {self.url!r}: zk:host:port,host2:port/chroot is allowed "
+                    "(ZooKeeper is the only store)"
                 )
 
     @property

@@ -1,7 +1,8 @@
 """The metadata store on ZooKeeper, through kazoo.
 
-kazoo's callbacks run in its own threads; they do nothing but hand events to the loop. An operation costs kazoo 350–580 µs of CPU, so callers cache and
-this adapter pipelines: concurrent operations share the connection without waiting for each other.
+kazoo's callbacks run in its own threads; they do nothing but hand events to the loop. An operation
+costs kazoo 350–580 µs of CPU, so callers cache and this adapter pipelines: concurrent operations
+share the connection without waiting for each other.
 """
 
 from __future__ import annotations
@@ -52,22 +53,35 @@ HEARTBEATS_PER_TIMEOUT = 8
 LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
 """The part of the session timeout that an answered heartbeat proves.
 
-The heartbeat is a `sync`, because the ensemble's leader answers it and, in doing so, checks the session: a follower that is cut off would go on
-answering reads while the leader expires its sessions. But the leader learns from a follower's next ping which sessions were heard of, so what it knows
-for sure is the heartbeat before this one; hence one interval less. The rest is for clocks that differ in rate.
+The heartbeat is a `sync`, because the ensemble's leader answers it and, in doing so, checks the
+session: a follower that is cut off would go on answering reads while the leader expires its
+sessions. But the leader learns from a follower's next ping which sessions were heard of, so what it
+knows for sure is the heartbeat before this one; hence one interval less. The rest is for clocks
+that differ in rate.
 """
 HEARTBEATS_UNANSWERED_MAX = 5
 """So many in a row, and the connection is dead: two thirds of the session timeout after the last
 answer, which leaves some of the lease to find a server that answers. They are counted, not timed,
 so that a process that was paused does not blame the connection."""
 
-_KINDS = {EventType.CREATED: ChangeKind.CREATED, EventType.CHANGED: ChangeKind.CHANGED, EventType.DELETED: ChangeKind.DELETED}
+_KINDS = {
+    EventType.CREATED: ChangeKind.CREATED,
+    EventType.CHANGED: ChangeKind.CHANGED,
+    EventType.DELETED: ChangeKind.DELETED,
+}
 _DEAD = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
-_STATES = {KazooState.CONNECTED: SessionState.CONNECTED, KazooState.SUSPENDED: SessionState.SUSPENDED, KazooState.LOST: SessionState.LOST}
+_STATES = {
+    KazooState.CONNECTED: SessionState.CONNECTED,
+    KazooState.SUSPENDED: SessionState.SUSPENDED,
+    KazooState.LOST: SessionState.LOST,
+}
 
 
 class ZooKeeperStore:
-    """Implements `ports.store.Store`. An asynchronous context manager: entering connects, leaving ends the session."""
+    """Implements `ports.store.Store`.
+
+    An asynchronous context manager: entering connects, leaving ends the session.
+    """
 
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._settings = settings
@@ -85,19 +99,23 @@ class ZooKeeperStore:
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
-            # A lost connection is tried again at once and then often: every second of it is a second of the lease.
+            # A lost connection is tried again at once and then often: every second of it is a
+            # second of the lease.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )
 
     async def __aenter__(self) -> ZooKeeperStore:
-        """Connect; raises `OperationalError` when no server answers within the operation timeout."""
+        """Connect; raises `OperationalError` when no server answers within the
+        operation timeout.
+        """
         self._client.add_listener(self._on_state_in_thread)
         started = self._client.start_async()
         try:
             await asyncio.to_thread(started.wait, self._settings.operation_timeout_s)
             if not self._client.connected:
                 raise OperationalError(
-                    f"ZooKeeper at {self._settings.hosts} does not answer within {self._settings.operation_timeout_s:g} s; is metadataStoreUrl right?"
+                    f"ZooKeeper at {self._settings.hosts} does not answer within "
+                    f"{self._settings.operation_timeout_s:g} s; is metadataStoreUrl right?"
                 )
             if self._settings.chroot:
                 await self._ensure_chroot()
@@ -145,7 +163,9 @@ class ZooKeeperStore:
 
     @property
     def session_id(self) -> int:
-        """Identity of the session; kept while the connection is lost, because the session may live."""
+        """Identity of the session; kept while the connection is lost, because the
+        session may live.
+        """
         return self._session_id
 
     @property
@@ -154,7 +174,10 @@ class ZooKeeperStore:
         return self._client.granted_timeout_s
 
     def _heartbeat(self) -> None:
-        """Ask for anything; the answer proves the session. Several per timeout, not waiting for each other."""
+        """Ask for anything; the answer proves the session.
+
+        Several per timeout, not waiting for each other.
+        """
         if self._beat is not None:
             self._beat.cancel()
         if self._closed:
@@ -176,7 +199,9 @@ class ZooKeeperStore:
         elif connected:
             self._unanswered += 1
             result = self._client.sync_async("/")
-            result.rawlink(lambda answer: self._from_thread(self._beaten, answer, sent_s, session_id))
+            result.rawlink(
+                lambda answer: self._from_thread(self._beaten, answer, sent_s, session_id)
+            )
 
     def _beaten(self, answer: Any, sent_s: float, session_id: int) -> None:
         if not answer.successful():
@@ -188,9 +213,12 @@ class ZooKeeperStore:
             self._lease.prove(sent_s, self.session_timeout_s * LEASE_FRACTION)
 
     def _on_state_in_thread(self, state: str) -> None:
-        # kazoo forgets the identity with the next drop of the connection, so it is read here, where the state begins.
+        # kazoo forgets the identity with the next drop of the connection, so it is read here, where
+        # the state begins.
         identity = self._client.client_id
-        self._from_thread(self._on_state, _STATES[state], int(identity[0]) if identity and identity[0] else 0)
+        self._from_thread(
+            self._on_state, _STATES[state], int(identity[0]) if identity and identity[0] else 0
+        )
 
     def _on_state(self, state: SessionState, session_id: int) -> None:
         self._state = state
@@ -213,7 +241,8 @@ class ZooKeeperStore:
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
-            if not self._loop.is_closed():  # a late callback of a client whose loop has ended says nothing to anybody
+            # a late callback of a client whose loop has ended says nothing to anybody
+            if not self._loop.is_closed():
                 raise
 
     async def session_states(self) -> AsyncIterator[SessionState]:
@@ -250,11 +279,14 @@ class ZooKeeperStore:
     def _install(self, root: str) -> None:
         if self._state is not SessionState.CONNECTED:
             return  # done when the connection is back
-        result = self._client.watch_tree_async(root, lambda event: self._from_thread(self._on_event, root, event))
+        result = self._client.watch_tree_async(
+            root, lambda event: self._from_thread(self._on_event, root, event)
+        )
         result.rawlink(lambda answer: self._from_thread(self._installed, root, answer))
 
     def _installed(self, root: str, answer: Any) -> None:
-        # Only a standing watch makes a reading complete. A failed one is installed again with the next connection.
+        # Only a standing watch makes a reading complete. A failed one is installed again with the
+        # next connection.
         if answer.successful():
             for queue in self._watches.get(root, []):
                 queue.put(Change(ChangeKind.RESYNC, root))
@@ -272,11 +304,15 @@ class ZooKeeperStore:
         return _value_of(answer)
 
     async def _answers(self, results: list[Any]) -> list[Any]:
-        """Wait for the answers to requests that were sent, at least one; an answer may be an error."""
+        """Wait for the answers to requests that were sent, at least one; an answer
+        may be an error.
+        """
         futures = [self._future_of(result) for result in results]
         _, pending = await asyncio.wait(futures, timeout=self._settings.operation_timeout_s)
         if pending:
-            raise OperationalError(f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s")
+            raise OperationalError(
+                f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s"
+            )
         return [future.result() for future in futures]
 
     def _future_of(self, result: Any) -> asyncio.Future[Any]:
@@ -314,7 +350,9 @@ class ZooKeeperStore:
         except NoNodeError:
             parent = path.rpartition("/")[0]
             if not parent:
-                raise OperationalError(f"the root /{self._settings.chroot} of the metadata was deleted") from None
+                raise OperationalError(
+                    f"the root /{self._settings.chroot} of the metadata was deleted"
+                ) from None
             await self.create(parent, b"")
             return await self.create(path, value, ephemeral=ephemeral)
         return True
@@ -323,7 +361,9 @@ class ZooKeeperStore:
         """Set a value; see the port."""
         check_size(path, value)
         try:
-            stat = await self._answer(self._client.set_async(path, value, -1 if version is None else version))
+            stat = await self._answer(
+                self._client.set_async(path, value, -1 if version is None else version)
+            )
         except BadVersionError:
             raise VersionConflictError(f"{path} has changed meanwhile") from None
         except NoNodeError:
@@ -366,8 +406,12 @@ class ZooKeeperStore:
                     transaction.check(path, -1 if version is None else version)
         *results, txid = await self._answer(self._client.commit_async(transaction))
         for operation, result in zip(operations, results, strict=False):
-            if isinstance(result, Exception) and not isinstance(result, RolledBackError | RuntimeInconsistency):
-                raise VersionConflictError(f"{type(operation).__name__.lower()} {operation.path}: {type(result).__name__}")
+            if isinstance(result, Exception) and not isinstance(
+                result, RolledBackError | RuntimeInconsistency
+            ):
+                raise VersionConflictError(
+                    f"{type(operation).__name__.lower()} {operation.path}: {type(result).__name__}"
+                )
         return int(txid)
 
 
@@ -397,7 +441,9 @@ T = TypeVar("T")
 
 
 class _Queue(Generic[T]):
-    """A bounded queue whose reader, if it falls behind, finds `overflow` instead of what it missed."""
+    """A bounded queue whose reader, if it falls behind, finds `overflow` instead of
+    what it missed.
+    """
 
     def __init__(self, items_max: int, overflow: T) -> None:
         self._queue: asyncio.Queue[T | None] = asyncio.Queue()

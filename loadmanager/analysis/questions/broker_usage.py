@@ -58,9 +58,11 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             importance=min(60 + 4 * row.hours_over, 95),
             question=NAME,
             title=f"{row.broker} was overloaded for {lasting(row.hours_over)}",
-            text=f"Its usage was above {threshold:g} % for {lasting(row.hours_over)} of {lasting(row.hours)}; half of the time it was above "
+            text=f"Its usage was above {threshold:g} % for {lasting(row.hours_over)} of "
+            f"{lasting(row.hours)}; half of the time it was above "
             f"{row.p50:.0%}, and a twentieth of the time above {row.p95:.0%}.",
-            advice="If others had room, see how the moves of the day served; if nobody had, add a broker.",
+            advice="If others had room, see how the moves of the day served; if nobody had, "
+            "add a broker.",
             numbers={"hoursOver": row.hours_over, "p50": row.p50, "p95": row.p95, "max": row.max},
         )
         for row in rows

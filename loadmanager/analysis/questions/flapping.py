@@ -12,7 +12,10 @@ from loadmanager.analysis.day import Day, Finding, many
 from loadmanager.analysis.questions import moves
 
 NAME = "flapping"
-ABOUT = "Which bundles went to and fro? A return is to a broker that the bundle had left within the grace period, be it at once."
+ABOUT = (
+    "Which bundles went to and fro? A return is to a broker that the bundle had left within "
+    "the grace period, be it at once."
+)
 ORDER = ("returns DESC", "moves DESC", "bundle")
 
 
@@ -37,7 +40,11 @@ def table(day: Day) -> DataFrame:
             )
         )
     )
-    so_far = Window.partitionBy("bundle", "broker").orderBy("ts", "acquired").rowsBetween(Window.unboundedPreceding, -1)
+    so_far = (
+        Window.partitionBy("bundle", "broker")
+        .orderBy("ts", "acquired")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
     left_ts = F.max(F.when(F.col("acquired") == 0, F.col("ts"))).over(so_far)
     returned = F.col("left").isNotNull() & (F.col("ts") - F.col("left") <= grace_ms)
     return (
@@ -67,9 +74,17 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             importance=min(45 + 2 * returns, 85),
             question=NAME,
             title=f"{many(len(back), 'bundle')} went to and fro",
-            text=f"They came back {many(returns, 'time')} to a broker that they had left less than {day.settings.grace_period_minutes:g} minutes before. "
-            f"The worst is {worst.bundle} with {worst.moves} moves and {worst.returns} returns. Every move makes its clients reconnect.",
-            advice="Shedding and placement score different things: use AvgShedder for both, or a longer loadBalancerSheddingGracePeriodMinutes.",
-            numbers={"bundles": len(back), "returns": returns, "worstMoves": worst.moves, "worstReturns": worst.returns},
+            text=f"They came back {many(returns, 'time')} to a broker that they had left less "
+            f"than {day.settings.grace_period_minutes:g} minutes before. "
+            f"The worst is {worst.bundle} with {worst.moves} moves and {worst.returns} returns. "
+            "Every move makes its clients reconnect.",
+            advice="Shedding and placement score different things: use AvgShedder for both, or a "
+            "longer loadBalancerSheddingGracePeriodMinutes.",
+            numbers={
+                "bundles": len(back),
+                "returns": returns,
+                "worstMoves": worst.moves,
+                "worstReturns": worst.returns,
+            },
         )
     ]

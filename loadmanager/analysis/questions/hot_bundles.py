@@ -11,10 +11,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from loadmanager.analysis.day import Day, Finding, mib, number, rate, ratio, throughput
 
 NAME = "hot_bundles"
-ABOUT = "Which bundles carried the traffic? Share is of all bytes of the day; percentiles are exact, of the 200 busiest."
+ABOUT = (
+    "Which bundles carried the traffic? Share is of all bytes of the day; percentiles are "
+    "exact, of the 200 busiest."
+)
 ORDER = ("share DESC", "bundle")
 BUSIEST = 200
-"""Percentiles are for these only: sorting every sample of every bundle costs far more than it tells."""
+"""Percentiles are for these only: sorting every sample of every bundle costs far more than it
+tells.
+"""
 HOT_SHARE = 0.2
 
 
@@ -40,13 +45,16 @@ def ranked(loads: DataFrame, name: str) -> DataFrame:
         .persist()
     )  # small, and asked three times
     shared = totals.crossJoin(F.broadcast(totals.agg(F.sum("bytes").alias("all"))))
-    shares = shared.withColumn("share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0))).drop("all")
+    shares = shared.withColumn(
+        "share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0))
+    ).drop("all")
     busiest = shares.orderBy(F.desc("bytes"), name).limit(BUSIEST).select(name)
     quantiles = (
         loads.join(F.broadcast(busiest), name, "left_semi")
         .groupBy(name)
         .agg(
-            F.percentile(throughput(), F.lit(0.5)).alias("throughput_p50"), F.percentile(throughput(), F.lit(0.95)).alias("throughput_p95")
+            F.percentile(throughput(), F.lit(0.5)).alias("throughput_p50"),
+            F.percentile(throughput(), F.lit(0.95)).alias("throughput_p95"),
         )
     )
     return shares.join(F.broadcast(quantiles), name, "left")
@@ -61,7 +69,8 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             importance=40 + 50 * row.share,
             question=NAME,
             title=f"One bundle carried {row.share:.0%} of all traffic",
-            text=f"{row.bundle} had {mib(row.throughput_mean)} on average and {mib(row.throughput_max)} at most, with {row.topics_max} topics. "
+            text=f"{row.bundle} had {mib(row.throughput_mean)} on average and "
+            f"{mib(row.throughput_max)} at most, with {row.topics_max} topics. "
             "No broker can have less than its largest bundle.",
             advice="Split it (`loadmanager admin bundles split`)."
             if row.topics_max > 1

@@ -11,7 +11,10 @@ from loadmanager.analysis.day import Day, Finding, mib
 from loadmanager.analysis.questions import hot_bundles
 
 NAME = "hot_topics"
-ABOUT = "Which topics carried the traffic? Of each broker's busiest topics; share is of what these carried."
+ABOUT = (
+    "Which topics carried the traffic? Of each broker's busiest topics; share is of what "
+    "these carried."
+)
 ORDER = ("share DESC", "topic")
 
 
@@ -29,9 +32,12 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             importance=35 + 50 * row.share,
             question=NAME,
             title=f"One topic carried {row.share:.0%} of the recorded traffic",
-            text=f"{row.topic} had {mib(row.throughput_mean)} on average and {mib(row.throughput_max)} at most. "
+            text=f"{row.topic} had {mib(row.throughput_mean)} on average and "
+            f"{mib(row.throughput_max)} at most. "
             "A topic is served by one broker at a time.",
-            advice="It is a partition already: give the topic more of them." if "-partition-" in row.topic else "Partition it.",
+            advice="It is a partition already: give the topic more of them."
+            if "-partition-" in row.topic
+            else "Partition it.",
             numbers={"share": row.share, "throughputMean": row.throughput_mean},
         )
         for row in rows

@@ -11,7 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, lasting, number, rate
 
 NAME = "idle_brokers"
-ABOUT = "Which brokers had nothing to do? Idle is without bundles or without messages; a broker that appears after the others is new."
+ABOUT = (
+    "Which brokers had nothing to do? Idle is without bundles or without messages; a broker "
+    "that appears after the others is new."
+)
 HOURS_MIN = 1.0
 """What is known of a shorter time says little."""
 ORDER = ("idle_hours DESC", "broker")
@@ -32,7 +35,9 @@ def table(day: Day) -> DataFrame:
     return (
         brokers.crossJoin(F.broadcast(first))
         .withColumn("new", F.col("first_ts") - F.col("first") > BUCKET_MS)
-        .withColumn("waited_minutes", (F.coalesce("first_load_ts", "last_ts") - F.col("first_ts")) / 60_000)
+        .withColumn(
+            "waited_minutes", (F.coalesce("first_load_ts", "last_ts") - F.col("first_ts")) / 60_000
+        )
         .drop("first")
     )
 
@@ -42,14 +47,20 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     found = []
     for row in rows:
         if row.new and row.waited_minutes > 10:
-            until = f"got load at {clock(row.first_load_ts)}" if row.first_load_ts else "never got any that day"
+            until = (
+                f"got load at {clock(row.first_load_ts)}"
+                if row.first_load_ts
+                else "never got any that day"
+            )
             found.append(
                 Finding(
                     importance=55,
                     question=NAME,
-                    title=f"{row.broker} was new and waited {row.waited_minutes:.0f} minutes for load",
+                    title=f"{row.broker} was new and waited {row.waited_minutes:.0f} "
+                    "minutes for load",
                     text=f"It appeared at {clock(row.first_ts)} and {until}.",
-                    advice="lowerBoundarySheddingEnabled=true makes ThresholdShedder fill idle brokers; AvgShedder does by itself.",
+                    advice="lowerBoundarySheddingEnabled=true makes ThresholdShedder fill idle "
+                    "brokers; AvgShedder does by itself.",
                     numbers={"waitedMinutes": row.waited_minutes},
                 )
             )
@@ -58,9 +69,11 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 Finding(
                     importance=25,
                     question=NAME,
-                    title=f"{row.broker} was idle for {lasting(row.idle_hours)} of {lasting(row.hours)}",
+                    title=f"{row.broker} was idle for {lasting(row.idle_hours)} of "
+                    f"{lasting(row.hours)}",
                     text="It had no bundles, or its bundles had no messages.",
-                    advice="Run one broker less, or let the shedder fill it: lowerBoundarySheddingEnabled=true.",
+                    advice="Run one broker less, or let the shedder fill it: "
+                    "lowerBoundarySheddingEnabled=true.",
                     numbers={"idleHours": row.idle_hours, "hours": row.hours},
                 )
             )

@@ -8,11 +8,21 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
-from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, clock, lasting, ratio, throughput
+from loadmanager.analysis.day import (
+    BUCKET_MS,
+    Day,
+    Finding,
+    bucket,
+    clock,
+    lasting,
+    ratio,
+    throughput,
+)
 
 NAME = "imbalance"
 ABOUT = (
-    "How even was the load over the brokers? Of their mean usages in five minutes: standard deviation, highest over mean, Gini coefficient."
+    "How even was the load over the brokers? Of their mean usages in five minutes: standard "
+    "deviation, highest over mean, Gini coefficient."
 )
 ORDER = ("bucket",)
 
@@ -54,11 +64,20 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             importance=30 + 40 * share,
             question=NAME,
             title=f"The load was uneven for {lasting(spent)}",
-            text=f"In {share:.0%} of the time the busiest broker was more than {limit * 100:g} points above the mean. "
+            text=f"In {share:.0%} of the time the busiest broker was more than {limit * 100:g} "
+            "points above the mean. "
             f"It was worst at {clock(worst.bucket)}: between {worst.min:.0%} and {worst.max:.0%}, "
             f"standard deviation {worst.std:.2f}, Gini coefficient {worst.gini:.2f}.",
-            advice="Try other strategies on the day's load reports with `loadmanager decide --explain`; "
-            "a lower loadBalancerBrokerThresholdShedderPercentage acts sooner, lowerBoundarySheddingEnabled fills idle brokers.",
-            numbers={"hours": spent, "share": share, "worstStd": worst.std, "worstGini": worst.gini, "worstAt": worst.bucket},
+            advice="Try other strategies on the day's load reports with `loadmanager decide "
+            "--explain`; "
+            "a lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
+            "lowerBoundarySheddingEnabled fills idle brokers.",
+            numbers={
+                "hours": spent,
+                "share": share,
+                "worstStd": worst.std,
+                "worstGini": worst.gini,
+                "worstAt": worst.bucket,
+            },
         )
     ]

@@ -1,4 +1,6 @@
-"""Which namespaces have too few bundles, or bundles cut at the wrong places, and which cuts would have served better?"""
+"""Which namespaces have too few bundles, or bundles cut at the wrong places, and which cuts would
+have served better?
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from loadmanager.analysis.questions import splits
 
 NAME = "namespaces"
 ABOUT = (
-    "Which namespaces are cut badly? A namespace wants four bundles for each broker's worth of its traffic, so that there is something to move; "
+    "Which namespaces are cut badly? A namespace wants four bundles for each broker's worth of "
+    "its traffic, so that there is something to move; "
     "the cuts are where its recorded topics, by hash, divide the day's bytes evenly."
 )
 ORDER = ("share DESC", "namespace")
@@ -26,8 +29,14 @@ SHARE_MIN = 0.05
 
 def table(day: Day) -> DataFrame:
     """A row a namespace."""
-    bundles = day.answer("hot_bundles").select("bundle", "bytes", "last_ts").withColumn("namespace", namespace())
-    brokers = day.records("broker_load").agg(F.greatest(F.countDistinct("broker"), F.lit(1)).alias("brokers"))
+    bundles = (
+        day.answer("hot_bundles")
+        .select("bundle", "bytes", "last_ts")
+        .withColumn("namespace", namespace())
+    )
+    brokers = day.records("broker_load").agg(
+        F.greatest(F.countDistinct("broker"), F.lit(1)).alias("brokers")
+    )
     latest = F.max("last_ts").over(Window.partitionBy("namespace"))
     present = bundles.withColumn("present", F.col("last_ts") >= latest - 2 * 300_000)
     now = F.when(F.col("present"), F.col("bytes"))
@@ -38,16 +47,28 @@ def table(day: Day) -> DataFrame:
         ratio(F.max(now), F.sum(now)).alias("largest_share"),
         F.sum(F.when(F.col("present"), width)).alias("covered"),
     )
-    # Bundles that nobody owned that day left no record: the rest of the hash space is taken to be cut like what is known.
-    rest = F.ceil(ratio((F.lit(HASHES) - F.col("covered")) * F.col("bundles"), F.col("covered")) - 0.5)
-    spaces = spaces.withColumn("cut_into", F.col("bundles") + F.greatest(F.coalesce(rest, F.lit(0)), F.lit(0))).drop("covered")
+    # Bundles that nobody owned that day left no record: the rest of the hash space is taken to be
+    # cut like what is known.
+    rest = F.ceil(
+        ratio((F.lit(HASHES) - F.col("covered")) * F.col("bundles"), F.col("covered")) - 0.5
+    )
+    spaces = spaces.withColumn(
+        "cut_into", F.col("bundles") + F.greatest(F.coalesce(rest, F.lit(0)), F.lit(0))
+    ).drop("covered")
     total = spaces.agg(F.sum("bytes").alias("all"))
     shares = (
         spaces.crossJoin(F.broadcast(total))
         .crossJoin(F.broadcast(brokers))
         .withColumn("share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0)))
         .withColumn(
-            "wanted", F.greatest(F.lit(1), F.least(F.lit(BUNDLES_MAX), F.ceil(BUNDLES_PER_BROKER * F.col("brokers") * F.col("share"))))
+            "wanted",
+            F.greatest(
+                F.lit(1),
+                F.least(
+                    F.lit(BUNDLES_MAX),
+                    F.ceil(BUNDLES_PER_BROKER * F.col("brokers") * F.col("share")),
+                ),
+            ),
         )
         .drop("all", "brokers")
     )
@@ -60,22 +81,32 @@ def namespace_of_topic() -> Column:
 
 
 def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
-    """Boundaries between topics in order of their hash, such that each piece carries about as much: columns namespace, cuts, largest_share_then,
-    topics."""
+    """Boundaries between topics in order of their hash, such that each piece carries about as much:
+    columns namespace, cuts, largest_share_then, topics.
+    """
     topics = (
         day.answer("hot_topics")
-        .select("topic", "bytes", namespace_of_topic().alias("namespace"), F.crc32("topic").alias("hash"))
+        .select(
+            "topic",
+            "bytes",
+            namespace_of_topic().alias("namespace"),
+            F.crc32("topic").alias("hash"),
+        )
         .join(F.broadcast(wanted), "namespace")
     )
     order = Window.partitionBy("namespace").orderBy("hash", "topic")
     total = F.sum("bytes").over(Window.partitionBy("namespace"))
     middle = F.sum("bytes").over(order) - F.col("bytes") / 2
     pieces = (
-        topics.where(F.col("bytes") > 0).withColumn("piece", F.floor(ratio(middle, total) * F.col("wanted"))).withColumn("total", total)
+        topics.where(F.col("bytes") > 0)
+        .withColumn("piece", F.floor(ratio(middle, total) * F.col("wanted")))
+        .withColumn("total", total)
     )
     cut = F.when(
         F.col("piece") != F.lag("piece").over(order),
-        F.lag("hash").over(order) + F.floor((F.col("hash") - F.lag("hash").over(order)) / 2).cast("long") + 1,
+        F.lag("hash").over(order)
+        + F.floor((F.col("hash") - F.lag("hash").over(order)) / 2).cast("long")
+        + 1,
     )
     marked = pieces.withColumn("cut", cut)
     largest = (
@@ -86,7 +117,8 @@ def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
     )
     text = F.concat(F.lit("0x"), F.lpad(F.lower(F.hex("cut")), 8, "0"))
     cuts = marked.groupBy("namespace").agg(
-        F.array_sort(F.collect_set(F.when(F.col("cut").isNotNull(), text))).alias("cuts"), F.count(F.lit(1)).alias("topics")
+        F.array_sort(F.collect_set(F.when(F.col("cut").isNotNull(), text))).alias("cuts"),
+        F.count(F.lit(1)).alias("topics"),
     )
     return cuts.join(largest, "namespace", "left")
 
@@ -111,7 +143,11 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             "largestShareThen": row.largest_share_then,
             "cuts": row.cuts,
         }
-        cuts = f" Cut at {', '.join(row.cuts[:16])}{' …' if len(row.cuts) > 16 else ''}." if better else ""
+        cuts = (
+            f" Cut at {', '.join(row.cuts[:16])}{' …' if len(row.cuts) > 16 else ''}."
+            if better
+            else ""
+        )
         wanted = min(row.wanted, row.topics or row.wanted)  # a bundle without a topic helps nobody
         if row.cut_into < wanted and (row.topics or TOPICS_MIN) >= TOPICS_MIN:
             found.append(
@@ -119,7 +155,8 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     importance=35 + 30 * row.share,
                     question=NAME,
                     title=f"{row.namespace} has {many(row.cut_into, 'bundle')} and wants {wanted}",
-                    text=f"It carries {row.share:.0%} of the traffic; with so few bundles there is little to move from a busy broker.",
+                    text=f"It carries {row.share:.0%} of the traffic; with so few bundles there "
+                    "is little to move from a busy broker.",
                     advice=f"Split its bundles until there are about {wanted}." + cuts,
                     numbers=numbers,
                 )
@@ -130,7 +167,8 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     importance=30 + 30 * row.largest_share,
                     question=NAME,
                     title=f"One bundle of {row.namespace} carries {row.largest_share:.0%} of it",
-                    text=f"It has {row.bundles} bundles; other cuts would have left {row.largest_share_then:.0%} at most in one.",
+                    text=f"It has {row.bundles} bundles; other cuts would have left "
+                    f"{row.largest_share_then:.0%} at most in one.",
                     advice="Use flow_or_qps_equally_divide, or specified_positions_divide." + cuts,
                     numbers=numbers,
                 )

@@ -11,7 +11,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from loadmanager.analysis.day import Day, Finding, hours, lasting, ratio
 
 NAME = "sensors"
-ABOUT = "Which sensors could not be trusted? As the brokers said, and what cannot be: more used than there is, or one value all day."
+ABOUT = (
+    "Which sensors could not be trusted? As the brokers said, and what cannot be: more used "
+    "than there is, or one value all day."
+)
 ORDER = ("hours DESC", "broker", "sensor", "fault")
 STUCK_SAMPLES_MIN = 30
 OVER_LIMIT = 1.5
@@ -25,19 +28,27 @@ def table(day: Day) -> DataFrame:
         loads.select("broker", "intervalMs", F.explode("faults").alias("sensor"))
         .groupBy("broker", "sensor")
         .agg(
-            F.lit("not trusted by the broker").alias("fault"), F.count(F.lit(1)).alias("samples"), hours(F.sum("intervalMs")).alias("hours")
+            F.lit("not trusted by the broker").alias("fault"),
+            F.count(F.lit(1)).alias("samples"),
+            hours(F.sum("intervalMs")).alias("hours"),
         )
     )
     values = loads.select(
         "broker",
         "intervalMs",
-        F.explode(F.create_map(*(item for name in RESOURCES for item in (F.lit(name), F.col(name))))).alias("sensor", "value"),
+        F.explode(
+            F.create_map(*(item for name in RESOURCES for item in (F.lit(name), F.col(name))))
+        ).alias("sensor", "value"),
     ).where(F.col("value.limit") > 0)
     fraction = ratio(F.col("value.usage"), F.col("value.limit"))
     impossible = (
         values.where(fraction > OVER_LIMIT)
         .groupBy("broker", "sensor")
-        .agg(F.lit("more used than there is").alias("fault"), F.count(F.lit(1)).alias("samples"), hours(F.sum("intervalMs")).alias("hours"))
+        .agg(
+            F.lit("more used than there is").alias("fault"),
+            F.count(F.lit(1)).alias("samples"),
+            hours(F.sum("intervalMs")).alias("hours"),
+        )
     )
     stuck = (
         values.where(F.col("sensor") == "cpu")
@@ -65,7 +76,8 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             text="Decisions that go by this sensor are wrong."
             if row.fault != "not trusted by the broker"
             else "It drove no decision meanwhile.",
-            advice="loadBalancerOverrideBrokerNicSpeedGbps says a NIC's speed where the system does not; in containers check the cgroup's limits.",
+            advice="loadBalancerOverrideBrokerNicSpeedGbps says a NIC's speed where the system "
+            "does not; in containers check the cgroup's limits.",
             numbers={"hours": row.hours, "samples": row.samples},
         )
         for row in rows

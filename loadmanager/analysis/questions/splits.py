@@ -11,28 +11,46 @@ from pyspark.sql import functions as F  # noqa: N812
 from loadmanager.analysis.day import Day, Finding, ratio, throughput
 
 NAME = "splits"
-ABOUT = "Which bundles were split, and were the children used? A split is useful when the busiest child carries less than nine tenths afterwards."
+ABOUT = (
+    "Which bundles were split, and were the children used? A split is useful when the "
+    "busiest child carries less than nine tenths afterwards."
+)
 ORDER = ("ts", "parent")
 USELESS_SHARE = 0.9
 
 
 def table(day: Day) -> DataFrame:
     """A row a split."""
-    born = day.records("ownership").where((F.col("before") == "Free") & F.col("reason").startswith("split of "))
+    born = day.records("ownership").where(
+        (F.col("before") == "Free") & F.col("reason").startswith("split of ")
+    )
     prefix = F.regexp_extract("bundle", r"^(.*)/[^/]+$", 1)
     children = born.select(
-        F.concat(prefix, F.lit("/"), F.substring_index("reason", " ", -1)).alias("parent"), "bundle", F.col("ts").alias("born"), "broker"
+        F.concat(prefix, F.lit("/"), F.substring_index("reason", " ", -1)).alias("parent"),
+        "bundle",
+        F.col("ts").alias("born"),
+        "broker",
     )
     # A child may have been split again: what its descendants carried counts, too.
     known = day.answer("hot_bundles").select("bundle")
-    within = (_place(F.col("child")) == _place(F.col("bundle"))) & edge("bundle", 0).between(edge("child", 0), edge("child", 1) - 1)
-    within &= edge("bundle", 1) <= edge("child", 1)
-    descendants = known.join(F.broadcast(children.select(F.col("bundle").alias("child"), "born", "parent")), within).select(
-        "bundle", "child", "born", "parent"
+    within = (_place(F.col("child")) == _place(F.col("bundle"))) & edge("bundle", 0).between(
+        edge("child", 0), edge("child", 1) - 1
     )
-    traffic = day.records("bundle_load").join(F.broadcast(descendants), "bundle").where(F.col("ts") > F.col("born"))
-    carried = traffic.groupBy("parent", F.col("child").alias("bundle")).agg(F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes"))
-    both = children.join(F.broadcast(carried), ["parent", "bundle"], "left").withColumn("bytes", F.coalesce("bytes", F.lit(0.0)))
+    within &= edge("bundle", 1) <= edge("child", 1)
+    descendants = known.join(
+        F.broadcast(children.select(F.col("bundle").alias("child"), "born", "parent")), within
+    ).select("bundle", "child", "born", "parent")
+    traffic = (
+        day.records("bundle_load")
+        .join(F.broadcast(descendants), "bundle")
+        .where(F.col("ts") > F.col("born"))
+    )
+    carried = traffic.groupBy("parent", F.col("child").alias("bundle")).agg(
+        F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes")
+    )
+    both = children.join(F.broadcast(carried), ["parent", "bundle"], "left").withColumn(
+        "bytes", F.coalesce("bytes", F.lit(0.0))
+    )
     busiest = ratio(F.max("bytes"), F.sum("bytes"))
     return (
         both.groupBy("parent")
@@ -68,8 +86,14 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             importance=30 + min(3 * len(useless), 30),
             question=NAME,
             title=f"{len(useless)} of {len(rows)} splits did not divide the load",
-            text=f"One child carried nearly everything afterwards; {worst.parent} is the busiest of them, with {worst.busiest_share:.0%} on one side.",
-            advice="defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide cuts where the traffic is; one hot topic needs partitions instead.",
-            numbers={"useless": len(useless), "splits": len(rows), "worstShare": worst.busiest_share},
+            text=f"One child carried nearly everything afterwards; {worst.parent} is the busiest "
+            f"of them, with {worst.busiest_share:.0%} on one side.",
+            advice="defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide cuts where "
+            "the traffic is; one hot topic needs partitions instead.",
+            numbers={
+                "useless": len(useless),
+                "splits": len(rows),
+                "worstShare": worst.busiest_share,
+            },
         )
     ]

@@ -12,7 +12,8 @@ from loadmanager.analysis.day import Day, Finding, hours, lasting, many, number,
 
 NAME = "throttling"
 ABOUT = (
-    "Which limits held clients back? Delivered over configured is of the scarcer of messages and bytes, and counts intervals in which somebody "
+    "Which limits held clients back? Delivered over configured is of the scarcer of messages and "
+    "bytes, and counts intervals in which somebody "
     "was held for most of it."
 )
 ORDER = ("held_share DESC", "hours_held DESC", "limit", "broker")
@@ -22,10 +23,15 @@ RATE_MIN = 1e-6
 
 
 def table(day: Day) -> DataFrame:
-    """A row a limit; those that every broker has for itself (the broker's, a resource group's) a row for each broker."""
+    """A row a limit; those that every broker has for itself (the broker's, a resource group's) a
+    row for each broker.
+    """
     interval = F.col("intervalMs")
-    # Somebody waits at the end of the interval: then somebody did all the time, as far as a sample tells. Else as long as the waits took that ended.
-    held_ms = F.when(number("queueLength") > 0, interval).otherwise(F.least(number("waitedMs"), interval))
+    # Somebody waits at the end of the interval: then somebody did all the time, as far as a sample
+    # tells. Else as long as the waits took that ended.
+    held_ms = F.when(number("queueLength") > 0, interval).otherwise(
+        F.least(number("waitedMs"), interval)
+    )
     mostly = held_ms >= interval / 2
     return (
         day.records("throttle")
@@ -36,9 +42,10 @@ def table(day: Day) -> DataFrame:
             F.max_by("configuredBytesPerS", "ts").alias("configured_bytes_per_s"),
             F.avg("deliveredMessagesPerS").alias("delivered_messages_per_s"),
             F.avg("deliveredBytesPerS").alias("delivered_bytes_per_s"),
-            ratio(F.sum(F.when(mostly, delivered_over_configured() * interval)), F.sum(F.when(mostly, interval))).alias(
-                "delivered_over_configured"
-            ),
+            ratio(
+                F.sum(F.when(mostly, delivered_over_configured() * interval)),
+                F.sum(F.when(mostly, interval)),
+            ).alias("delivered_over_configured"),
             hours(F.sum(held_ms)).alias("hours_held"),
             F.coalesce(ratio(F.sum(held_ms), F.sum(interval)), F.lit(0.0)).alias("held_share"),
             F.sum(number("held").cast("double")).try_cast("long").alias("times_held"),
@@ -64,7 +71,10 @@ def name_of(row: Any) -> str:
 
 
 def _ratio(what: str) -> Column:
-    return F.when(F.col(f"configured{what}PerS") > RATE_MIN, F.col(f"delivered{what}PerS") / F.col(f"configured{what}PerS"))
+    return F.when(
+        F.col(f"configured{what}PerS") > RATE_MIN,
+        F.col(f"delivered{what}PerS") / F.col(f"configured{what}PerS"),
+    )
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
@@ -86,10 +96,17 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     importance=50 + 40 * row.held_share,
                     question=NAME,
                     title=f"{name} held clients back in {row.held_share:.0%} of the time",
-                    text=f"The {row.level} limit is {configured}; clients wanted more for {lasting(row.hours_held)} "
-                    f"and waited {row.waited_s:,.0f} s in sum, up to {many(row.queue_length_max, 'client')} at a time.",
-                    advice="If that load is legitimate, raise the limit, or give the clients a resource group of their own.",
-                    numbers={"heldShare": row.held_share, "hoursHeld": row.hours_held, "waitedS": row.waited_s},
+                    text=f"The {row.level} limit is {configured}; clients wanted more for "
+                    f"{lasting(row.hours_held)} "
+                    f"and waited {row.waited_s:,.0f} s in sum, up to "
+                    f"{many(row.queue_length_max, 'client')} at a time.",
+                    advice="If that load is legitimate, raise the limit, or give the clients a "
+                    "resource group of their own.",
+                    numbers={
+                        "heldShare": row.held_share,
+                        "hoursHeld": row.hours_held,
+                        "waitedS": row.waited_s,
+                    },
                 )
             )
         error = None if row.delivered_over_configured is None else row.delivered_over_configured - 1
@@ -98,9 +115,12 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                 Finding(
                     importance=45,
                     question=NAME,
-                    title=f"{name} let {row.delivered_over_configured:.0%} of what is configured through",
-                    text=f"While clients were held most of the time, they got {row.delivered_over_configured:.1%} of {configured}.",
-                    advice="Frames larger than a second's limit, or a broker short of CPU, make a limit inaccurate: smaller batches help.",
+                    title=f"{name} let {row.delivered_over_configured:.0%} of what is "
+                    "configured through",
+                    text="While clients were held most of the time, they got "
+                    f"{row.delivered_over_configured:.1%} of {configured}.",
+                    advice="Frames larger than a second's limit, or a broker short of CPU, make a "
+                    "limit inaccurate: smaller batches help.",
                     numbers={"error": error},
                 )
             )

@@ -1,4 +1,6 @@
-"""What the plots show, computed by Spark and small: time steps of a quarter of an hour, the busiest bundles, a bounded number of lines."""
+"""What the plots show, computed by Spark and small: time steps of a quarter of an hour, the busiest
+bundles, a bounded number of lines.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,10 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
     step = F.floor((F.col("ts") - day.start_ms) / STEP_MS).alias("step")
     if busiest:
         loads = (
-            day.records("bundle_load").where(F.col("bundle").isin(busiest)).groupBy("bundle", step).agg(F.avg(throughput()).alias("value"))
+            day.records("bundle_load")
+            .where(F.col("bundle").isin(busiest))
+            .groupBy("bundle", step)
+            .agg(F.avg(throughput()).alias("value"))
         )
         found.heat = _lines(loads.collect(), "bundle", busiest)
     known = set(busiest)
@@ -60,11 +65,24 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
         if row.bundle in known
     ][:MARKS_MAX]
     found.heat_splits = [
-        (bundle, row.ts, f"split of {row.parent}") for row in shown["splits"] for bundle in (row.parent, *row.children) if bundle in known
+        (bundle, row.ts, f"split of {row.parent}")
+        for row in shown["splits"]
+        for bundle in (row.parent, *row.children)
+        if bundle in known
     ][:MARKS_MAX]
-    brokers = sorted(row.broker for row in sorted(shown["broker_usage"], key=lambda row: (-row.max, row.broker))[:BROKERS_MAX])
+    brokers = sorted(
+        row.broker
+        for row in sorted(shown["broker_usage"], key=lambda row: (-row.max, row.broker))[
+            :BROKERS_MAX
+        ]
+    )
     if brokers:
-        usage = day.records("broker_load").where(F.col("broker").isin(brokers)).groupBy("broker", step).agg(F.avg("usage").alias("value"))
+        usage = (
+            day.records("broker_load")
+            .where(F.col("broker").isin(brokers))
+            .groupBy("broker", step)
+            .agg(F.avg("usage").alias("value"))
+        )
         found.usage = _lines(usage.collect(), "broker", brokers)
     means = (
         day.answer("imbalance")
@@ -80,12 +98,19 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
     holding = [row for row in shown["throttling"][:BROKERS_MAX] if row.held_share > 0]
     found.held = {throttling.name_of(row): row.held_share for row in holding}
     if holding:
-        records = day.records("throttle").where(F.col("limit").isin(sorted({row.limit for row in holding})))
+        records = day.records("throttle").where(
+            F.col("limit").isin(sorted({row.limit for row in holding}))
+        )
         ratios = records.groupBy("limit", throttling.own_broker().alias("broker"), step).agg(
             F.avg(throttling.delivered_over_configured()).alias("value")
         )
-        named = [Row(name=throttling.name_of(row), step=row.step, value=row.value) for row in ratios.collect()]
-        found.delivered = _lines([row for row in named if row.name in found.held], "name", list(found.held))
+        named = [
+            Row(name=throttling.name_of(row), step=row.step, value=row.value)
+            for row in ratios.collect()
+        ]
+        found.delivered = _lines(
+            [row for row in named if row.name in found.held], "name", list(found.held)
+        )
     return found
 
 

@@ -25,13 +25,18 @@ PARTITION_INDEX_MAX = (1 << 31) - 1
 
 
 def check_name(text: str, what: str, *, bytes_max: int = NAME_BYTES_MAX) -> str:
-    """Return `text` if it is valid Unicode of a sensible length, else raise `BadInputError`. Empty is allowed."""
+    """Return `text` if it is valid Unicode of a sensible length, else raise `BadInputError`.
+
+    Empty is allowed.
+    """
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise BadInputError(f"invalid {what} {clip(text)}: it cannot be written as UTF-8") from None
     if size > bytes_max:
-        raise BadInputError(f"invalid {what} {clip(text)}: {size} bytes, at most {bytes_max} are allowed")
+        raise BadInputError(
+            f"invalid {what} {clip(text)}: {size} bytes, at most {bytes_max} are allowed"
+        )
     return text
 
 
@@ -41,13 +46,15 @@ def clip(text: str) -> str:
 
 
 def check_part(text: str, what: str) -> str:
-    """Return `text` if it may be a tenant, namespace or cluster name (Pulsar's `NamedEntity`), else raise `BadInputError`.
+    """Return `text` if it may be a tenant, namespace or cluster name (Pulsar's `NamedEntity`), else
+    raise `BadInputError`.
 
     Unlike Pulsar's rule, `.` and `..` are refused: no path of the metadata store may hold them.
     """
     if not _PART.fullmatch(text) or len(text) > _NAME_LENGTH_MAX or text in (".", ".."):
         raise BadInputError(
-            f"invalid {what} {text[:80]!r}: letters, digits and -=:._ are allowed, at most {_NAME_LENGTH_MAX} characters, not . and .."
+            f"invalid {what} {text[:80]!r}: letters, digits and -=:._ are allowed, at most "
+            f"{_NAME_LENGTH_MAX} characters, not . and .."
         )
     return text
 
@@ -83,19 +90,27 @@ class TopicName:
     @staticmethod
     @lru_cache(maxsize=20_000)
     def parse(text: str) -> TopicName:
-        """Parse a full topic name, or Pulsar's short forms `topic` and `tenant/ns/topic`; raise `BadInputError` otherwise."""
+        """Parse a full topic name, or Pulsar's short forms `topic` and `tenant/ns/topic`; raise
+        `BadInputError` otherwise.
+        """
         domain, separator, rest = text.partition("://")
         if not separator:
             domain, rest = "persistent", text if "/" in text else f"public/default/{text}"
         check_name(f"{domain}://{rest}", "topic", bytes_max=TOPIC_NAME_BYTES_MAX)
         parts = rest.split("/", 2)
         if domain not in DOMAINS:
-            raise BadInputError(f"invalid topic {clip(text)}: the domain is persistent or non-persistent")
+            raise BadInputError(
+                f"invalid topic {clip(text)}: the domain is persistent or non-persistent"
+            )
         if len(parts) != 3 or not parts[2]:
-            raise BadInputError(f"invalid topic {clip(text)}: domain://tenant/namespace/topic is expected")
+            raise BadInputError(
+                f"invalid topic {clip(text)}: domain://tenant/namespace/topic is expected"
+            )
         topic = TopicName(domain, NamespaceName.parse(f"{parts[0]}/{parts[1]}"), parts[2])
         if topic.partition > PARTITION_INDEX_MAX:
-            raise BadInputError(f"invalid topic {clip(text)}: its partition's index is beyond {PARTITION_INDEX_MAX}")
+            raise BadInputError(
+                f"invalid topic {clip(text)}: its partition's index is beyond {PARTITION_INDEX_MAX}"
+            )
         return topic
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
 """Ranges of the 32-bit hash space, boundaries of a namespace, and which bundle a topic falls into.
 
-Every bundle is the half-open range [lower, upper), except the last of a namespace, which includes 0xffffffff (Pulsar `NamespaceBundle`,
-`NamespaceBundleFactory`). A topic's hash is CRC-32 (IEEE, as zlib's) of the UTF-8 bytes of its full name.
+Every bundle is the half-open range [lower, upper), except the last of a namespace, which includes
+0xffffffff (Pulsar `NamespaceBundle`, `NamespaceBundleFactory`). A topic's hash is CRC-32 (IEEE, as
+zlib's) of the UTF-8 bytes of its full name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ BUNDLES_MAX = 1 << 32
 
 
 def topic_hash(topic: str) -> int:
-    """CRC-32 of the full topic name, 0 ≤ hash < 2³² (Pulsar `ConsistentHashingTopicBundleAssigner`)."""
+    """CRC-32 of the full topic name, 0 ≤ hash < 2³² (Pulsar
+    `ConsistentHashingTopicBundleAssigner`).
+    """
     return zlib.crc32(topic.encode())
 
 
@@ -35,13 +38,20 @@ class BundleRange:
     @staticmethod
     @lru_cache(maxsize=100_000)
     def parse(text: str) -> BundleRange:
-        """Parse `0xhhhhhhhh_0xhhhhhhhh`; hexadecimal with 0x or decimal, as Java's decode reads it. Raises `BadInputError`."""
+        """Parse `0xhhhhhhhh_0xhhhhhhhh`; hexadecimal with 0x or decimal, as Java's decode reads it.
+
+        Raises `BadInputError`.
+        """
         try:
             lower, upper = (int(part, 0) for part in text.split("_"))
         except ValueError:
-            raise BadInputError(f"invalid bundle range {text!r}: 0x00000000_0xffffffff is expected") from None
+            raise BadInputError(
+                f"invalid bundle range {text!r}: 0x00000000_0xffffffff is expected"
+            ) from None
         if not FULL_LOWER <= lower < upper <= FULL_UPPER:
-            raise BadInputError(f"invalid bundle range {text!r}: 0 <= lower < upper <= 0xffffffff must hold")
+            raise BadInputError(
+                f"invalid bundle range {text!r}: 0 <= lower < upper <= 0xffffffff must hold"
+            )
         return BundleRange(lower, upper)
 
     def __str__(self) -> str:
@@ -52,7 +62,9 @@ class BundleRange:
 
     @property
     def splittable(self) -> bool:
-        """Whether a boundary fits strictly inside (Pulsar `NamespaceBundleFactory.canSplitBundle`)."""
+        """Whether a boundary fits strictly inside (Pulsar
+        `NamespaceBundleFactory.canSplitBundle`).
+        """
         return self.upper - self.lower > 1
 
 
@@ -63,16 +75,22 @@ def bundle_name(namespace: str, bundle_range: str) -> str:
 
 @lru_cache(maxsize=100_000)
 def split_bundle_name(bundle: str) -> tuple[str, str]:
-    """`(tenant/namespace, range)` of a bundle's name; raises `BadInputError`. Heartbeats still have namespaces of three parts."""
+    """`(tenant/namespace, range)` of a bundle's name; raises `BadInputError`.
+
+    Heartbeats still have namespaces of three parts.
+    """
     namespace, _, bundle_range = bundle.rpartition("/")
     parts = namespace.split("/")
     if not all(parts) or len(parts) not in (2, 3):
-        raise BadInputError(f"invalid bundle {bundle!r}: tenant/namespace/0x00000000_0xffffffff is expected")
+        raise BadInputError(
+            f"invalid bundle {bundle!r}: tenant/namespace/0x00000000_0xffffffff is expected"
+        )
     return namespace, bundle_range
 
 
 def equal_boundaries(count: int) -> tuple[int, ...]:
-    """Boundaries that cut the hash space into `count` bundles as Pulsar does: multiples of 2³² // count, then 0xffffffff.
+    """Boundaries that cut the hash space into `count` bundles as Pulsar does: multiples of 2³² //
+    count, then 0xffffffff.
 
     Raises `BadInputError` unless 1 ≤ count ≤ 2³².
     """
@@ -83,14 +101,21 @@ def equal_boundaries(count: int) -> tuple[int, ...]:
 
 
 def parse_boundaries(texts: list[str] | tuple[str, ...]) -> tuple[int, ...]:
-    """Boundaries from their texts (`0x40000000` or decimal); they must ascend from 0 to 0xffffffff, else `BadInputError`."""
+    """Boundaries from their texts (`0x40000000` or decimal); they must ascend from 0 to 0xffffffff,
+    else `BadInputError`.
+    """
     try:
         values = tuple(int(text, 0) for text in texts)
     except (TypeError, ValueError):
-        raise BadInputError(f"invalid boundaries {texts!r}: hexadecimal texts such as 0x40000000 are expected") from None
+        raise BadInputError(
+            f"invalid boundaries {texts!r}: hexadecimal texts such as 0x40000000 are expected"
+        ) from None
     ascending = all(low < high for low, high in zip(values, values[1:], strict=False))
     if len(values) < 2 or values[0] != FULL_LOWER or values[-1] != FULL_UPPER or not ascending:
-        raise BadInputError(f"invalid boundaries {list(texts)}: they must ascend strictly from 0x00000000 to 0xffffffff")
+        raise BadInputError(
+            f"invalid boundaries {list(texts)}: they must ascend strictly from 0x00000000 "
+            "to 0xffffffff"
+        )
     return values
 
 
@@ -100,13 +125,18 @@ def format_boundaries(boundaries: tuple[int, ...]) -> list[str]:
 
 
 def bundles_data(boundaries: tuple[int, ...]) -> dict[str, object]:
-    """The bundles of a namespace as policies and the admin API show them (Pulsar's `BundlesData`)."""
+    """The bundles of a namespace as policies and the admin API show them (Pulsar's
+    `BundlesData`).
+    """
     return {"boundaries": format_boundaries(boundaries), "numBundles": len(boundaries) - 1}
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceBundles:
-    """The bundles of one namespace. `version` is that of the stored policies, the optimistic lock of a split (−1: not stored)."""
+    """The bundles of one namespace.
+
+    `version` is that of the stored policies, the optimistic lock of a split (−1: not stored).
+    """
 
     namespace: NamespaceName
     boundaries: tuple[int, ...]
@@ -115,7 +145,10 @@ class NamespaceBundles:
     @property
     def ranges(self) -> list[BundleRange]:
         """All ranges in ascending order."""
-        return [BundleRange(low, high) for low, high in zip(self.boundaries, self.boundaries[1:], strict=False)]
+        return [
+            BundleRange(low, high)
+            for low, high in zip(self.boundaries, self.boundaries[1:], strict=False)
+        ]
 
     @property
     def names(self) -> list[str]:
@@ -132,21 +165,32 @@ class NamespaceBundles:
         return f"{self.namespace}/{self.range_of_hash(topic_hash(topic))}"
 
     def require(self, bundle_range: str) -> BundleRange:
-        """Parse a range and check that it is a bundle of this namespace now (Pulsar `validateBundle`).
+        """Parse a range and check that it is a bundle of this namespace now (Pulsar
+        `validateBundle`).
 
         Raises `BadInputError` for a malformed text and `ConflictError` when no such bundle exists.
         """
         parsed = BundleRange.parse(bundle_range)
         if parsed not in self.ranges:
             raise ConflictError(
-                f"{self.namespace} has no bundle {parsed}; its boundaries are {', '.join(format_boundaries(self.boundaries))}"
+                f"{self.namespace} has no bundle {parsed}; its boundaries are "
+                f"{', '.join(format_boundaries(self.boundaries))}"
             )
         return parsed
 
     def split(self, parent: BundleRange, cuts: list[int]) -> NamespaceBundles:
-        """Boundaries after cutting `parent` at `cuts`. Raises `BadInputError` when a cut is not strictly inside, `ConflictError` when `parent` is gone."""
+        """Boundaries after cutting `parent` at `cuts`.
+
+        Raises `BadInputError` when a cut is not strictly inside, `ConflictError` when `parent` is
+        gone.
+        """
         ordered = sorted(set(cuts))
         if not ordered or not parent.lower < ordered[0] or not ordered[-1] < parent.upper:
-            raise BadInputError(f"invalid split of {parent} at {[f'0x{cut:08x}' for cut in ordered]}: cuts must be strictly inside")
+            raise BadInputError(
+                f"invalid split of {parent} at {[f'0x{cut:08x}' for cut in ordered]}: cuts must "
+                "be strictly inside"
+            )
         self.require(str(parent))
-        return NamespaceBundles(self.namespace, tuple(sorted({*self.boundaries, *ordered})), self.version)
+        return NamespaceBundles(
+            self.namespace, tuple(sorted({*self.boundaries, *ordered})), self.version
+        )

@@ -1,13 +1,16 @@
-"""The history's records: one JSON object a line. The exporter writes them, the analysis reads them with a schema that is derived from these classes.
+"""The history's records: one JSON object a line.
 
-Rates are messages/s, throughputs bytes/s, times milliseconds since the epoch. `interval_ms` is how long a sample stands for. A later version of the
-schema adds fields and never changes the meaning of one.
+The exporter writes them, the analysis reads them with a schema that is derived from these classes.
+
+Rates are messages/s, throughputs bytes/s, times milliseconds since the epoch. `interval_ms` is how
+long a sample stands for. A later version of the schema adds fields and never changes the meaning of
+one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -113,7 +116,9 @@ class OwnershipStep(Record):
     reason: str
     destination: str | None = None
     pause_ms: float | None = None
-    """From the fence to the acquisition by the destination, on the transition that ends a release."""
+    """From the fence to the acquisition by the destination, on the transition that
+    ends a release.
+    """
 
 
 class Throttle(Record):
@@ -136,10 +141,21 @@ class Throttle(Record):
     queue_length: int = 0
 
 
-KINDS: dict[str, type[Record]] = {item.kind: item for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle)}
+KINDS: dict[str, type[Record]] = {
+    item.kind: item
+    for item in (BrokerLoad, BundleLoad, TopicLoad, Decision, OwnershipStep, Throttle)
+}
 
 
-def broker_load(ts: int, broker: str, report: LocalBrokerData, *, usage: float, interval_ms: int, faults: list[str]) -> BrokerLoad:
+def broker_load(
+    ts: int,
+    broker: str,
+    report: LocalBrokerData,
+    *,
+    usage: float,
+    interval_ms: int,
+    faults: list[str],
+) -> BrokerLoad:
     """The record of a load report."""
     return BrokerLoad(
         ts=ts,
@@ -163,7 +179,9 @@ def broker_load(ts: int, broker: str, report: LocalBrokerData, *, usage: float, 
     )
 
 
-def bundle_loads(ts: int, broker: str, stats: Mapping[str, NamespaceBundleStats], *, interval_ms: int) -> list[BundleLoad]:
+def bundle_loads(
+    ts: int, broker: str, stats: Mapping[str, NamespaceBundleStats], *, interval_ms: int
+) -> list[BundleLoad]:
     """A record for each bundle of a broker."""
     return [
         BundleLoad(
@@ -186,15 +204,36 @@ def bundle_loads(ts: int, broker: str, stats: Mapping[str, NamespaceBundleStats]
 def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> list[Decision]:
     """A record for everything in a plan; of the skips, the first `SKIPS_MAX`."""
 
-    def record(action: str, **fields: object) -> Decision:
-        return Decision(ts=ts, broker=broker, epoch=epoch, cycle=cycle, strategy=plan.strategy, action=action, **fields)  # type: ignore[arg-type]
+    def record(action: str, **fields: Any) -> Decision:
+        return Decision(
+            ts=ts,
+            broker=broker,
+            epoch=epoch,
+            cycle=cycle,
+            strategy=plan.strategy,
+            action=action,
+            **fields,
+        )
 
     document = plan_document(plan)
-    found = [record("unload", **{**item, "why": {name: str(value) for name, value in item["why"].items()}}) for item in document["unloads"]]
+    found = [
+        record(
+            "unload", **{**item, "why": {name: str(value) for name, value in item["why"].items()}}
+        )
+        for item in document["unloads"]
+    ]
     found += [
-        record("place", bundle=item["bundle"], destination=item["broker"], reason=placement_reason(item), why=item["rejected"])
+        record(
+            "place",
+            bundle=item["bundle"],
+            destination=item["broker"],
+            reason=placement_reason(item),
+            why=item["rejected"],
+        )
         for item in document["placements"]
     ]
-    found += [record("split", bundle=item["bundle"], reason=item["reason"]) for item in document["splits"]]
+    found += [
+        record("split", bundle=item["bundle"], reason=item["reason"]) for item in document["splits"]
+    ]
     found += [record("skip", **item) for item in document["skipped"][:SKIPS_MAX]]
     return found

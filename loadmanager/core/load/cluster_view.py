@@ -67,7 +67,9 @@ class ClusterView:
 
     # Events
 
-    def observe(self, broker_id: str, report: LocalBrokerData | BrokerLoadData, now_ms: int) -> None:
+    def observe(
+        self, broker_id: str, report: LocalBrokerData | BrokerLoadData, now_ms: int
+    ) -> None:
         """A broker reported. The bundles that the report shows are under way no more."""
         if isinstance(report, BrokerLoadData):
             if broker_id in self.reports:
@@ -103,7 +105,9 @@ class ClusterView:
         self.load_data.pop(broker_id, None)
         self._time_averages.pop(broker_id, None)
         self._unloaded_brokers_ms.pop(broker_id, None)
-        self._pending = {bundle: place for bundle, place in self._pending.items() if place[0] != broker_id}
+        self._pending = {
+            bundle: place for bundle, place in self._pending.items() if place[0] != broker_id
+        }
 
     def placed(self, bundle: str, broker_id: str, now_ms: int) -> None:
         """A bundle is on its way to a broker: it counts there until that broker reports it."""
@@ -145,7 +149,9 @@ class ClusterView:
         """brokerId → bundles on their way there → their averages."""
         pending: dict[str, dict[str, BundleData]] = {}
         for bundle, (broker_id, _) in self._pending.items():
-            pending.setdefault(broker_id, {})[bundle] = self.bundle_data.get(bundle) or default_bundle_data()
+            pending.setdefault(broker_id, {})[bundle] = (
+                self.bundle_data.get(bundle) or default_bundle_data()
+            )
         return pending
 
     def time_averages(self) -> dict[str, TimeAverageBrokerData]:
@@ -166,9 +172,21 @@ class ClusterView:
     ) -> ClusterSnapshot:
         """The cluster now. Forgets what is too old to count."""
         oldest_ms = now_ms - settings.grace_period_minutes * 60_000
-        self._unloaded_ms = {bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms}
-        self._pending = {bundle: place for bundle, place in self._pending.items() if now_ms - place[1] < PENDING_MS_MAX}
-        self._forget_unreported([name for name, at_ms in self._unreported_ms.items() if now_ms - at_ms >= UNREPORTED_MS_MAX])
+        self._unloaded_ms = {
+            bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms
+        }
+        self._pending = {
+            bundle: place
+            for bundle, place in self._pending.items()
+            if now_ms - place[1] < PENDING_MS_MAX
+        }
+        self._forget_unreported(
+            [
+                name
+                for name, at_ms in self._unreported_ms.items()
+                if now_ms - at_ms >= UNREPORTED_MS_MAX
+            ]
+        )
         return ClusterSnapshot(
             now_ms=now_ms,
             reports=dict(self.reports),
@@ -193,7 +211,11 @@ class ClusterView:
         self._unreported_ms.update(dict.fromkeys(bundles, now_ms))
 
     def _forget_unreported(self, bundles: list[str]) -> None:
-        reported = {bundle for report in self.reports.values() for bundle in report.last_stats} if bundles else set()
+        reported = (
+            {bundle for report in self.reports.values() for bundle in report.last_stats}
+            if bundles
+            else set()
+        )
         for bundle in bundles:
             del self._unreported_ms[bundle]
             if bundle not in reported:

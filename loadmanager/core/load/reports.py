@@ -1,7 +1,9 @@
-"""Load data as Pulsar writes it: JSON with camelCase names, typed (`org.apache.pulsar.policies.data.loadbalancer`).
+"""Load data as Pulsar writes it: JSON with camelCase names, typed
+(`org.apache.pulsar.policies.data.loadbalancer`).
 
-Reading is tolerant: fields may be missing, extra ones are passed over, whole numbers may be floats. Throughputs are bytes/s, rates messages/s, CPU is in
-percent of one core, bandwidth in kbit/s, memory in MiB.
+Reading is tolerant: fields may be missing, extra ones are passed over, whole numbers may be floats.
+Throughputs are bytes/s, rates messages/s, CPU is in percent of one core, bandwidth in kbit/s,
+memory in MiB.
 """
 
 from __future__ import annotations
@@ -111,7 +113,9 @@ class LocalBrokerData(Json):
 
 
 class TimeAverageMessageData(Json):
-    """Averages over the last samples: a true mean up to `max_samples`, an exponential one from then on."""
+    """Averages over the last samples: a true mean up to `max_samples`, an exponential one from then
+    on.
+    """
 
     max_samples: Count = 0
     num_samples: Count = 0
@@ -142,8 +146,12 @@ class TimeAverageMessageData(Json):
 class BundleData(Json):
     """Short- and long-term averages of one bundle, at `/loadbalance/bundle-data/<bundle>`."""
 
-    short_term_data: TimeAverageMessageData = msgspec.field(default_factory=lambda: TimeAverageMessageData(max_samples=NUM_SHORT_SAMPLES))
-    long_term_data: TimeAverageMessageData = msgspec.field(default_factory=lambda: TimeAverageMessageData(max_samples=NUM_LONG_SAMPLES))
+    short_term_data: TimeAverageMessageData = msgspec.field(
+        default_factory=lambda: TimeAverageMessageData(max_samples=NUM_SHORT_SAMPLES)
+    )
+    long_term_data: TimeAverageMessageData = msgspec.field(
+        default_factory=lambda: TimeAverageMessageData(max_samples=NUM_LONG_SAMPLES)
+    )
     topics: Count = 0
 
     def update(self, stats: NamespaceBundleStats) -> None:
@@ -160,7 +168,9 @@ DEFAULT_THROUGHPUT_BYTES_PER_S = 50_000.0
 
 
 def default_bundle_data() -> BundleData:
-    """What an unseen bundle counts as: 50 msg/s and 50,000 bytes/s in each direction, overwritten by its first sample."""
+    """What an unseen bundle counts as: 50 msg/s and 50,000 bytes/s in each direction, overwritten
+    by its first sample.
+    """
 
     def averages(samples: int) -> TimeAverageMessageData:
         return TimeAverageMessageData(
@@ -171,11 +181,15 @@ def default_bundle_data() -> BundleData:
             msg_rate_out=DEFAULT_RATE,
         )
 
-    return BundleData(short_term_data=averages(NUM_SHORT_SAMPLES), long_term_data=averages(NUM_LONG_SAMPLES))
+    return BundleData(
+        short_term_data=averages(NUM_SHORT_SAMPLES), long_term_data=averages(NUM_LONG_SAMPLES)
+    )
 
 
 class TimeAverageBrokerData(Json):
-    """Sums of the averages of a broker's bundles, at `/loadbalance/broker-time-average/<brokerId>`."""
+    """Sums of the averages of a broker's bundles, at
+    `/loadbalance/broker-time-average/<brokerId>`.
+    """
 
     short_term_msg_throughput_in: Number = 0.0
     short_term_msg_throughput_out: Number = 0.0
@@ -249,7 +263,9 @@ def decode_local_broker_data(value: bytes) -> LocalBrokerData:
 
 
 def decode_broker_load_data(value: bytes) -> BrokerLoadData:
-    """A load report of the extensible manager from its JSON; raises `BadInputError` naming the field that cannot be read."""
+    """A load report of the extensible manager from its JSON; raises `BadInputError` naming the
+    field that cannot be read.
+    """
     return _decode(_BROKER_LOAD_DATA, value, "load report")
 
 
@@ -266,7 +282,10 @@ def _decode(decoder: msgspec.json.Decoder[T], value: bytes, what: str) -> T:
 
 
 def decode_tolerant(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
-    """Decode JSON in which some writers spelled out with null what is missing. Raises as the decoder does."""
+    """Decode JSON in which some writers spelled out with null what is missing.
+
+    Raises as the decoder does.
+    """
     try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
@@ -278,4 +297,8 @@ def decode_tolerant(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value if item is not None] if isinstance(value, list) else value
+    return (
+        [_without_nulls(item) for item in value if item is not None]
+        if isinstance(value, list)
+        else value
+    )

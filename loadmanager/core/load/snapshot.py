@@ -22,7 +22,8 @@ from loadmanager.core.load.reports import (
 class ClusterSnapshot:
     """Everything that a decision may depend on.
 
-    `reports` holds live brokers only. `pending` are placements that were decided and are not yet in a report: they count as done.
+    `reports` holds live brokers only. `pending` are placements that were decided and are not yet in
+    a report: they count as done.
     """
 
     now_ms: int
@@ -46,7 +47,9 @@ class ClusterSnapshot:
     owners: Mapping[str, str] = field(default_factory=dict)
     """Bundle → brokerId, where it differs from the reports."""
     unusable: Mapping[str, str] = field(default_factory=dict)
-    """brokerId → why its report cannot be used. Nothing goes to these brokers or comes from them."""
+    """brokerId → why its report cannot be used. Nothing goes to these brokers or
+    comes from them.
+    """
 
     isolation_policies: Mapping[str, Any] = field(default_factory=dict)
     """Name → `core.policies.isolation.IsolationPolicy`, in order of name."""
@@ -55,28 +58,42 @@ class ClusterSnapshot:
     failure_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Domain → brokerIds; empty while failure domains do not count."""
 
-    _ordered: dict[tuple[str, str], list[tuple[str, float]]] = field(default_factory=dict, compare=False, repr=False)
+    _ordered: dict[tuple[str, str], list[tuple[str, float]]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     """What `by_throughput` and `by_rate` have computed."""
 
     def by_throughput(self, broker: str) -> list[tuple[str, float]]:
-        """The broker's bundles that are known, with their short-term throughput (bytes/s); largest first, then by name. Sorted once."""
+        """The broker's bundles that are known, with their short-term throughput (bytes/s); largest
+        first, then by name. Sorted once.
+        """
         return self._order(broker, "throughput", lambda data: data.throughput)
 
     def by_rate(self, broker: str) -> list[tuple[str, float]]:
-        """The broker's bundles that are known, with their short-term message rate (messages/s); largest first, then by name. Sorted once."""
+        """The broker's bundles that are known, with their short-term message rate (messages/s);
+        largest first, then by name. Sorted once.
+        """
         return self._order(broker, "rate", lambda data: data.rate)
 
-    def _order(self, broker: str, what: str, value: Callable[[TimeAverageMessageData], float]) -> list[tuple[str, float]]:
+    def _order(
+        self, broker: str, what: str, value: Callable[[TimeAverageMessageData], float]
+    ) -> list[tuple[str, float]]:
         found = self._ordered.get((broker, what))
         if found is None:
             known = self.bundle_data
-            loads = [(-value(known[bundle].short_term_data), bundle) for bundle in self.reports[broker].bundles if bundle in known]
+            loads = [
+                (-value(known[bundle].short_term_data), bundle)
+                for bundle in self.reports[broker].bundles
+                if bundle in known
+            ]
             loads.sort()
             found = self._ordered[broker, what] = [(bundle, -load) for load, bundle in loads]
         return found
 
     def with_report(self, broker: str, report: LocalBrokerData) -> ClusterSnapshot:
-        """This snapshot with one broker's report replaced; what was sorted for the others is kept."""
+        """This snapshot with one broker's report replaced; what was sorted for the
+        others is kept.
+        """
         kept = {key: order for key, order in self._ordered.items() if key[0] != broker}
         return replace(self, reports={**self.reports, broker: report}, _ordered=kept)
 
@@ -98,18 +115,30 @@ class ClusterSnapshot:
     def with_to_place(self, bundles: Iterable[str]) -> ClusterSnapshot:
         """This snapshot with the bundles that are about to be placed."""
         under_way = {bundle for pending in self.pending.values() for bundle in pending}
-        return replace(self, to_place={bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way})
+        return replace(
+            self,
+            to_place={
+                bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way
+            },
+        )
 
     def data_of(self, bundle: str) -> BundleData:
         """A bundle's averages; Pulsar's defaults for one that was never seen."""
         return self.bundle_data.get(bundle) or default_bundle_data()
 
 
-def time_average_of(report: LocalBrokerData, bundle_data: Mapping[str, BundleData]) -> TimeAverageBrokerData:
-    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`), exact, because their order in a report is a hash table's."""
+def time_average_of(
+    report: LocalBrokerData, bundle_data: Mapping[str, BundleData]
+) -> TimeAverageBrokerData:
+    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`), exact,
+    because their order in a report is a hash table's.
+    """
     unseen = default_bundle_data()
     averages = [bundle_data.get(bundle) or unseen for bundle in report.bundles or report.last_stats]
-    short, long = [data.short_term_data for data in averages], [data.long_term_data for data in averages]
+    short, long = (
+        [data.short_term_data for data in averages],
+        [data.long_term_data for data in averages],
+    )
     return TimeAverageBrokerData(
         short_term_msg_throughput_in=math.fsum(data.msg_throughput_in for data in short),
         short_term_msg_throughput_out=math.fsum(data.msg_throughput_out for data in short),

@@ -19,7 +19,9 @@ class Weights:
     bandwidth_out: float = 1.0
 
 
-def weighted_percents(report: LocalBrokerData, weights: Weights) -> tuple[float, float, float, float]:
+def weighted_percents(
+    report: LocalBrokerData, weights: Weights
+) -> tuple[float, float, float, float]:
     """Usage of CPU, direct memory, bandwidth in and out, in percent times weight."""
     return (
         report.cpu.percent * weights.cpu,
@@ -30,8 +32,12 @@ def weighted_percents(report: LocalBrokerData, weights: Weights) -> tuple[float,
 
 
 def max_usage(report: LocalBrokerData) -> float:
-    """The most used resource, unweighted, as a fraction in single precision, as Pulsar divides it: 90 % is a little less than 0.9."""
-    return float(np.float32(max(weighted_percents(report, Weights(direct_memory=1.0)))) / np.float32(100))
+    """The most used resource, unweighted, as a fraction in single precision, as Pulsar divides it:
+    90 % is a little less than 0.9.
+    """
+    return float(
+        np.float32(max(weighted_percents(report, Weights(direct_memory=1.0)))) / np.float32(100)
+    )
 
 
 def max_weighted_usage(report: LocalBrokerData, weights: Weights) -> float:
@@ -41,4 +47,10 @@ def max_weighted_usage(report: LocalBrokerData, weights: Weights) -> float:
 
 def max_weighted_usage_within_limit(report: LocalBrokerData, weights: Weights) -> float:
     """As `max_weighted_usage`, without the resources that claim more than 100 %; 0 when all do."""
-    return max((percent for percent in weighted_percents(report, weights) if percent <= 100.0), default=0.0) / 100
+    return (
+        max(
+            (percent for percent in weighted_percents(report, weights) if percent <= 100.0),
+            default=0.0,
+        )
+        / 100
+    )

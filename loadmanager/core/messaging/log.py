@@ -51,7 +51,8 @@ class EntryLog:
         return self._entries[entry_id - self.first_id + self._dropped]
 
     def drop_until(self, entry_id: int, bytes_kept: int) -> None:
-        """Drop entries below `entry_id` from the front until the log holds at most `bytes_kept` bytes.
+        """Drop entries below `entry_id` from the front until the log holds at most `bytes_kept`
+        bytes.
 
         Amortised constant time per dropped entry.
         """

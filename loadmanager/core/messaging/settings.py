@@ -11,7 +11,13 @@ from loadmanager.core.conf import conf
 class MessagingSettings:
     """Topics, subscriptions and client connections."""
 
-    message_bytes_max: int = conf("maxMessageSize", 5 * 1024 * 1024, "Largest message, in bytes", minimum=1024, maximum=1 << 30)
+    message_bytes_max: int = conf(
+        "maxMessageSize",
+        5 * 1024 * 1024,
+        "Largest message, in bytes",
+        minimum=1024,
+        maximum=1 << 30,
+    )
     retention_mb: float = conf(
         "defaultRetentionSizeInMB",
         8.0,
@@ -24,7 +30,12 @@ class MessagingSettings:
         "How much a topic may hold in memory before producers are refused (-1: no limit)",
         minimum=-1,
     )
-    topics_memory_mb: int = conf("topicsMemoryLimitMB", 1024, "How much all topics of this broker together may hold in memory", minimum=1)
+    topics_memory_mb: int = conf(
+        "topicsMemoryLimitMB",
+        1024,
+        "How much all topics of this broker together may hold in memory",
+        minimum=1,
+    )
     publish_buffer_mb: int = conf(
         "maxMessagePublishBufferSizeInMB",
         256,
@@ -45,28 +56,52 @@ class MessagingSettings:
         minimum=1,
         dynamic=True,
     )
-    keep_alive_s: float = conf("keepAliveIntervalSeconds", 30.0, "How often an idle connection is probed", minimum=0.5)
+    keep_alive_s: float = conf(
+        "keepAliveIntervalSeconds", 30.0, "How often an idle connection is probed", minimum=0.5
+    )
     connections_max: int = conf(
         "brokerMaxConnections",
         0,
-        "How many client connections this broker takes (0: as many as the limit of open files allows)",
+        "How many client connections this broker takes (0: as many as the limit of open "
+        "files allows)",
         minimum=0,
     )
     connections_per_address_max: int = conf(
-        "brokerMaxConnectionsPerIp", 0, "How many client connections of one address this broker takes (0: no limit)", minimum=0
+        "brokerMaxConnectionsPerIp",
+        0,
+        "How many client connections of one address this broker takes (0: no limit)",
+        minimum=0,
     )
-    producers_per_topic_max: int = conf("maxProducersPerTopic", 0, "How many producers a topic takes (0: no limit)", minimum=0)
+    producers_per_topic_max: int = conf(
+        "maxProducersPerTopic", 0, "How many producers a topic takes (0: no limit)", minimum=0
+    )
     producers_per_address_max: int = conf(
-        "maxSameAddressProducersPerTopic", 0, "How many producers of one client address a topic takes (0: no limit)", minimum=0
+        "maxSameAddressProducersPerTopic",
+        0,
+        "How many producers of one client address a topic takes (0: no limit)",
+        minimum=0,
     )
-    consumers_per_topic_max: int = conf("maxConsumersPerTopic", 0, "How many consumers a topic takes (0: no limit)", minimum=0)
+    consumers_per_topic_max: int = conf(
+        "maxConsumersPerTopic", 0, "How many consumers a topic takes (0: no limit)", minimum=0
+    )
     consumers_per_address_max: int = conf(
-        "maxSameAddressConsumersPerTopic", 0, "How many consumers of one client address a topic takes (0: no limit)", minimum=0
+        "maxSameAddressConsumersPerTopic",
+        0,
+        "How many consumers of one client address a topic takes (0: no limit)",
+        minimum=0,
     )
     consumers_per_subscription_max: int = conf(
-        "maxConsumersPerSubscription", 0, "How many consumers a subscription takes (0: no limit)", minimum=0
+        "maxConsumersPerSubscription",
+        0,
+        "How many consumers a subscription takes (0: no limit)",
+        minimum=0,
     )
-    subscriptions_per_topic_max: int = conf("maxSubscriptionsPerTopic", 0, "How many subscriptions a topic takes (0: no limit)", minimum=0)
+    subscriptions_per_topic_max: int = conf(
+        "maxSubscriptionsPerTopic",
+        0,
+        "How many subscriptions a topic takes (0: no limit)",
+        minimum=0,
+    )
     producers_remembered_max: int = conf(
         "brokerDeduplicationMaxNumberOfProducers",
         10_000,
@@ -80,6 +115,11 @@ class MessagingSettings:
         minimum=0,
     )
     outbound_buffer_kb: int = conf(
-        "connectionOutboundBufferKB", 4096, "A connection that has this much unsent gets no more messages and is not read", minimum=64
+        "connectionOutboundBufferKB",
+        4096,
+        "A connection that has this much unsent gets no more messages and is not read",
+        minimum=64,
     )
-    stats_interval_s: float = conf("statsUpdateFrequencyInSecs", 60.0, "Over how long traffic is averaged", minimum=0.1)
+    stats_interval_s: float = conf(
+        "statsUpdateFrequencyInSecs", 60.0, "Over how long traffic is averaged", minimum=0.1
+    )

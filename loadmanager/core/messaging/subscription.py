@@ -1,6 +1,8 @@
-"""One subscription: what is acknowledged, what is with whom, who gets what next (Pulsar's cursors and dispatchers).
+"""One subscription: what is acknowledged, what is with whom, who gets what next (Pulsar's cursors
+and dispatchers).
 
-Positions are entry ids of the topic's log. `mark` is the first id that is not acknowledged without a gap (Pulsar's mark-delete position + 1).
+Positions are entry ids of the topic's log. `mark` is the first id that is not acknowledged without
+a gap (Pulsar's mark-delete position + 1).
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ class SubscriptionType(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """One attached consumer. `permits` are messages that it still wants; it may go negative by one batch."""
+    """One attached consumer.
+
+    `permits` are messages that it still wants; it may go negative by one batch.
+    """
 
     name: str
     priority: int = 0
@@ -47,7 +52,10 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """One entry for one consumer. `ack_set`: the batch indexes that are still wanted, as Pulsar's bit words; empty for all."""
+    """One entry for one consumer.
+
+    `ack_set`: the batch indexes that are still wanted, as Pulsar's bit words; empty for all.
+    """
 
     consumer: Consumer
     entry: Entry
@@ -58,7 +66,16 @@ class Delivery:
 class Subscription:
     """A cursor with its consumers."""
 
-    def __init__(self, name: str, kind: SubscriptionType, log: EntryLog, start_id: int, *, durable: bool, partition: int = -1) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: SubscriptionType,
+        log: EntryLog,
+        start_id: int,
+        *,
+        durable: bool,
+        partition: int = -1,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.durable = durable
@@ -72,7 +89,9 @@ class Subscription:
     # Positions
 
     def rewind_to(self, entry_id: int) -> None:
-        """Stand before `entry_id` and forget every acknowledgement, delivery and redelivery (a seek, or a new subscription)."""
+        """Stand before `entry_id` and forget every acknowledgement, delivery and redelivery (a
+        seek, or a new subscription).
+        """
         self.mark = max(entry_id, self._log.first_id)
         self.read_id = self.mark
         self._acked: dict[int, int] = {}
@@ -96,7 +115,9 @@ class Subscription:
     def attach(self, consumer: Consumer, kind: SubscriptionType) -> None:
         """Add a consumer. Raises `ConflictError` when the type does not admit it."""
         if self.consumers and kind is not self.kind:
-            raise ConflictError(f"Subscription {self.name} is of type {self.kind.name.capitalize()}")
+            raise ConflictError(
+                f"Subscription {self.name} is of type {self.kind.name.capitalize()}"
+            )
         if self.consumers and kind is SubscriptionType.EXCLUSIVE:
             raise ConflictError("Exclusive consumer is already connected")
         self.kind = kind
@@ -114,10 +135,16 @@ class Subscription:
 
     @property
     def active(self) -> Consumer | None:
-        """The one consumer that is served, where the type admits one at a time; partitions of a topic spread over the failover consumers."""
+        """The one consumer that is served, where the type admits one at a time; partitions of a
+        topic spread over the failover consumers.
+        """
         if not self.consumers or self.kind is SubscriptionType.SHARED:
             return None
-        first = [consumer for consumer in self.consumers if consumer.priority == self.consumers[0].priority]
+        first = [
+            consumer
+            for consumer in self.consumers
+            if consumer.priority == self.consumers[0].priority
+        ]
         return first[max(self._partition, 0) % len(first)]
 
     # Dispatch
@@ -131,7 +158,9 @@ class Subscription:
         active = self.active
         return active is not None and active.permits > 0 and active.writable
 
-    def dispatch(self, *, entries_max: int, round_robin_max: int, unacked_max: int) -> Iterator[Delivery]:
+    def dispatch(
+        self, *, entries_max: int, round_robin_max: int, unacked_max: int
+    ) -> Iterator[Delivery]:
         """Hand out at most `entries_max` entries to consumers that have permits."""
         if self.kind is not SubscriptionType.SHARED:
             active = self.active
@@ -142,7 +171,10 @@ class Subscription:
                 entries_max -= 1
                 yield self._deliver(active, entry)
             return
-        while entries_max > 0 and (consumer := self._next_consumer(round_robin_max, unacked_max)) is not None:
+        while (
+            entries_max > 0
+            and (consumer := self._next_consumer(round_robin_max, unacked_max)) is not None
+        ):
             while self._turn_left > 0 and entries_max > 0 and _able(consumer, unacked_max):
                 entry = self._next_entry()
                 if entry is None:
@@ -156,7 +188,8 @@ class Subscription:
     def _next_consumer(self, round_robin_max: int, unacked_max: int) -> Consumer | None:
         """The next in turn that can take something, of the best priority level that has one.
 
-        A turn that a limit cut short goes on the next time: otherwise limits and turns may fall into step, and some consumers get all the long turns.
+        A turn that a limit cut short goes on the next time: otherwise limits and turns may fall
+        into step, and some consumers get all the long turns.
         """
         count = len(self.consumers)
         able: Consumer | None = None
@@ -174,7 +207,9 @@ class Subscription:
         return able
 
     def _next_entry(self) -> Entry | None:
-        """The next entry to deliver: redeliveries first, in order; then what was never delivered."""
+        """The next entry to deliver: redeliveries first, in order; then what was
+        never delivered.
+        """
         while self._replay:
             entry_id = heapq.heappop(self._replay)
             self._replayed.discard(entry_id)
@@ -195,7 +230,12 @@ class Subscription:
         consumer.unacked_messages += entry.messages
         consumer.delivered_messages += entry.messages
         consumer.delivered_bytes += len(entry.tail)
-        return Delivery(consumer, entry, self._redeliveries.get(entry.entry_id, 0), self._ack_sets.get(entry.entry_id, ()))
+        return Delivery(
+            consumer,
+            entry,
+            self._redeliveries.get(entry.entry_id, 0),
+            self._ack_sets.get(entry.entry_id, ()),
+        )
 
     # Acknowledgement
 
@@ -203,7 +243,9 @@ class Subscription:
         return entry_id < self.mark or entry_id in self._acked
 
     def ack(self, consumer: Consumer, entry_id: int, ack_set: tuple[int, ...] = ()) -> None:
-        """Acknowledge one entry, or with `ack_set` (bit 1: still wanted) some messages of a batch."""
+        """Acknowledge one entry, or with `ack_set` (bit 1: still wanted) some
+        messages of a batch.
+        """
         if self._is_acked(entry_id) or entry_id >= self._log.end_id:
             return
         if ack_set:
@@ -227,7 +269,8 @@ class Subscription:
     def ack_cumulative(self, consumer: Consumer, entry_id: int) -> None:
         """Acknowledge everything up to and including `entry_id`.
 
-        Ignored for ids outside the log (−1 as unsigned, say) and, as in Pulsar, on shared subscriptions.
+        Ignored for ids outside the log (−1 as unsigned, say) and, as in Pulsar, on shared
+        subscriptions.
         """
         if self.kind is SubscriptionType.SHARED or not self.mark <= entry_id < self._log.end_id:
             return
@@ -256,7 +299,9 @@ class Subscription:
     # Redelivery
 
     def redeliver(self, consumer: Consumer, entry_ids: Iterable[int] | None = None) -> None:
-        """Deliver again what this consumer has not acknowledged; with ids (shared only), just those."""
+        """Deliver again what this consumer has not acknowledged; with ids (shared only), just
+        those.
+        """
         if entry_ids is None or self.kind is not SubscriptionType.SHARED:
             self._take_back(consumer, count=True)
             return
@@ -274,7 +319,8 @@ class Subscription:
             elif count:
                 self._redeliveries[entry_id] = self._redeliveries.get(entry_id, 0) + 1
         if taken and self.kind is not SubscriptionType.SHARED:
-            # One consumer at a time: order matters, so delivery goes back to the first that is not acknowledged.
+            # One consumer at a time: order matters, so delivery goes back to the first that is not
+            # acknowledged.
             self.read_id = min(self.read_id, taken[0])
 
     def _again(self, entry_id: int) -> None:
@@ -286,11 +332,18 @@ class Subscription:
 
 def _able(consumer: Consumer, unacked_max: int) -> bool:
     """Whether a consumer of a shared subscription can take something."""
-    return consumer.permits > 0 and consumer.writable and not (unacked_max and consumer.unacked_messages >= unacked_max)
+    return (
+        consumer.permits > 0
+        and consumer.writable
+        and not (unacked_max and consumer.unacked_messages >= unacked_max)
+    )
 
 
 def _between(held: Mapping[int, object], first: int, end: int) -> list[int]:
-    """Keys of `held` below `end`, where all are at least `first`. Costs no more than the smaller of the two sizes."""
+    """Keys of `held` below `end`, where all are at least `first`.
+
+    Costs no more than the smaller of the two sizes.
+    """
     if end - first < len(held):
         return [key for key in range(first, end) if key in held]
     return [key for key in held if key < end]

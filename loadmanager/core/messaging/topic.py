@@ -18,7 +18,9 @@ TRIM_STEP_BYTES = 64 * 1024
 
 
 class QuotaExceededError(LoadManagerError):
-    """A topic, or all topics together, hold as much as they may: producers must wait until consumers acknowledge."""
+    """A topic, or all topics together, hold as much as they may: producers must wait until
+    consumers acknowledge.
+    """
 
 
 @dataclass(slots=True, eq=False)
@@ -32,11 +34,14 @@ class Publisher:
     """The client's address, without port."""
     last_sequence_id: int = -1
     resent_until: int = -1
-    """Sequence ids up to this one were stored before the producer reconnected: they are duplicates, until a greater one comes."""
+    """Sequence ids up to this one were stored before the producer reconnected: they are duplicates,
+    until a greater one comes.
+    """
 
 
 class Topic:
-    """One open topic. `ledger_id` is new each time that a topic is opened, so that message ids are never reused.
+    """One open topic. `ledger_id` is new each time that a topic is opened, so that message ids are
+    never reused.
 
     `memory` counts what all topics of the broker hold; `close` gives this topic's part back.
     """
@@ -79,14 +84,19 @@ class Topic:
     def close(self) -> None:
         """The topic is not served here any more: its messages and schemas are forgotten."""
         self.log.drop_until(self.log.end_id, -1)
-        self._memory.used_bytes -= sum(len(schema) + ENTRY_OVERHEAD_BYTES for schema in self.schemas)
+        self._memory.used_bytes -= sum(
+            len(schema) + ENTRY_OVERHEAD_BYTES for schema in self.schemas
+        )
         self.schemas.clear()
         self._schema_versions.clear()
 
     # Producers
 
-    def attach_publisher(self, name: str, epoch: int, *, exclusive: bool, address: str = "") -> Publisher:
-        """Add a producer. A greater epoch of the same name takes over from the one that is still attached (its client reconnected).
+    def attach_publisher(
+        self, name: str, epoch: int, *, exclusive: bool, address: str = ""
+    ) -> Publisher:
+        """Add a producer. A greater epoch of the same name takes over from the one that is still
+        attached (its client reconnected).
 
         Raises `ConflictError` when the name is taken, an exclusive producer stands in the way, or
         the topic has its maximum of producers.
@@ -96,7 +106,10 @@ class Topic:
             raise ConflictError(f"Producer with name '{name}' is already connected to topic")
         others = len(self.publishers) - (present is not None)
         if others and (exclusive or self._exclusive not in (None, present)):
-            raise ConflictError(f"Topic {self.name} has an exclusive producer, or the new one would be exclusive among others")
+            raise ConflictError(
+                f"Topic {self.name} has an exclusive producer, or the new one would be exclusive "
+                "among others"
+            )
         if present is None:
             self._check_producers(address)
             last, _ = self._left.pop(name, (-1, 0.0))
@@ -126,7 +139,9 @@ class Topic:
             self._exclusive = None
 
     def detach_publisher(self, publisher: Publisher, now_s: float, *, for_good: bool) -> None:
-        """Remove a producer; for good when its client closed it, so that nothing of it will be sent again."""
+        """Remove a producer; for good when its client closed it, so that nothing of it will be sent
+        again.
+        """
         if self.publishers.get(publisher.name) is not publisher:
             return
         self._remove(publisher)
@@ -135,7 +150,9 @@ class Topic:
             self.forget_producers(now_s)
 
     def forget_producers(self, now_s: float) -> None:
-        """Forget the sequence ids of producers that left long ago, or of the longest gone when they are too many."""
+        """Forget the sequence ids of producers that left long ago, or of the longest gone when they
+        are too many.
+        """
         settings = self._settings.value
         since_s = now_s - settings.producers_remembered_minutes * 60
         while self._left:
@@ -150,9 +167,14 @@ class Topic:
         """Raise `QuotaExceededError` when the topic is full."""
         limit = self._settings.value.backlog_bytes_max
         if limit >= 0 and self.log.bytes >= limit:
-            raise QuotaExceededError(f"Topic {self.name} holds {self.log.bytes} bytes of {limit} allowed: consumers must acknowledge first")
+            raise QuotaExceededError(
+                f"Topic {self.name} holds {self.log.bytes} bytes of {limit} allowed: consumers "
+                "must acknowledge first"
+            )
 
-    def publish(self, publisher: Publisher, sequence_id: int, tail: bytes, messages: int) -> Entry | None:
+    def publish(
+        self, publisher: Publisher, sequence_id: int, tail: bytes, messages: int
+    ) -> Entry | None:
         """Store what one SEND brought; None for a duplicate. Raises `QuotaExceededError`."""
         if sequence_id <= publisher.resent_until:
             return None
@@ -185,7 +207,9 @@ class Topic:
         return int(self._settings.value.retention_mb * MIB)
 
     def trim(self, retention_bytes: int | None = None) -> None:
-        """Drop what every subscription has acknowledged, beyond what is retained (by default as configured)."""
+        """Drop what every subscription has acknowledged, beyond what is retained (by default as
+        configured).
+        """
         kept = self.retention_bytes if retention_bytes is None else retention_bytes
         if self.log.bytes > kept:
             marks = (item.mark for item in self.subscriptions.values())
@@ -203,11 +227,15 @@ class Topic:
 
     # Subscriptions
 
-    def subscribe(self, name: str, kind: SubscriptionType, start_id: int, *, durable: bool) -> Subscription:
+    def subscribe(
+        self, name: str, kind: SubscriptionType, start_id: int, *, durable: bool
+    ) -> Subscription:
         """The subscription of that name, created at `start_id` if there is none."""
         found = self.subscriptions.get(name)
         if found is None:
-            found = Subscription(name, kind, self.log, start_id, durable=durable, partition=self.partition)
+            found = Subscription(
+                name, kind, self.log, start_id, durable=durable, partition=self.partition
+            )
             self.subscriptions[name] = found
         return found
 
@@ -216,19 +244,30 @@ class Topic:
         self.subscriptions.pop(name, None)
 
     def check_consumer(self, subscription: str, address: str, *, creating: int = 0) -> None:
-        """Raise `ConflictError` when the topic or the subscription has its maximum of consumers, and
-        `BadInputError` when the topic has its maximum of subscriptions, of which `creating` others are being created."""
+        """Raise `ConflictError` when the topic or the subscription has its maximum of consumers,
+        and `BadInputError` when the topic has its maximum of subscriptions, of which `creating`
+        others are being created.
+        """
         settings, present = self._settings.value, self.subscriptions.get(subscription)
         if 0 < settings.consumers_per_topic_max <= self.consumers:
             raise ConflictError("Topic reached max consumers limit")
         if 0 < settings.consumers_per_address_max <= self._consumers_at[address]:
             raise ConflictError("Topic reached max same address consumers limit")
-        if present is None and 0 < settings.subscriptions_per_topic_max <= len(self.subscriptions) + creating:
-            raise BadInputError(f"Exceed the maximum number of subscriptions of the topic: {self.name}")
-        if present is not None and 0 < settings.consumers_per_subscription_max <= len(present.consumers):
+        if (
+            present is None
+            and 0 < settings.subscriptions_per_topic_max <= len(self.subscriptions) + creating
+        ):
+            raise BadInputError(
+                f"Exceed the maximum number of subscriptions of the topic: {self.name}"
+            )
+        if present is not None and 0 < settings.consumers_per_subscription_max <= len(
+            present.consumers
+        ):
             raise ConflictError("Subscription reached max consumers limit")
 
-    def attach_consumer(self, subscription: Subscription, consumer: Consumer, kind: SubscriptionType) -> None:
+    def attach_consumer(
+        self, subscription: Subscription, consumer: Consumer, kind: SubscriptionType
+    ) -> None:
         """Add a consumer. Raises `ConflictError` when the subscription's type does not admit it."""
         subscription.attach(consumer, kind)
         self.consumers += 1
@@ -244,7 +283,10 @@ class Topic:
 def check_memory(memory: TopicMemory) -> None:
     """Raise `QuotaExceededError` when all topics together hold as much as they may."""
     if memory.full:
-        raise QuotaExceededError(f"the topics of this broker hold {memory.limit_bytes} bytes, all that topicsMemoryLimitMB allows")
+        raise QuotaExceededError(
+            f"the topics of this broker hold {memory.limit_bytes} bytes, all that "
+            "topicsMemoryLimitMB allows"
+        )
 
 
 def _count_out(counts: Counter[str], key: str) -> None:

@@ -1,8 +1,10 @@
-"""The life of a bundle on one broker: states, the table of legal transitions, and the story that an illegal one raises with.
+"""The life of a bundle on one broker: states, the table of legal transitions, and the story that an
+illegal one raises with.
 
-Pulsar's modular manager has no explicit states (a bundle is locked or it is not, plus a "disabled" flag in the lock); the names are those of the
-extensible manager's `ServiceUnitState`, so that both substrates speak alike. **Architecture invariant:** a bundle is served in state `OWNED` (and,
-by the same owner, `SPLITTING`) and in no other.
+Pulsar's modular manager has no explicit states (a bundle is locked or it is not, plus a "disabled"
+flag in the lock); the names are those of the extensible manager's `ServiceUnitState`, so that both
+substrates speak alike. **Architecture invariant:** a bundle is served in state `OWNED` (and, by the
+same owner, `SPLITTING`) and in no other.
 
 A *life* is one acquisition of a bundle: it begins when this broker reaches for the lock and is over
 when the bundle is free again. Whatever resumes on behalf of a life that is over does nothing.
@@ -60,7 +62,9 @@ class BundleLife:
 
     bundle: str
     token: int = 0
-    """The id of the transaction that created the lock, once it is ours; grows from each life of a bundle to the next."""
+    """The id of the transaction that created the lock, once it is ours; grows from each life of a
+    bundle to the next.
+    """
     session_id: int = 0
     """The session that holds the lock, once it is ours."""
     state: BundleState = BundleState.FREE
@@ -69,11 +73,17 @@ class BundleLife:
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     def become(self, state: BundleState, reason: str) -> BundleState:
-        """Go to `state`; returns the state before. Raises `IllegalTransitionError` when the table does not have the step."""
+        """Go to `state`; returns the state before.
+
+        Raises `IllegalTransitionError` when the table does not have the step.
+        """
         before = self.state
         if self.over or state not in TRANSITIONS[before]:
             story = " | ".join(self.story) or "no step yet"
-            raise IllegalTransitionError(f"{self.bundle}: {before.value} -> {state.value} ({reason}) is not legal; its story: {story}")
+            raise IllegalTransitionError(
+                f"{self.bundle}: {before.value} -> {state.value} ({reason}) is not legal; its "
+                f"story: {story}"
+            )
         self.story.append(f"{before.value} -> {state.value} ({reason})")
         self.state = state
         self.over = state is BundleState.FREE
@@ -99,5 +109,8 @@ class Transition:
 
 def table_text() -> str:
     """The transitions as a Markdown table, for ARCHITECTURE.md."""
-    rows = [f"| {state.value} | {', '.join(after.value for after in TRANSITIONS[state])} |" for state in BundleState]
+    rows = [
+        f"| {state.value} | {', '.join(after.value for after in TRANSITIONS[state])} |"
+        for state in BundleState
+    ]
     return "\n".join(["| from | to |", "|---|---|", *rows])

@@ -1,8 +1,9 @@
 """Namespace isolation: which brokers may serve a namespace.
 
-Pulsar's rules (`NamespaceIsolationPolicies`, `LoadManagerShared.applyNamespacePolicies`). Deviation:
-the regular expressions are RE2's, whose matching takes time linear in the text, so that no expression
-stops a broker. Java's lookaround, backreferences and possessive quantifiers are refused.
+Pulsar's rules (`NamespaceIsolationPolicies`, `LoadManagerShared.applyNamespacePolicies`).
+Deviation: the regular expressions are RE2's, whose matching takes time linear in the text, so that
+no expression stops a broker. Java's lookaround, backreferences and possessive quantifiers are
+refused.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ class AutoFailover(msgspec.Struct):
 
 
 class IsolationPolicy(msgspec.Struct):
-    """Regular expressions, each of which must match in full: namespaces, and hosts of primary and secondary brokers."""
+    """Regular expressions, each of which must match in full: namespaces, and hosts of primary and
+    secondary brokers.
+    """
 
     namespaces: list[str] = []
     primary: list[str] = []
@@ -59,7 +62,10 @@ _POLICY = msgspec.json.Decoder(IsolationPolicy)
 
 
 def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
-    """Policies by name from their JSON, in order of name. Raises `BadInputError` as `decode_policy`."""
+    """Policies by name from their JSON, in order of name.
+
+    Raises `BadInputError` as `decode_policy`.
+    """
     policies = {name: decode_policy(name, value) for name, value in split_policies(raw).items()}
     check_number(policies.values())
     return policies
@@ -91,7 +97,10 @@ def decode_policy(name: str, raw: bytes) -> IsolationPolicy:
             raise BadInputError(f"isolation policy {name!r}: {error}") from None
     limit = str(policy.auto_failover_policy.parameters.get("min_limit", 1))
     if not limit.isdecimal() or len(limit) > DIGITS_MAX:
-        raise BadInputError(f"isolation policy {name!r}: min_limit must be a whole number of at most {DIGITS_MAX} digits")
+        raise BadInputError(
+            f"isolation policy {name!r}: min_limit must be a whole number of at most "
+            f"{DIGITS_MAX} digits"
+        )
     return policy
 
 
@@ -106,7 +115,8 @@ def check_number(policies: Iterable[IsolationPolicy], what: str = "isolation pol
 def _compiled(expression: str) -> Any:
     if len(expression) > EXPRESSION_LENGTH_MAX:
         raise BadInputError(
-            f"the regular expression {expression[:40]!r}… has {len(expression)} characters; {EXPRESSION_LENGTH_MAX} are allowed"
+            f"the regular expression {expression[:40]!r}… has {len(expression)} characters; "
+            f"{EXPRESSION_LENGTH_MAX} are allowed"
         )
     options = re2.Options()
     options.max_mem = EXPRESSION_BYTES_MAX
@@ -118,7 +128,8 @@ def _compiled(expression: str) -> Any:
         reason = error.args[0].decode(errors="replace") if error.args else "unknown"
         raise BadInputError(
             f"the regular expression {expression[:80]!r} cannot be used: {reason}. "
-            "The syntax is RE2's: no lookahead or lookbehind, no backreferences, no possessive quantifiers"
+            "The syntax is RE2's: no lookahead or lookbehind, no backreferences, no "
+            "possessive quantifiers"
         ) from None
 
 
@@ -131,11 +142,15 @@ def matches_broker(expressions: Sequence[str], broker: str) -> bool:
     """Whether a broker is meant: by its id, or by its host alone."""
     port = _PORT.fullmatch(broker)
     host = port[1] if port else broker
-    return any(_matches(expression, broker) or _matches(expression, host) for expression in expressions)
+    return any(
+        _matches(expression, broker) or _matches(expression, host) for expression in expressions
+    )
 
 
 def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> IsolationPolicy | None:
-    """The first policy, in order of name, that covers a namespace. (Pulsar takes the first in hash order.)"""
+    """The first policy, in order of name, that covers a namespace. (Pulsar takes the first in hash
+    order.)
+    """
     for policy in policies.values():
         if any(_matches(expression, namespace) for expression in policy.namespaces):
             return policy
@@ -162,8 +177,16 @@ def allowed(
                 able.append(broker)
         return able
     primaries = [broker for broker in brokers if matches_broker(policy.primary, broker)]
-    secondaries = [broker for broker in brokers if broker not in primaries and matches_broker(policy.secondary, broker)]
-    able = primaries + secondaries if len(primaries) < policy.auto_failover_policy.min_limit else primaries
+    secondaries = [
+        broker
+        for broker in brokers
+        if broker not in primaries and matches_broker(policy.secondary, broker)
+    ]
+    able = (
+        primaries + secondaries
+        if len(primaries) < policy.auto_failover_policy.min_limit
+        else primaries
+    )
     for broker in brokers:
         if broker not in able:
             rejected[broker] = (

@@ -1,4 +1,6 @@
-"""What strategies answer: every yes and every no is a value with its reason and the numbers that it came from."""
+"""What strategies answer: every yes and every no is a value with its reason and the numbers that it
+came from.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import msgspec
 class Unload(msgspec.Struct, frozen=True):
     """Move a bundle away from its owner; to `destination` if the strategy or the cycle chose one.
 
-    A `Struct`, because a cycle over a large cluster makes thousands, and a frozen dataclass takes 1 µs to make.
+    A `Struct`, because a cycle over a large cluster makes thousands, and a frozen dataclass takes 1
+    µs to make.
     """
 
     bundle: str
@@ -20,12 +23,18 @@ class Unload(msgspec.Struct, frozen=True):
     reason: str
     why: Mapping[str, float | str] = {}
     swap: str | None = None
-    """The swap that this move is part of, named by the bundle that goes the other way: all of its moves are made, or none."""
+    """The swap that this move is part of, named by the bundle that goes the other way: all of its
+    moves are made, or none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where an unowned bundle belongs. `candidates` are the brokers among which the rule leaves only chance; `broker` is one of them, None without any."""
+    """Where an unowned bundle belongs.
+
+    `candidates` are the brokers among which the rule leaves only chance; `broker` is one of them,
+    None without any.
+    """
 
     bundle: str
     broker: str | None

@@ -28,18 +28,33 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 
 def unload_document(item: Unload) -> dict[str, Any]:
     """One move."""
-    return {"bundle": item.bundle, "source": item.source, "destination": item.destination, "reason": item.reason, "why": dict(item.why)}
+    return {
+        "bundle": item.bundle,
+        "source": item.source,
+        "destination": item.destination,
+        "reason": item.reason,
+        "why": dict(item.why),
+    }
 
 
 def placement_document(item: Placement) -> dict[str, Any]:
     """One placement."""
     rejected = dict(sorted(item.rejected.items()))
-    return {"bundle": item.bundle, "broker": item.broker, "candidates": list(item.candidates), "rejected": rejected}
+    return {
+        "bundle": item.bundle,
+        "broker": item.broker,
+        "candidates": list(item.candidates),
+        "rejected": rejected,
+    }
 
 
 def split_document(item: Split) -> dict[str, Any]:
     """One split; `boundaries` is empty when the owner is to find them."""
-    return {"bundle": item.bundle, "boundaries": [f"0x{cut:08x}" for cut in item.boundaries], "reason": item.reason}
+    return {
+        "bundle": item.bundle,
+        "boundaries": [f"0x{cut:08x}" for cut in item.boundaries],
+        "reason": item.reason,
+    }
 
 
 def _skip_document(item: Skip) -> dict[str, Any]:
@@ -63,12 +78,23 @@ def plan_lines(document: Mapping[str, Any]) -> list[str]:
     """A plan's document for people: a line an item."""
     lines = []
     for item in document["unloads"]:
-        why = ", ".join(f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in item["why"].items())
-        lines.append(f"  move   {item['bundle']}  {item['source']} -> {item['destination'] or TO_BE_PLACED}  {item['reason']}: {why}")
+        why = ", ".join(
+            f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+            for name, value in item["why"].items()
+        )
+        lines.append(
+            f"  move   {item['bundle']}  {item['source']} -> "
+            f"{item['destination'] or TO_BE_PLACED}  {item['reason']}: {why}"
+        )
     for item in document["placements"]:
         candidates = ", ".join(item["candidates"]) or "no candidates"
-        lines.append(f"  place  {item['bundle']}  -> {item['broker'] or 'nobody'}  out of {candidates}")
+        lines.append(
+            f"  place  {item['bundle']}  -> {item['broker'] or 'nobody'}  out of {candidates}"
+        )
         lines += [f"         not {broker}: {reason}" for broker, reason in item["rejected"].items()]
-    lines += [f"  split  {item['bundle']}  at {', '.join(item['boundaries'])}  {item['reason']}" for item in document["splits"]]
+    lines += [
+        f"  split  {item['bundle']}  at {', '.join(item['boundaries'])}  {item['reason']}"
+        for item in document["splits"]
+    ]
     lines += [f"  stay   {item['what']}: {item['reason']}" for item in document["skipped"]]
     return lines

@@ -1,14 +1,29 @@
-"""Strategies by name: Pulsar's full class name, or its last part. `wiring.plugins` adds those of third parties, once, at the start."""
+"""Strategies by name: Pulsar's full class name, or its last part.
+
+`wiring.plugins` adds those of third parties, once, at the start.
+"""
 
 from __future__ import annotations
 
 from loadmanager.core.errors import ConfigError
-from loadmanager.core.strategies.placement import any_broker, least_long_term_message_rate, least_resource_usage, round_robin
+from loadmanager.core.strategies.placement import (
+    any_broker,
+    least_long_term_message_rate,
+    least_resource_usage,
+    round_robin,
+)
 from loadmanager.core.strategies.shedding import avg, overload, threshold, transfer, uniform
 from loadmanager.core.strategies.strategy import PlacementRule, Shedder
 
 SHEDDERS: dict[str, Shedder] = {
-    item.name: item for item in (avg.SHEDDER, overload.SHEDDER, threshold.SHEDDER, transfer.SHEDDER, uniform.SHEDDER)
+    item.name: item
+    for item in (
+        avg.SHEDDER,
+        overload.SHEDDER,
+        threshold.SHEDDER,
+        transfer.SHEDDER,
+        uniform.SHEDDER,
+    )
 }
 PLACEMENTS: dict[str, PlacementRule] = {
     item.name: item
@@ -36,7 +51,10 @@ def shedder(name: str) -> Shedder:
     """The shedder of that name. Raises `ConfigError` listing the known ones."""
     found = SHEDDERS.get(short_name(name))
     if found is None:
-        raise ConfigError(f"loadBalancerLoadSheddingStrategy = {name!r}: one of {', '.join(sorted(SHEDDERS))} is allowed")
+        raise ConfigError(
+            f"loadBalancerLoadSheddingStrategy = {name!r}: one of "
+            f"{', '.join(sorted(SHEDDERS))} is allowed"
+        )
     return found
 
 
@@ -55,12 +73,18 @@ def check(shedder_name: str, placement_name: str) -> None:
     placement(placement_name)
     rule = placement(placement_name)
     if rule.follows not in (None, short_name(shedder_name)):
-        raise ConfigError(f"loadBalancerLoadPlacementStrategy = {rule.name} needs loadBalancerLoadSheddingStrategy = {rule.follows}, too")
+        raise ConfigError(
+            f"loadBalancerLoadPlacementStrategy = {rule.name} needs "
+            f"loadBalancerLoadSheddingStrategy = {rule.follows}, too"
+        )
 
 
 def placement(name: str) -> PlacementRule:
     """The placement rule of that name. Raises `ConfigError` listing the known ones."""
     found = PLACEMENTS.get(short_name(name))
     if found is None:
-        raise ConfigError(f"loadBalancerLoadPlacementStrategy = {name!r}: one of {', '.join(sorted(PLACEMENTS))} is allowed")
+        raise ConfigError(
+            f"loadBalancerLoadPlacementStrategy = {name!r}: one of "
+            f"{', '.join(sorted(PLACEMENTS))} is allowed"
+        )
     return found

@@ -30,8 +30,12 @@ class Shedder:
     """One cycle: snapshot, settings and its memory in."""
     memory: Callable[[], Any] = no_memory
     settings: type | None = None
-    """The dataclass of its own broker.conf keys (`core.conf.conf`); `StrategySettings.of` gives it."""
-    observe: Callable[[str, LocalBrokerData | BrokerLoadData, StrategySettings, Any], Any] | None = None
+    """The dataclass of its own broker.conf keys (`core.conf.conf`);
+    `StrategySettings.of` gives it.
+    """
+    observe: (
+        Callable[[str, LocalBrokerData | BrokerLoadData, StrategySettings, Any], Any] | None
+    ) = None
     """Its memory after a broker's report.
 
     Called with every report, also between cycles, while it is the shedder in force.
@@ -47,10 +51,14 @@ class PlacementRule:
     """Decides which brokers are best for a bundle that has no owner."""
 
     name: str
-    candidates: Callable[[ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[list[str], Any]]
-    """Of the brokers that the filters left, those among which chance decides; its memory afterwards.
+    candidates: Callable[
+        [ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[list[str], Any]
+    ]
+    """Of the brokers that the filters left, those among which chance decides; its memory
+    afterwards.
 
-    The snapshot says which bundle this is for (`placing`), and which others are placed with it (`to_place`).
+    The snapshot says which bundle this is for (`placing`), and which others are placed with it
+    (`to_place`).
     """
     order: Callable[[Mapping[str, BundleData]], Sequence[str]] | None = None
     """In which order bundles of one request are placed, by their averages; None: as requested."""

@@ -1,6 +1,7 @@
 """All limits of one broker: who makes them, who changes them, who is asked about them.
 
-Policies come in from outside (`set_namespace_policies`, `set_topic_policies`, `set_resource_group`, and the live settings) and act at once on open topics.
+Policies come in from outside (`set_namespace_policies`, `set_topic_policies`, `set_resource_group`,
+and the live settings) and act at once on open topics.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.throttling import policies
 from loadmanager.core.throttling.bucket import Clock
-from loadmanager.core.throttling.dispatch import DispatchGate, DispatchLimiter, PublishRates, SubscribeLimiter
+from loadmanager.core.throttling.dispatch import (
+    DispatchGate,
+    DispatchLimiter,
+    PublishRates,
+    SubscribeLimiter,
+)
 from loadmanager.core.throttling.limit import Level, Limit, Tuning
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup
 from loadmanager.core.throttling.publish import PublishLimiter, Sender
@@ -24,9 +30,19 @@ NOTHING: Mapping[str, Any] = {}
 
 
 class BrokerThrottling:
-    """The limits of one broker. `clock` gives monotonic nanoseconds; `publish_buffer_bytes` as for `PublishBuffer`."""
+    """The limits of one broker.
 
-    def __init__(self, settings: Live[ThrottlingSettings], *, cluster: str, clock: Clock, publish_buffer_bytes: int = 0) -> None:
+    `clock` gives monotonic nanoseconds; `publish_buffer_bytes` as for `PublishBuffer`.
+    """
+
+    def __init__(
+        self,
+        settings: Live[ThrottlingSettings],
+        *,
+        cluster: str,
+        clock: Clock,
+        publish_buffer_bytes: int = 0,
+    ) -> None:
         self.live_settings = settings
         self._in_force = settings.value
         self.cluster = cluster
@@ -35,9 +51,17 @@ class BrokerThrottling:
         self.pauses = PauseTotals()
         self.topics: dict[str, TopicThrottling] = {}
         tuned = settings.value
-        self.tuning = Tuning(tuned.burst_ms * 1_000_000, tuned.debt_max_ms * 1_000_000, tuned.resolution_ms * 1_000_000)
-        self.publish = PublishLimiter(Level.BROKER, "broker publish", wakeups=self.wakeups, tuning=self.tuning)
-        self.dispatch = DispatchLimiter(Level.BROKER, "broker dispatch", wakeups=self.wakeups, tuning=self.tuning)
+        self.tuning = Tuning(
+            tuned.burst_ms * 1_000_000,
+            tuned.debt_max_ms * 1_000_000,
+            tuned.resolution_ms * 1_000_000,
+        )
+        self.publish = PublishLimiter(
+            Level.BROKER, "broker publish", wakeups=self.wakeups, tuning=self.tuning
+        )
+        self.dispatch = DispatchLimiter(
+            Level.BROKER, "broker dispatch", wakeups=self.wakeups, tuning=self.tuning
+        )
         self.groups: dict[str, GroupLimits] = {}
         self.publish_buffer = PublishBuffer(publish_buffer_bytes)
         self._namespaces: dict[str, Mapping[str, Any]] = {}
@@ -50,7 +74,9 @@ class BrokerThrottling:
         """The settings in force."""
         return self.live_settings.value
 
-    def connection(self, pause: Callable[[], None], resume: Callable[[], None]) -> ConnectionThrottle:
+    def connection(
+        self, pause: Callable[[], None], resume: Callable[[], None]
+    ) -> ConnectionThrottle:
         """The throttle of a new connection. When the connection closes, call `disconnect`."""
         return ConnectionThrottle(pause, resume, clock=self.clock, totals=self.pauses)
 
@@ -59,8 +85,13 @@ class BrokerThrottling:
         throttle.close()
         self.publish_buffer.leave(throttle)
 
-    def topic(self, name: TopicName, *, published: Callable[[], PublishRates] = lambda: PublishRates(0, 0)) -> TopicThrottling:
-        """The limits of a topic that opens here. When it closes, or its bundle is fenced, call `TopicThrottling.close`."""
+    def topic(
+        self, name: TopicName, *, published: Callable[[], PublishRates] = lambda: PublishRates(0, 0)
+    ) -> TopicThrottling:
+        """The limits of a topic that opens here.
+
+        When it closes, or its bundle is fenced, call `TopicThrottling.close`.
+        """
         topic = TopicThrottling(self, name, published)
         self.topics[str(name)] = topic
         return topic
@@ -79,7 +110,9 @@ class BrokerThrottling:
         self._update_topics(lambda topic: str(topic.name.namespace) == namespace)
 
     def set_topic_policies(self, name: TopicName, found: Mapping[str, Any]) -> None:
-        """A topic's policies were read or changed (`publishRate`, `dispatchRate`, `subscriptionDispatchRate`, `subscribeRate`, `subscriptionPolicies`)."""
+        """A topic's policies were read or changed (`publishRate`, `dispatchRate`,
+        `subscriptionDispatchRate`, `subscribeRate`, `subscriptionPolicies`).
+        """
         _keep(self._topic_policies, str(name), found)
         self._update_topics(lambda topic: name in (topic.name, topic.name.partitioned_topic))
 
@@ -101,7 +134,8 @@ class BrokerThrottling:
         self._in_force = settings
         self._update_broker()
         self._update_topics(lambda topic: True)
-        if exempt:  # the server asks before each dispatch who is exempt: whoever waits must ask again
+        # the server asks before each dispatch who is exempt: whoever waits must ask again
+        if exempt:
             for topic in list(self.topics.values()):
                 for gate in list(topic.gates.values()):
                     gate.restart()
@@ -123,7 +157,10 @@ class BrokerThrottling:
     def _update_broker(self) -> None:
         settings = self.settings
         self.publish.update(
-            PublishRate(messages_per_s=settings.broker_publish_messages_per_s, bytes_per_s=settings.broker_publish_bytes_per_s)
+            PublishRate(
+                messages_per_s=settings.broker_publish_messages_per_s,
+                bytes_per_s=settings.broker_publish_bytes_per_s,
+            )
         )
         self.dispatch.update(
             DispatchRate(
@@ -151,9 +188,17 @@ class GroupLimits:
     """The limits of one resource group, shared by its topics on this broker."""
 
     def __init__(self, broker: BrokerThrottling, name: str) -> None:
-        self.publish = PublishLimiter(Level.RESOURCE_GROUP, f"resource group {name} publish", wakeups=broker.wakeups, tuning=broker.tuning)
+        self.publish = PublishLimiter(
+            Level.RESOURCE_GROUP,
+            f"resource group {name} publish",
+            wakeups=broker.wakeups,
+            tuning=broker.tuning,
+        )
         self.dispatch = DispatchLimiter(
-            Level.RESOURCE_GROUP, f"resource group {name} dispatch", wakeups=broker.wakeups, tuning=broker.tuning
+            Level.RESOURCE_GROUP,
+            f"resource group {name} dispatch",
+            wakeups=broker.wakeups,
+            tuning=broker.tuning,
         )
 
     def update(self, group: ResourceGroup) -> None:
@@ -165,10 +210,13 @@ class GroupLimits:
 class TopicThrottling:
     """The limits of one open topic.
 
-    `publish` is what `Sender.charge` takes: only limits that have a rate, so an empty tuple means that nothing need be done for a SEND.
+    `publish` is what `Sender.charge` takes: only limits that have a rate, so an empty tuple means
+    that nothing need be done for a SEND.
     """
 
-    def __init__(self, broker: BrokerThrottling, name: TopicName, published: Callable[[], PublishRates]) -> None:
+    def __init__(
+        self, broker: BrokerThrottling, name: TopicName, published: Callable[[], PublishRates]
+    ) -> None:
         self.name = name
         self.publish: tuple[PublishLimiter, ...] = ()
         self.subscribe = SubscribeLimiter(broker.clock)
@@ -179,7 +227,9 @@ class TopicThrottling:
         self.gates: dict[str, DispatchGate] = {}
         self._broker = broker
         self._published = published
-        self._publish = PublishLimiter(Level.TOPIC, f"{name} publish", wakeups=broker.wakeups, tuning=broker.tuning)
+        self._publish = PublishLimiter(
+            Level.TOPIC, f"{name} publish", wakeups=broker.wakeups, tuning=broker.tuning
+        )
         self._dispatch = self._dispatch_limiter(Level.TOPIC, f"{name} dispatch")
         self._subscriptions: dict[str, DispatchLimiter] = {}
         self.update()
@@ -201,7 +251,9 @@ class TopicThrottling:
         """A subscription's dispatcher opens. When it closes, call `close_gate`."""
         gate = DispatchGate(resume, charge_entries=self._broker.settings.dispatch_charges_entries)
         self.gates[subscription] = gate
-        self._subscriptions[subscription] = self._dispatch_limiter(Level.SUBSCRIPTION, f"{self.name} {subscription} dispatch")
+        self._subscriptions[subscription] = self._dispatch_limiter(
+            Level.SUBSCRIPTION, f"{self.name} {subscription} dispatch"
+        )
         self._update_gate(subscription)
         return gate
 
@@ -213,7 +265,9 @@ class TopicThrottling:
             self._subscriptions.pop(subscription).close()
 
     def close(self) -> None:
-        """The topic is not served here any more: nobody waits for its limits, and its senders wait for nothing. Idempotent."""
+        """The topic is not served here any more: nobody waits for its limits, and its senders wait
+        for nothing. Idempotent.
+        """
         self.closed = True
         self._broker.forget(self)
         self.publish = ()
@@ -232,8 +286,12 @@ class TopicThrottling:
         self.group_name = group_name if isinstance(group_name, str) else None
         group = broker.groups.get(self.group_name) if self.group_name is not None else None
         self._publish.update(policies.publish_rate(policy, shared, broker.cluster, broker.settings))
-        self._dispatch.update(policies.topic_dispatch_rate(policy, shared, broker.cluster, broker.settings))
-        self.subscribe.update(policies.subscribe_rate(policy, shared, broker.cluster, broker.settings))
+        self._dispatch.update(
+            policies.topic_dispatch_rate(policy, shared, broker.cluster, broker.settings)
+        )
+        self.subscribe.update(
+            policies.subscribe_rate(policy, shared, broker.cluster, broker.settings)
+        )
         candidates = [self._publish, broker.publish, *([group.publish] if group else [])]
         self.publish = tuple(limit for limit in candidates if limit.active)
         for sender in list(self.senders):
@@ -247,7 +305,9 @@ class TopicThrottling:
         return self._held_times + sum(sender.times_held for sender in self.senders)
 
     def all_limits(self) -> list[Limit]:
-        """Every limit with a rate that this topic is under, those of the broker and the group included."""
+        """Every limit with a rate that this topic is under, those of the broker and the group
+        included.
+        """
         shared: list[Limit] = [self._broker.publish, self._broker.dispatch]
         group = self._broker.groups.get(self.group_name) if self.group_name is not None else None
         if group is not None:
@@ -260,10 +320,25 @@ class TopicThrottling:
 
     def _update_gate(self, subscription: str) -> None:
         broker, own = self._broker, self._subscriptions[subscription]
-        policy, shared = broker.topic_policies(self.name), broker.namespace_policies(str(self.name.namespace))
-        own.update(policies.subscription_dispatch_rate(policy, shared, broker.cluster, subscription, broker.settings))
+        policy, shared = (
+            broker.topic_policies(self.name),
+            broker.namespace_policies(str(self.name.namespace)),
+        )
+        own.update(
+            policies.subscription_dispatch_rate(
+                policy, shared, broker.cluster, subscription, broker.settings
+            )
+        )
         group = broker.groups.get(self.group_name) if self.group_name is not None else None
-        self.gates[subscription].keep([broker.dispatch, self._dispatch, own, *([group.dispatch] if group else [])])
+        self.gates[subscription].keep(
+            [broker.dispatch, self._dispatch, own, *([group.dispatch] if group else [])]
+        )
 
     def _dispatch_limiter(self, level: Level, name: str) -> DispatchLimiter:
-        return DispatchLimiter(level, name, wakeups=self._broker.wakeups, tuning=self._broker.tuning, published=self._published)
+        return DispatchLimiter(
+            level,
+            name,
+            wakeups=self._broker.wakeups,
+            tuning=self._broker.tuning,
+            published=self._published,
+        )

@@ -1,16 +1,21 @@
-"""The token bucket (PIP-322, Pulsar's AsyncTokenBucket in its newest revision): integers only, no lock, no scheduler, the clock passed in.
+"""The token bucket (PIP-322, Pulsar's AsyncTokenBucket in its newest revision): integers only, no
+lock, no scheduler, the clock passed in.
 
-Two numbers carry it. `consumed` only ever grows; the rest (what was granted so far, when tokens were added last, the fraction of a token carried
-over) is one immutable tuple that a refill replaces as a whole, with copies of what the hot path reads. The balance is granted − consumed and may
-be negative: that is debt.
+Two numbers carry it. `consumed` only ever grows; the rest (what was granted so far, when tokens
+were added last, the fraction of a token carried over) is one immutable tuple that a refill replaces
+as a whole, with copies of what the hot path reads. The balance is granted − consumed and may be
+negative: that is debt.
 
-Threads: a refill that races another one and overwrites it is consistent in itself, because it started from the same tuple; tokens of a moment are
-granted once or a little later, never twice; a stale copy is corrected by the next refill. The only step that must not be torn is `consumed += n`,
-one line without a call: under CPython's GIL a thread is not switched inside it, so nothing consumed is ever forgotten. On a free-threaded
-interpreter that is not so; there, a bucket belongs to one thread (the protocol server consumes on its event loop only).
+Threads: a refill that races another one and overwrites it is consistent in itself, because it
+started from the same tuple; tokens of a moment are granted once or a little later, never twice; a
+stale copy is corrected by the next refill. The only step that must not be torn is `consumed += n`,
+one line without a call: under CPython's GIL a thread is not switched inside it, so nothing consumed
+is ever forgotten. On a free-threaded interpreter that is not so; there, a bucket belongs to one
+thread (the protocol server consumes on its event loop only).
 
-Where this differs from Pulsar: the carried remainder is an exact fraction of a token instead of truncated nanoseconds, which drift by up to 1 ns a
-refill for rates that do not divide a second. Where the rate does divide the period, every answer is Pulsar's to the nanosecond.
+Where this differs from Pulsar: the carried remainder is an exact fraction of a token instead of
+truncated nanoseconds, which drift by up to 1 ns a refill for rates that do not divide a second.
+Where the rate does divide the period, every answer is Pulsar's to the nanosecond.
 """
 
 from __future__ import annotations
@@ -30,12 +35,25 @@ Clock = Callable[[], int]
 class TokenBucket:
     """A fixed rate of `rate` tokens per `period_ns`.
 
-    `capacity` bounds what silence saves up, `initial_tokens` is the balance at construction (both default to one period's tokens, as Pulsar's do).
-    While `waiters` is above zero somebody is held back by this bucket, and tokens that arrive late for them are kept up to one period's worth
-    instead of being lost above a small capacity. Raises `BadInputError` for a rate or period below 1.
+    `capacity` bounds what silence saves up, `initial_tokens` is the balance at construction (both
+    default to one period's tokens, as Pulsar's do). While `waiters` is above zero somebody is held
+    back by this bucket, and tokens that arrive late for them are kept up to one period's worth
+    instead of being lost above a small capacity. Raises `BadInputError` for a rate or period below
+    1.
     """
 
-    __slots__ = ("_capacity", "_clock", "_consumed", "_granted", "_look_ns", "_period_ns", "_rate", "_resolution_ns", "_state", "waiters")
+    __slots__ = (
+        "_capacity",
+        "_clock",
+        "_consumed",
+        "_granted",
+        "_look_ns",
+        "_period_ns",
+        "_rate",
+        "_resolution_ns",
+        "_state",
+        "waiters",
+    )
 
     def __init__(
         self,
@@ -49,7 +67,8 @@ class TokenBucket:
     ) -> None:
         if rate < 1 or period_ns < 1 or resolution_ns < 0:
             raise BadInputError(
-                f"a bucket needs a rate and a period of at least 1 and a resolution of at least 0, not {rate} per {period_ns} ns"
+                "a bucket needs a rate and a period of at least 1 and a resolution of at least "
+                f"0, not {rate} per {period_ns} ns"
             )
         self._rate = rate
         self._period_ns = period_ns
@@ -89,7 +108,8 @@ class TokenBucket:
             raise BadInputError(f"cannot consume {tokens} tokens: 0 or more is allowed")
         if self._clock() > self._look_ns:
             self._refill()
-        self._consumed = consumed = self._consumed + tokens  # one line, no call: not torn between threads (see the top)
+        # one line, no call: not torn between threads (see the top)
+        self._consumed = consumed = self._consumed + tokens
         return self._granted > consumed
 
     def contains(self) -> bool:
@@ -103,9 +123,11 @@ class TokenBucket:
         return self._granted - self._consumed
 
     def throttling_duration_ns(self, required: int = 1) -> int:
-        """How long to wait until `required` tokens are there and, if it must wait at all, the target amount; 0 when they are there now.
+        """How long to wait until `required` tokens are there and, if it must wait at all, the
+        target amount; 0 when they are there now.
 
-        The target is 16 ms of tokens, so that whoever is let go can do more than one thing. Never earlier than tokens can appear at all.
+        The target is 16 ms of tokens, so that whoever is let go can do more than one thing. Never
+        earlier than tokens can appear at all.
         """
         balance = self.tokens()
         if balance >= required:
@@ -117,10 +139,14 @@ class TokenBucket:
             self._set(granted, now_ns, carry, self._due_ns(now_ns, carry, rate, period_ns))
             last_ns = now_ns
         need = max(required, self._target(rate, period_ns)) - balance
-        return max(need * period_ns // rate, last_ns + max(period_ns // rate, self._resolution_ns) - now_ns)
+        return max(
+            need * period_ns // rate, last_ns + max(period_ns // rate, self._resolution_ns) - now_ns
+        )
 
     def forgive(self, floor: int) -> int:
-        """Lift a balance below `floor` (a negative number) up to it; returns how many tokens were given."""
+        """Lift a balance below `floor` (a negative number) up to it; returns how many tokens were
+        given.
+        """
         missing = floor - self.tokens()
         if missing <= 0:
             return 0
@@ -139,7 +165,9 @@ class TokenBucket:
         return max(self._resolution_ns * rate // period_ns, 1)
 
     def _due_ns(self, last_ns: int, carry: int, rate: int, period_ns: int) -> int:
-        """Tokens are added strictly after this moment: the resolution, or for slow rates just before one whole token is due."""
+        """Tokens are added strictly after this moment: the resolution, or for slow rates just
+        before one whole token is due.
+        """
         if period_ns // rate > self._resolution_ns:
             return last_ns - (carry - period_ns) // rate - 1
         return last_ns + self._resolution_ns
@@ -164,8 +192,9 @@ class TokenBucket:
 class DynamicTokenBucket(TokenBucket):
     """A bucket whose rate, period and capacity are looked up at every use.
 
-    `rate_of` gives tokens per period (anything below 1 counts as 1). Capacity is rate × `capacity_factor`, the initial balance rate ×
-    `initial_factor`, the target after throttling rate × `target_factor`, all truncated (Pulsar: 1.0, 1.0, 0.01).
+    `rate_of` gives tokens per period (anything below 1 counts as 1). Capacity is rate ×
+    `capacity_factor`, the initial balance rate × `initial_factor`, the target after throttling rate
+    × `target_factor`, all truncated (Pulsar: 1.0, 1.0, 0.01).
     """
 
     __slots__ = ("_capacity_factor", "_period_of", "_rate_of", "_target_factor")
@@ -218,5 +247,7 @@ class DynamicTokenBucket(TokenBucket):
         return max(int(rate * self._target_factor), 1)
 
     def _due_ns(self, last_ns: int, carry: int, rate: int, period_ns: int) -> int:
-        """Looks once a resolution even at slow rates, because the rate may have risen meanwhile; the carry keeps fractions exact."""
+        """Looks once a resolution even at slow rates, because the rate may have risen meanwhile;
+        the carry keeps fractions exact.
+        """
         return last_ns + self._resolution_ns

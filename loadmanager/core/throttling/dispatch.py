@@ -1,10 +1,14 @@
-"""Dispatch limits of broker, topic, subscription and resource group: all at once, the tightest wins. And the limit on SUBSCRIBE.
+"""Dispatch limits of broker, topic, subscription and resource group: all at once, the tightest
+wins. And the limit on SUBSCRIBE.
 
-A subscription looks at its limits before it reads (`DispatchGate.allowance`) and is charged after it sent (`charge`). More than allowed may be sent,
-because an entry cannot be cut: that is debt, paid back exactly. At 10 a second, 11 now leave 9 for the next second; 30 leave none for the next two.
+A subscription looks at its limits before it reads (`DispatchGate.allowance`) and is charged after
+it sent (`charge`). More than allowed may be sent, because an entry cannot be cut: that is debt,
+paid back exactly. At 10 a second, 11 now leave 9 for the next second; 30 leave none for the next
+two.
 
-Differs from Pulsar in pace: Pulsar adds a whole period's tokens at once; here they come evenly, so any second of a 10-second limit is alike and a
-period's first moments bring no burst. Over each period the sums are the same.
+Differs from Pulsar in pace: Pulsar adds a whole period's tokens at once; here they come evenly, so
+any second of a 10-second limit is alike and a period's first moments bring no burst. Over each
+period the sums are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +42,11 @@ class Charge(NamedTuple):
 
 
 class DispatchLimiter(Limit):
-    """A dispatch limit. `published` tells the topic's publish rate for limits relative to it (PIP-52); a broker's limit has none and counts from 0."""
+    """A dispatch limit.
+
+    `published` tells the topic's publish rate for limits relative to it (PIP-52); a broker's limit
+    has none and counts from 0.
+    """
 
     __slots__ = ("_published", "rate")
 
@@ -56,7 +64,10 @@ class DispatchLimiter(Limit):
         self._published = published
 
     def update(self, rate: DispatchRate) -> None:
-        """Change the limit at once: new buckets, debt forgotten, everybody let go. The same rate again changes nothing."""
+        """Change the limit at once: new buckets, debt forgotten, everybody let go.
+
+        The same rate again changes nothing.
+        """
         if rate == self.rate:
             return
         self.rate = rate
@@ -66,7 +77,9 @@ class DispatchLimiter(Limit):
         )
 
     def close(self) -> None:
-        """The topic or subscription is gone: no limit any more (its rates read −1), everybody let go."""
+        """The topic or subscription is gone: no limit any more (its rates read −1), everybody let
+        go.
+        """
         self.update(DispatchRate())
 
     def _bucket(self, rate: int, published_per_s: Callable[[], int]) -> TokenBucket | None:
@@ -74,7 +87,9 @@ class DispatchLimiter(Limit):
         if rate < 1:
             return None
         if not self.rate.relative:
-            return bucket(rate, period_ns=period_s * SECOND_NS, wakeups=self._wakeups, tuning=self._tuning)
+            return bucket(
+                rate, period_ns=period_s * SECOND_NS, wakeups=self._wakeups, tuning=self._tuning
+            )
         burst = self._tuning.burst_ns / (period_s * SECOND_NS)
         return DynamicTokenBucket(
             lambda: rate + published_per_s() * period_s,
@@ -87,9 +102,12 @@ class DispatchLimiter(Limit):
 
 
 class DispatchGate:
-    """One subscription's dispatcher at its limits. `resume` is called once the last limit that holds it lets go.
+    """One subscription's dispatcher at its limits.
 
-    Set `limits` whenever they change (`keep`); without any, `allowance` and `charge` need not be called.
+    `resume` is called once the last limit that holds it lets go.
+
+    Set `limits` whenever they change (`keep`); without any, `allowance` and `charge` need not be
+    called.
     """
 
     __slots__ = ("_holding", "_resume", "_tickets", "charges_entries", "limits", "throttled_by")
@@ -101,7 +119,9 @@ class DispatchGate:
         self._holding = 0
         self.limits: tuple[DispatchLimiter, ...] = ()
         self.throttled_by: dict[tuple[Level, str], int] = {}
-        """How often this subscription was held, by level and by what ran out (`messages`, `bytes`)."""
+        """How often this subscription was held, by level and by what ran out
+        (`messages`, `bytes`).
+        """
 
     @property
     def blocked(self) -> bool:
@@ -109,15 +129,19 @@ class DispatchGate:
         return self._holding > 0
 
     def turn_max(self, consumers: int) -> int:
-        """Messages that one consumer of several may get before the next has its turn: at least ten turns each a second, as far as the limits go."""
+        """Messages that one consumer of several may get before the next has its turn: at least ten
+        turns each a second, as far as the limits go.
+        """
         rates = [rate for limit in self.limits if (rate := limit.message_rate()) > 0]
         return max(int(min(rates) / (TURNS_PER_S * max(consumers, 1))), 1) if rates else NO_LIMIT
 
     def allowance(self) -> tuple[int, int]:
-        """Messages (entries, where entries are charged) and bytes that may be sent now; `NO_LIMIT` without a limit.
+        """Messages (entries, where entries are charged) and bytes that may be sent now; `NO_LIMIT`
+        without a limit.
 
-        To be asked by a subscription that has something to send only: it may be queued, and `withdraw`s when it has nothing any more.
-        (0, 0) when held: `resume` will be called. Charge what was sent before asking again.
+        To be asked by a subscription that has something to send only: it may be queued, and
+        `withdraw`s when it has nothing any more. (0, 0) when held: `resume` will be called. Charge
+        what was sent before asking again.
         """
         if self._holding:
             return 0, 0
@@ -140,7 +164,10 @@ class DispatchGate:
             limit.charge(self._ticket(limit), messages, sent.size_bytes)
 
     def withdraw(self) -> None:
-        """There is nothing to send: leave every queue, and give back what was set aside. A subscription without need must not keep others waiting."""
+        """There is nothing to send: leave every queue, and give back what was set aside.
+
+        A subscription without need must not keep others waiting.
+        """
         for limit, ticket in self._tickets.items():
             if ticket.queued:
                 self._holding -= 1
@@ -157,7 +184,8 @@ class DispatchGate:
         """From now on these limits apply; the others let go at once."""
         self.limits = tuple(limit for limit in limits if limit.active)
         for limit in [limit for limit in self._tickets if limit not in self.limits]:
-            ticket = self._tickets.pop(limit, None)  # letting go may resume the dispatcher, and that may close this very gate
+            # letting go may resume the dispatcher, and that may close this very gate
+            ticket = self._tickets.pop(limit, None)
             if ticket is None or (ticket.queued and limit.lifted):
                 continue
             waiting = bool(ticket.queued)
@@ -190,11 +218,15 @@ class DispatchGate:
         messages, size = limit.available()
         for what, left in (("messages", messages), ("bytes", size)):
             if not left:
-                self.throttled_by[limit.level, what] = self.throttled_by.get((limit.level, what), 0) + 1
+                self.throttled_by[limit.level, what] = (
+                    self.throttled_by.get((limit.level, what), 0) + 1
+                )
 
 
 class DispatchPace:
-    """One round of dispatching through a gate: how much may be sent, charged in as few steps as possible."""
+    """One round of dispatching through a gate: how much may be sent, charged in as few steps as
+    possible.
+    """
 
     __slots__ = ("_bytes_left", "_entries", "_gate", "_messages", "_messages_left", "_size_bytes")
 
@@ -228,7 +260,8 @@ class DispatchPace:
 
 
 class SubscribeLimiter:
-    """SUBSCRIBE requests per consumer of one topic: `rate.subscribes` in each window of `rate.period_s` (Pulsar's SubscribeRateLimiter).
+    """SUBSCRIBE requests per consumer of one topic: `rate.subscribes` in each window of
+    `rate.period_s` (Pulsar's SubscribeRateLimiter).
 
     A window begins with the first request after the last one ended.
     """

@@ -1,16 +1,21 @@
 """One limit, messages and bytes per second, and the fair queue of those who wait for it.
 
-Publishing: what a producer sent is charged after the fact, so a balance may become negative; the producer is then held and waits here. Dispatching:
-a subscription looks before it sends (`must_wait`), is charged for what it sent, and waits here, too.
+Publishing: what a producer sent is charged after the fact, so a balance may become negative; the
+producer is then held and waits here. Dispatching: a subscription looks before it sends
+(`must_wait`), is charged for what it sent, and waits here, too.
 
-Fairness. Everybody's use is measured in nanoseconds of the limit (the larger of messages over the message rate and bytes over the byte rate), summed
-per ticket as in start-time fair queueing; who has used least is let go first, ties in order of arrival. So producers with frames of different sizes
-get the same share of whatever is scarce. While others wait, a turn ends after `QUANTUM_NS` of use. Whoever was idle, or stuck behind others of its
-connection, is at most `CREDIT_NS` of use ahead of the rest; whoever is new is not ahead at all. An endless row of newcomers would still starve those
-who have used something: so whoever has waited twice as long as a fair share lets it wait (and `PATIENT_NS`) goes first.
+Fairness. Everybody's use is measured in nanoseconds of the limit (the larger of messages over the
+message rate and bytes over the byte rate), summed per ticket as in start-time fair queueing; who
+has used least is let go first, ties in order of arrival. So producers with frames of different
+sizes get the same share of whatever is scarce. While others wait, a turn ends after `QUANTUM_NS` of
+use. Whoever was idle, or stuck behind others of its connection, is at most `CREDIT_NS` of use ahead
+of the rest; whoever is new is not ahead at all. An endless row of newcomers would still starve
+those who have used something: so whoever has waited twice as long as a fair share lets it wait (and
+`PATIENT_NS`) goes first.
 
-Accuracy. Who is let go has tokens set aside until it used them (or `PATIENCE_NS` passed), so that a hundred connections woken together do not all spend
-the same tokens. The capacity is small, so that the first second grants what every second grants; while somebody waits it is one second's worth, so
+Accuracy. Who is let go has tokens set aside until it used them (or `PATIENCE_NS` passed), so that a
+hundred connections woken together do not all spend the same tokens. The capacity is small, so that
+the first second grants what every second grants; while somebody waits it is one second's worth, so
 that tokens are not lost to a timer that comes late.
 """
 
@@ -62,7 +67,9 @@ class Waiter(Protocol):
         ...
 
     def released(self, limit: Limit) -> None:
-        """Need not wait for `limit` any more; may go on at once, and may be held again before this returns."""
+        """Need not wait for `limit` any more; may go on at once, and may be held again before this
+        returns.
+        """
         ...
 
 
@@ -78,7 +85,17 @@ class Reservation:
 class Ticket:
     """One waiter's account at one limit."""
 
-    __slots__ = ("last_bytes", "last_messages", "limit", "queued", "reserved", "since_ns", "turn_ns", "used_ns", "waiter")
+    __slots__ = (
+        "last_bytes",
+        "last_messages",
+        "limit",
+        "queued",
+        "reserved",
+        "since_ns",
+        "turn_ns",
+        "used_ns",
+        "waiter",
+    )
 
     def __init__(self, limit: Limit, waiter: Waiter) -> None:
         self.limit = limit
@@ -94,13 +111,35 @@ class Ticket:
 
 
 class Limit:
-    """A limit with its queue. Without rates it holds nobody; `set_buckets` changes it at once for everybody who waits."""
+    """A limit with its queue.
+
+    Without rates it holds nobody; `set_buckets` changes it at once for everybody who waits.
+    """
 
     __slots__ = (
-        "_arrivals", "_byte_cost_ns", "_bytes", "_clock", "_debt_max_ns", "_heap", "_message_cost_ns", "_messages", "_outstanding", "_releasing",
-        "_reserved_bytes", "_reserved_messages", "_sequence", "_tuning", "_turn_ns", "_wakeups", "length", "level", "name", "stats", "virtual_ns",
+        "_arrivals",
+        "_byte_cost_ns",
+        "_bytes",
+        "_clock",
+        "_debt_max_ns",
+        "_heap",
+        "_message_cost_ns",
+        "_messages",
+        "_outstanding",
+        "_releasing",
+        "_reserved_bytes",
+        "_reserved_messages",
+        "_sequence",
+        "_tuning",
+        "_turn_ns",
+        "_wakeups",
+        "length",
+        "level",
+        "name",
+        "stats",
+        "virtual_ns",
         "wakeup_ns",
-    )  # fmt: skip
+    )
 
     def __init__(self, level: Level, name: str, *, wakeups: Wakeups, tuning: Tuning) -> None:
         self.level = level
@@ -141,14 +180,20 @@ class Limit:
         return _per_second(self._bytes)
 
     def available(self, ticket: Ticket | None = None) -> tuple[int, int]:
-        """Messages and bytes that may be sent now, by this ticket or anybody; not negative, −1 when unlimited."""
+        """Messages and bytes that may be sent now, by this ticket or anybody; not negative, −1 when
+        unlimited.
+        """
         others_messages, others_bytes = self._reserved_for_others(ticket)
-        messages = -1 if self._messages is None else max(self._messages.tokens() - others_messages, 0)
+        messages = (
+            -1 if self._messages is None else max(self._messages.tokens() - others_messages, 0)
+        )
         size = -1 if self._bytes is None else max(self._bytes.tokens() - others_bytes, 0)
         return messages, size
 
     def turn(self, ticket: Ticket) -> tuple[int, int]:
-        """As `available`; while others wait, no more than what is left of the ticket's turn, but at least one."""
+        """As `available`; while others wait, no more than what is left of the ticket's turn, but at
+        least one.
+        """
         messages, size = self.available(ticket)
         if not self.length:
             return messages, size
@@ -161,7 +206,9 @@ class Limit:
 
     @property
     def lifted(self) -> bool:
-        """Whether there is no limit any more, and those who waited for it are being let go, a few at a time."""
+        """Whether there is no limit any more, and those who waited for it are being let go, a few
+        at a time.
+        """
         return not self.active and self.length > 0
 
     def snapshot(self) -> LimitSnapshot:
@@ -170,7 +217,11 @@ class Limit:
         stats = self.stats
         messages, size, window_s, binding = stats.rates(now_ns)
         stats.mark(now_ns)
-        nearness = [done / limit for done, limit in ((messages, self.message_rate()), (size, self.byte_rate())) if limit > 0]
+        nearness = [
+            done / limit
+            for done, limit in ((messages, self.message_rate()), (size, self.byte_rate()))
+            if limit > 0
+        ]
         return LimitSnapshot(
             name=self.name,
             level=self.level,
@@ -180,10 +231,13 @@ class Limit:
             delivered_bytes_per_s=size,
             window_s=window_s,
             error=max(nearness) - 1
-            if (binding or self.length) and nearness and window_s * SECOND_NS >= TURNS_MIN * self._turn_ns
+            if (binding or self.length)
+            and nearness
+            and window_s * SECOND_NS >= TURNS_MIN * self._turn_ns
             else None,
             queue_length=self.length,
-            next_ms=(self.debt_ns() if self.wakeup_ns is None else max(self.wakeup_ns - now_ns, 0)) / 1e6,
+            next_ms=(self.debt_ns() if self.wakeup_ns is None else max(self.wakeup_ns - now_ns, 0))
+            / 1e6,
             messages=stats.messages,
             size_bytes=stats.size_bytes,
             held=stats.held,
@@ -197,7 +251,10 @@ class Limit:
         return self._duration_ns(1, 1)
 
     def set_buckets(self, messages: TokenBucket | None, size: TokenBucket | None) -> None:
-        """Replace both buckets (None: unlimited). Debt is forgotten, and who waits is let go as far as tokens go, in slices if they are many."""
+        """Replace both buckets (None: unlimited).
+
+        Debt is forgotten, and who waits is let go as far as tokens go, in slices if they are many.
+        """
         self._messages, self._bytes = messages, size
         self._set_costs()
         self._forget_reservations()
@@ -231,7 +288,9 @@ class Limit:
         return over or (bool(self.length or self._outstanding) and self.must_wait(ticket))
 
     def must_wait(self, ticket: Ticket) -> bool:
-        """Whether the ticket may not send now: nothing left that is not set aside for others, or its turn is over while others wait."""
+        """Whether the ticket may not send now: nothing left that is not set aside for others, or
+        its turn is over while others wait.
+        """
         if self.length and ticket.turn_ns > QUANTUM_NS:
             return True
         return 0 in self.available(ticket)
@@ -247,7 +306,9 @@ class Limit:
         ticket.since_ns = self._clock()
         self.stats.mark(ticket.since_ns)
         self._arrivals.append((self._sequence, ticket))
-        heapq.heappush(self._heap, (max(ticket.used_ns, self.virtual_ns - CREDIT_NS), self._sequence, ticket))
+        heapq.heappush(
+            self._heap, (max(ticket.used_ns, self.virtual_ns - CREDIT_NS), self._sequence, ticket)
+        )
         self.length += 1
         self.stats.held += 1
         self._set_waiters()
@@ -264,7 +325,9 @@ class Limit:
         self._schedule()
 
     def wake(self, now_ns: int) -> None:
-        """Let go as many as there are tokens for, for `SLICE_NS` or so, and ask for the next wake-up."""
+        """Let go as many as there are tokens for, for `SLICE_NS` or so, and ask for the next
+        wake-up.
+        """
         self.stats.wakeups += 1
         self.stats.mark(now_ns)
         self._set_costs()
@@ -281,18 +344,26 @@ class Limit:
 
     def places(self) -> dict[Ticket, int]:
         """How many are let go before each ticket that waits."""
-        waiting = sorted((entry for entry in self._heap if entry[2].queued == entry[1]), key=lambda entry: entry[:2])
+        waiting = sorted(
+            (entry for entry in self._heap if entry[2].queued == entry[1]),
+            key=lambda entry: entry[:2],
+        )
         return {ticket: place for place, (_, _, ticket) in enumerate(waiting)}
 
     def _reserved_for_others(self, ticket: Ticket | None) -> tuple[int, int]:
         if ticket is None or ticket.reserved is None:
             return self._reserved_messages, self._reserved_bytes
-        return self._reserved_messages - ticket.reserved.messages, self._reserved_bytes - ticket.reserved.size_bytes
+        return (
+            self._reserved_messages - ticket.reserved.messages,
+            self._reserved_bytes - ticket.reserved.size_bytes,
+        )
 
     def _release_first(self, now_ns: int) -> None:
         ticket = self._pop()
         ticket.turn_ns = 0
-        reserved = Reservation(max(ticket.last_messages, 1), max(ticket.last_bytes, 1), now_ns + PATIENCE_NS)
+        reserved = Reservation(
+            max(ticket.last_messages, 1), max(ticket.last_bytes, 1), now_ns + PATIENCE_NS
+        )
         ticket.reserved = reserved
         self._reserved_messages += reserved.messages
         self._reserved_bytes += reserved.size_bytes
@@ -356,14 +427,22 @@ class Limit:
         return int(max(messages * self._message_cost_ns, size_bytes * self._byte_cost_ns))
 
     def _set_costs(self) -> None:
-        """What one message and one byte use of the limit; looked up now and then, because a rate may depend on the publish rate."""
-        self._message_cost_ns = 0.0 if self._messages is None else self._messages.period_ns / self._messages.rate
-        self._byte_cost_ns = 0.0 if self._bytes is None else self._bytes.period_ns / self._bytes.rate
+        """What one message and one byte use of the limit; looked up now and then, because a rate
+        may depend on the publish rate.
+        """
+        self._message_cost_ns = (
+            0.0 if self._messages is None else self._messages.period_ns / self._messages.rate
+        )
+        self._byte_cost_ns = (
+            0.0 if self._bytes is None else self._bytes.period_ns / self._bytes.rate
+        )
 
     def _bound_debt(self, debt_max_ns: int) -> None:
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
-                self.stats.forgiven += bucket.forgive(-max(debt_max_ns * bucket.rate // bucket.period_ns, 1))
+                self.stats.forgiven += bucket.forgive(
+                    -max(debt_max_ns * bucket.rate // bucket.period_ns, 1)
+                )
 
     def _give_back(self, ticket: Ticket) -> None:
         assert ticket.reserved is not None

@@ -1,7 +1,9 @@
-"""Rates as Pulsar's policies spell them, and which of them applies: topic policy, else namespace policy, else broker.conf.
+"""Rates as Pulsar's policies spell them, and which of them applies: topic policy, else namespace
+policy, else broker.conf.
 
-Policies come from people and from other clusters' metadata. `decode` is for people: it refuses what makes no sense and says what is allowed. `stored`
-is for metadata: what cannot be read counts as not set.
+Policies come from people and from other clusters' metadata. `decode` is for people: it refuses what
+makes no sense and says what is allowed. `stored` is for metadata: what cannot be read counts as not
+set.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class SubscribeRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits shared by all topics of the namespaces that name the group; null, −1 or 0 is unlimited."""
+    """Limits shared by all topics of the namespaces that name the group; null, −1 or 0 is
+    unlimited.
+    """
 
     publish_messages: int | None = msgspec.field(default=None, name="publishRateInMsgs")
     publish_bytes: int | None = msgspec.field(default=None, name="publishRateInBytes")
@@ -48,7 +52,9 @@ class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     def publish(self) -> PublishRate:
         """The group's publish limit."""
-        return PublishRate(messages_per_s=self.publish_messages or -1, bytes_per_s=self.publish_bytes or -1)
+        return PublishRate(
+            messages_per_s=self.publish_messages or -1, bytes_per_s=self.publish_bytes or -1
+        )
 
     def dispatch(self) -> DispatchRate:
         """The group's dispatch limit."""
@@ -65,11 +71,15 @@ _MAXIMA = {
     "publishRateInMsgs": INT_MAX,
     "dispatchRateInMsgs": INT_MAX,
 }
-"""What Pulsar's fields hold; the others are longs. Zero and negative rates are unlimited, periods below a second are a second."""
+"""What Pulsar's fields hold; the others are longs.
+
+Zero and negative rates are unlimited, periods below a second are a second.
+"""
 
 
 def decode(document: Mapping[str, Any], kind: type[Rate]) -> Rate:
-    """A rate out of a request's JSON object; numbers may be strings, as Jackson reads them, and unknown fields are ignored.
+    """A rate out of a request's JSON object; numbers may be strings, as Jackson reads them, and
+    unknown fields are ignored.
 
     Raises `BadInputError` naming the field and what is allowed.
     """
@@ -77,7 +87,10 @@ def decode(document: Mapping[str, Any], kind: type[Rate]) -> Rate:
     try:
         rate = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise BadInputError(f"the body must be a JSON object with {', '.join(kind.__struct_encode_fields__)}: {error}") from None
+        raise BadInputError(
+            "the body must be a JSON object with "
+            f"{', '.join(kind.__struct_encode_fields__)}: {error}"
+        ) from None
     for name, value in msgspec.to_builtins(rate).items():
         high = _MAXIMA.get(name, LONG_MAX)
         if value is not None and value > high:
@@ -101,25 +114,47 @@ def plain(rate: PublishRate | DispatchRate | SubscribeRate | ResourceGroup) -> d
     return shown
 
 
-def of_cluster(policies: Mapping[str, Any], field: str, cluster: str, kind: type[Rate]) -> Rate | None:
-    """One cluster's rate out of a namespace's policies, where each field is a map from cluster to rate."""
+def of_cluster(
+    policies: Mapping[str, Any], field: str, cluster: str, kind: type[Rate]
+) -> Rate | None:
+    """One cluster's rate out of a namespace's policies, where each field is a map from cluster to
+    rate.
+    """
     by_cluster = policies.get(field)
     return stored(by_cluster.get(cluster), kind) if isinstance(by_cluster, Mapping) else None
 
 
-def publish_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, settings: ThrottlingSettings) -> PublishRate:
-    """The publish limit of each topic (each partition): topic policy, else namespace policy, else broker.conf."""
+def publish_rate(
+    topic: Mapping[str, Any],
+    namespace: Mapping[str, Any],
+    cluster: str,
+    settings: ThrottlingSettings,
+) -> PublishRate:
+    """The publish limit of each topic (each partition): topic policy, else namespace policy, else
+    broker.conf.
+    """
     own = stored(topic.get("publishRate"), PublishRate)
     if own is not None:
         return own
     shared = of_cluster(namespace, "publishMaxMessageRate", cluster, PublishRate)
     if shared is not None:
         return shared
-    return PublishRate(messages_per_s=settings.topic_publish_messages_per_s, bytes_per_s=settings.topic_publish_bytes_per_s)
+    return PublishRate(
+        messages_per_s=settings.topic_publish_messages_per_s,
+        bytes_per_s=settings.topic_publish_bytes_per_s,
+    )
 
 
-def topic_dispatch_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, settings: ThrottlingSettings) -> DispatchRate:
-    """The dispatch limit of each topic. A namespace rate without any limit counts as not set; `clusterDispatchRate` is its older name."""
+def topic_dispatch_rate(
+    topic: Mapping[str, Any],
+    namespace: Mapping[str, Any],
+    cluster: str,
+    settings: ThrottlingSettings,
+) -> DispatchRate:
+    """The dispatch limit of each topic.
+
+    A namespace rate without any limit counts as not set; `clusterDispatchRate` is its older name.
+    """
     own = stored(topic.get("dispatchRate"), DispatchRate)
     if own is not None:
         return own
@@ -135,12 +170,21 @@ def topic_dispatch_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], 
 
 
 def subscription_dispatch_rate(
-    topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, subscription: str, settings: ThrottlingSettings
+    topic: Mapping[str, Any],
+    namespace: Mapping[str, Any],
+    cluster: str,
+    subscription: str,
+    settings: ThrottlingSettings,
 ) -> DispatchRate:
-    """The dispatch limit of one subscription: the topic's policy for this subscription, then for all of its subscriptions, then as for topics."""
+    """The dispatch limit of one subscription: the topic's policy for this subscription, then for
+    all of its subscriptions, then as for topics.
+    """
     by_name = topic.get("subscriptionPolicies")
     named = by_name.get(subscription) if isinstance(by_name, Mapping) else None
-    for value in (named.get("dispatchRate") if isinstance(named, Mapping) else None, topic.get("subscriptionDispatchRate")):
+    for value in (
+        named.get("dispatchRate") if isinstance(named, Mapping) else None,
+        topic.get("subscriptionDispatchRate"),
+    ):
         own = stored(value, DispatchRate)
         if own is not None:
             return own
@@ -154,28 +198,45 @@ def subscription_dispatch_rate(
     )
 
 
-def subscribe_rate(topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, settings: ThrottlingSettings) -> SubscribeRate:
-    """The limit on SUBSCRIBE of each consumer: topic policy, else namespace policy, else broker.conf."""
+def subscribe_rate(
+    topic: Mapping[str, Any],
+    namespace: Mapping[str, Any],
+    cluster: str,
+    settings: ThrottlingSettings,
+) -> SubscribeRate:
+    """The limit on SUBSCRIBE of each consumer: topic policy, else namespace policy, else
+    broker.conf.
+    """
     own = stored(topic.get("subscribeRate"), SubscribeRate)
     if own is not None:
         return own
     shared = of_cluster(namespace, "clusterSubscribeRate", cluster, SubscribeRate)
     if shared is not None:
         return shared
-    return SubscribeRate(subscribes=settings.subscribes_per_consumer, period_s=settings.subscribe_period_s)
+    return SubscribeRate(
+        subscribes=settings.subscribes_per_consumer, period_s=settings.subscribe_period_s
+    )
 
 
 def applied(
-    topic: Mapping[str, Any], namespace: Mapping[str, Any], cluster: str, path: tuple[str, ...], settings: ThrottlingSettings
+    topic: Mapping[str, Any],
+    namespace: Mapping[str, Any],
+    cluster: str,
+    path: tuple[str, ...],
+    settings: ThrottlingSettings,
 ) -> PublishRate | DispatchRate | SubscribeRate:
-    """The rate in force, by the field of a topic's policies that would set it (`("subscriptionPolicies", name, "dispatchRate")` for one subscription)."""
+    """The rate in force, by the field of a topic's policies that would set it
+    (`("subscriptionPolicies", name, "dispatchRate")` for one subscription).
+    """
     if path[0] == "publishRate":
         return publish_rate(topic, namespace, cluster, settings)
     if path[0] == "dispatchRate":
         return topic_dispatch_rate(topic, namespace, cluster, settings)
     if path[0] == "subscribeRate":
         return subscribe_rate(topic, namespace, cluster, settings)
-    return subscription_dispatch_rate(topic, namespace, cluster, path[1] if len(path) > 1 else "", settings)
+    return subscription_dispatch_rate(
+        topic, namespace, cluster, path[1] if len(path) > 1 else "", settings
+    )
 
 
 def is_set(rate: PublishRate | DispatchRate | SubscribeRate) -> bool:

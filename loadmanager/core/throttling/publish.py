@@ -1,7 +1,9 @@
-"""Publish limits (Pulsar's PublishRateLimiterImpl): messages and bytes per second of a topic, of the broker, of a resource group.
+"""Publish limits (Pulsar's PublishRateLimiterImpl): messages and bytes per second of a topic, of
+the broker, of a resource group.
 
-Every SEND is charged to all limits of its topic before it is stored; when one of them is exhausted, or it is others' turn, the producer is held and
-its connection is not read from until every limit has let go of all its producers.
+Every SEND is charged to all limits of its topic before it is stored; when one of them is exhausted,
+or it is others' turn, the producer is held and its connection is not read from until every limit
+has let go of all its producers.
 """
 
 from __future__ import annotations
@@ -20,20 +22,30 @@ _CAUSES = {
 
 
 def bucket(rate: int, *, period_ns: int, wakeups: Wakeups, tuning: Tuning) -> TokenBucket | None:
-    """A bucket that grants `rate` in the first period as in every other, and saves up no more than the configured burst; None for rates below 1.
+    """A bucket that grants `rate` in the first period as in every other, and saves up no more than
+    the configured burst; None for rates below 1.
 
-    Differs from Pulsar, whose buckets start with a whole second and save up a whole second (tuning.burst_ns = 1 s).
+    Differs from Pulsar, whose buckets start with a whole second and save up a whole second
+    (tuning.burst_ns = 1 s).
     """
     if rate < 1:
         return None
     burst = max(rate * tuning.burst_ns // period_ns, 1)
     return TokenBucket(
-        rate, clock=wakeups.clock, period_ns=period_ns, capacity=burst, initial_tokens=burst, resolution_ns=tuning.resolution_ns
+        rate,
+        clock=wakeups.clock,
+        period_ns=period_ns,
+        capacity=burst,
+        initial_tokens=burst,
+        resolution_ns=tuning.resolution_ns,
     )
 
 
 class PublishLimiter(Limit):
-    """A publish limit. Without rates (0 or less) it accepts everything and should not be among a topic's limits at all."""
+    """A publish limit.
+
+    Without rates (0 or less) it accepts everything and should not be among a topic's limits at all.
+    """
 
     __slots__ = ("rate",)
 
@@ -43,13 +55,20 @@ class PublishLimiter(Limit):
         self.rate = PublishRate()
 
     def update(self, rate: PublishRate) -> None:
-        """Change the limit at once: new buckets, debt forgotten, everybody let go. The same rate again changes nothing."""
+        """Change the limit at once: new buckets, debt forgotten, everybody let go.
+
+        The same rate again changes nothing.
+        """
         if rate == self.rate:
             return
         self.rate = rate
         self.set_buckets(
-            bucket(rate.messages_per_s, period_ns=SECOND_NS, wakeups=self._wakeups, tuning=self._tuning),
-            bucket(rate.bytes_per_s, period_ns=SECOND_NS, wakeups=self._wakeups, tuning=self._tuning),
+            bucket(
+                rate.messages_per_s, period_ns=SECOND_NS, wakeups=self._wakeups, tuning=self._tuning
+            ),
+            bucket(
+                rate.bytes_per_s, period_ns=SECOND_NS, wakeups=self._wakeups, tuning=self._tuning
+            ),
         )
 
     def close(self) -> None:
@@ -73,7 +92,8 @@ class Sender:
         self._tickets: dict[Limit, Ticket] = {}
 
     def charge(self, limits: tuple[PublishLimiter, ...], messages: int, size_bytes: int) -> None:
-        """Charge one SEND to all `limits`: `messages` is CommandSend.num_messages, `size_bytes` everything after the command, as sent.
+        """Charge one SEND to all `limits`: `messages` is CommandSend.num_messages, `size_bytes`
+        everything after the command, as sent.
 
         Afterwards look at the connection's `paused`.
         """
@@ -87,7 +107,8 @@ class Sender:
                 limit.hold(ticket)
 
     def close(self) -> None:
-        """The producer is gone, or its topic is no longer served here: leave every queue, and hold the connection no longer.
+        """The producer is gone, or its topic is no longer served here: leave every queue, and hold
+        the connection no longer.
 
         May resume the connection before it returns.
         """
@@ -96,7 +117,8 @@ class Sender:
     def keep(self, limits: tuple[PublishLimiter, ...]) -> None:
         """Only these limits apply from now on: leave the queues of all others."""
         for limit in [limit for limit in self._tickets if limit not in limits]:
-            ticket = self._tickets.pop(limit, None)  # letting go may resume the connection, and its next frame may close this very producer
+            # letting go may resume the connection, and its next frame may close this very producer
+            ticket = self._tickets.pop(limit, None)
             if ticket is not None and not (ticket.queued and limit.lifted):
                 self._leave(limit, ticket)
 

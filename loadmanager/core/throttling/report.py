@@ -12,7 +12,9 @@ from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.throttling.stats import LimitSnapshot
 
 Waiting = Mapping[Limit, tuple[LimitSnapshot, Mapping[Ticket, int]]]
-"""Each limit's figures, and how many are let go before each of those who wait; computed once for a report, because thousands may wait."""
+"""Each limit's figures, and how many are let go before each of those who wait; computed once for a
+report, because thousands may wait.
+"""
 
 
 def broker_report(throttling: BrokerThrottling) -> dict[str, Any]:
@@ -24,7 +26,11 @@ def broker_report(throttling: BrokerThrottling) -> dict[str, Any]:
         "resumes": pauses.resumes,
         "wakeups": throttling.wakeups.count,
         "causes": {
-            cause.value: {"connections": totals.connections, "times": totals.times, "seconds": totals.held_ns / 1e9}
+            cause.value: {
+                "connections": totals.connections,
+                "times": totals.times,
+                "seconds": totals.held_ns / 1e9,
+            }
             for cause, totals in pauses.by_cause.items()
         },
         "limits": [limit_report(limit) for limit in throttling.limits()],
@@ -43,7 +49,10 @@ def topic_report(topic: TopicThrottling) -> dict[str, Any]:
         "subscriptions": {
             name: {
                 "held": gate.blocked,
-                "throttledTimes": {f"{level.value} {what}": times for (level, what), times in sorted(gate.throttled_by.items())},
+                "throttledTimes": {
+                    f"{level.value} {what}": times
+                    for (level, what), times in sorted(gate.throttled_by.items())
+                },
             }
             for name, gate in topic.gates.items()
         },
@@ -92,7 +101,10 @@ def _waits(ticket: Ticket, waiting: Waiting) -> str:
     figures, places = waiting[ticket.limit]
     ahead = places[ticket]
     place = f", after {ahead} other producers" if ahead else ""
-    return f"{figures.name} limit of {_configured(figures)}, of which {_delivered(figures)} was delivered{place}; next turn in {figures.next_ms:.0f} ms"
+    return (
+        f"{figures.name} limit of {_configured(figures)}, of which {_delivered(figures)} was "
+        f"delivered{place}; next turn in {figures.next_ms:.0f} ms"
+    )
 
 
 def _configured(figures: LimitSnapshot) -> str:
@@ -114,7 +126,10 @@ def _connection(sender: Sender) -> Iterator[str]:
     own = {sender.cause_of(ticket.limit) for ticket in sender.waiting()}
     for hold in sender.throttle.holds():
         if hold.cause not in own:
-            yield f"its connection, which is held by {hold.cause.value} since {hold.for_ns / 1e6:.0f} ms"
+            yield (
+                f"its connection, which is held by {hold.cause.value} since "
+                f"{hold.for_ns / 1e6:.0f} ms"
+            )
 
 
 def _camel(name: str) -> str:

@@ -14,7 +14,10 @@ _WITHOUT_EFFECT = "Accepted for the sake of old files, without effect (as in Pul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottlingSettings:
-    """Limits of the broker itself, and of topics and subscriptions that no policy mentions. Rates per second, 0: unlimited."""
+    """Limits of the broker itself, and of topics and subscriptions that no policy mentions.
+
+    Rates per second, 0: unlimited.
+    """
 
     broker_publish_messages_per_s: int = conf(
         "brokerPublisherThrottlingMaxMessageRate",
@@ -41,12 +44,18 @@ class ThrottlingSettings:
         dynamic=True,
     )
     topic_publish_bytes_per_s: int = conf(
-        "maxPublishRatePerTopicInBytes", 0, "Publish limit of each topic in bytes/s; 0: none", minimum=-1, maximum=LONG_MAX, dynamic=True
+        "maxPublishRatePerTopicInBytes",
+        0,
+        "Publish limit of each topic in bytes/s; 0: none",
+        minimum=-1,
+        maximum=LONG_MAX,
+        dynamic=True,
     )
     pending_publishes_per_connection: int = conf(
         "maxPendingPublishRequestsPerConnection",
         1000,
-        "After this many publishes of one connection their receipts are written and others have their turn before it goes on; 0: no limit",
+        "After this many publishes of one connection their receipts are written and others have "
+        "their turn before it goes on; 0: no limit",
         minimum=0,
     )
     subscribes_per_consumer: int = conf(
@@ -66,10 +75,20 @@ class ThrottlingSettings:
         dynamic=True,
     )
     broker_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRateInMsg", 0, "Dispatch limit of the broker in messages/s; 0: none", minimum=-1, maximum=INT_MAX, dynamic=True
+        "dispatchThrottlingRateInMsg",
+        0,
+        "Dispatch limit of the broker in messages/s; 0: none",
+        minimum=-1,
+        maximum=INT_MAX,
+        dynamic=True,
     )
     broker_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRateInByte", 0, "Dispatch limit of the broker in bytes/s; 0: none", minimum=-1, maximum=LONG_MAX, dynamic=True
+        "dispatchThrottlingRateInByte",
+        0,
+        "Dispatch limit of the broker in bytes/s; 0: none",
+        minimum=-1,
+        maximum=LONG_MAX,
+        dynamic=True,
     )
     topic_dispatch_messages_per_s: int = conf(
         "dispatchThrottlingRatePerTopicInMsg",
@@ -118,7 +137,9 @@ class ThrottlingSettings:
         maximum=LONG_MAX,
     )
     dispatch_relative_to_publish: bool = conf(
-        "dispatchThrottlingRateRelativeToPublishRate", False, "Add each topic's publish rate to the dispatch limits of this file"
+        "dispatchThrottlingRateRelativeToPublishRate",
+        False,
+        "Add each topic's publish rate to the dispatch limits of this file",
     )
     dispatch_limits_caught_up: bool = conf(
         "dispatchThrottlingOnNonBacklogConsumerEnabled",
@@ -127,13 +148,19 @@ class ThrottlingSettings:
         dynamic=True,
     )
     dispatch_charges_entries: bool = conf(
-        "dispatchThrottlingOnBatchMessageEnabled", False, "Dispatch limits in messages count a batch as one message"
+        "dispatchThrottlingOnBatchMessageEnabled",
+        False,
+        "Dispatch limits in messages count a batch as one message",
     )
     dispatch_charges_filtered: bool = conf(
-        "dispatchThrottlingForFilteredEntriesEnabled", False, "Accepted, without effect: there are no entry filters"
+        "dispatchThrottlingForFilteredEntriesEnabled",
+        False,
+        "Accepted, without effect: there are no entry filters",
     )
     precise_dispatcher_flow_control: bool = conf(
-        "preciseDispatcherFlowControl", False, "Accepted, without effect: consumers' permits are always looked at entry by entry"
+        "preciseDispatcherFlowControl",
+        False,
+        "Accepted, without effect: consumers' permits are always looked at entry by entry",
     )
     dispatcher_read_batch_max: int = conf(
         "dispatcherMaxReadBatchSize",
@@ -142,34 +169,63 @@ class ThrottlingSettings:
         minimum=1,
     )
     dispatcher_read_batch_min: int = conf(
-        "dispatcherMinReadBatchSize", 1, "Accepted, without effect: reads from memory cannot fail", minimum=1
+        "dispatcherMinReadBatchSize",
+        1,
+        "Accepted, without effect: reads from memory cannot fail",
+        minimum=1,
     )
     dispatcher_read_max_bytes: int = conf(
-        "dispatcherMaxReadSizeBytes", 5_242_880, "Accepted, without effect: entries are handed out one by one, from memory", minimum=1
+        "dispatcherMaxReadSizeBytes",
+        5_242_880,
+        "Accepted, without effect: entries are handed out one by one, from memory",
+        minimum=1,
     )
     usage_transport_class: str = conf(
-        "resourceUsageTransportClassName", "", "Accepted; only empty is supported: every broker applies the whole limit of a resource group"
+        "resourceUsageTransportClassName",
+        "",
+        "Accepted; only empty is supported: every broker applies the whole limit of a "
+        "resource group",
     )
     usage_publish_interval_s: int = conf(
-        "resourceUsageTransportPublishIntervalInSecs", 60, "Accepted, without effect: there is no usage transport", minimum=1
+        "resourceUsageTransportPublishIntervalInSecs",
+        60,
+        "Accepted, without effect: there is no usage transport",
+        minimum=1,
     )
     usage_suppress_rounds: int = conf(
-        "resourceUsageMaxUsageReportSuppressRounds", 5, "Accepted, without effect: there is no usage transport", minimum=0
+        "resourceUsageMaxUsageReportSuppressRounds",
+        5,
+        "Accepted, without effect: there is no usage transport",
+        minimum=0,
     )
-    legacy_broker_tick_ms: int = conf("brokerPublisherThrottlingTickTimeMillis", 50, _WITHOUT_EFFECT, minimum=0)
-    legacy_topic_tick_ms: int = conf("topicPublisherThrottlingTickTimeMillis", 10, _WITHOUT_EFFECT, minimum=0)
-    legacy_precise_publish: bool = conf("preciseTopicPublishRateLimiterEnable", False, _WITHOUT_EFFECT)
+    legacy_broker_tick_ms: int = conf(
+        "brokerPublisherThrottlingTickTimeMillis", 50, _WITHOUT_EFFECT, minimum=0
+    )
+    legacy_topic_tick_ms: int = conf(
+        "topicPublisherThrottlingTickTimeMillis", 10, _WITHOUT_EFFECT, minimum=0
+    )
+    legacy_precise_publish: bool = conf(
+        "preciseTopicPublishRateLimiterEnable", False, _WITHOUT_EFFECT
+    )
     burst_ms: int = conf(
         "throttlingBurstMillis",
         25,
-        "What an idle limit saves up, in milliseconds of its rate (Pulsar: 1000, which grants twice the limit in the first second)",
+        "What an idle limit saves up, in milliseconds of its rate (Pulsar: 1000, which grants "
+        "twice the limit in the first second)",
         minimum=1,
         maximum=60_000,
     )
     debt_max_ms: int = conf(
         "throttlingMaxDebtMillis",
         60_000,
-        "One huge batch stops its producers for this many milliseconds at most; debt beyond is forgiven (and counted)",
+        "One huge batch stops its producers for this many milliseconds at most; debt beyond is "
+        "forgiven (and counted)",
         minimum=100,
     )
-    resolution_ms: int = conf("throttlingResolutionMillis", 16, "Tokens are added this often; 0: at every look", minimum=0, maximum=1000)
+    resolution_ms: int = conf(
+        "throttlingResolutionMillis",
+        16,
+        "Tokens are added this often; 0: at every look",
+        minimum=0,
+        maximum=1000,
+    )

@@ -1,4 +1,6 @@
-"""What a limit delivered against what was configured, and who waited: plain counters, read by metrics and by "why is this producer slow?"."""
+"""What a limit delivered against what was configured, and who waited: plain counters, read by
+metrics and by "why is this producer slow?".
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ class LimitSnapshot:
     delivered_messages_per_s: float
     delivered_bytes_per_s: float
     window_s: float
-    """How long the delivered rates are averaged over: at least ten seconds, once the limit is as old."""
+    """How long the delivered rates are averaged over: at least ten seconds, once the limit is as
+    old.
+    """
     error: float | None
-    """Delivered over configured − 1 of the nearer one of the two limits; None when nobody was held in the window, or one turn is a large part of it."""
+    """Delivered over configured − 1 of the nearer one of the two limits; None when nobody was held
+    in the window, or one turn is a large part of it.
+    """
     queue_length: int
     next_ms: float
     """When tokens are there again; 0 when there are some."""
@@ -64,14 +70,22 @@ class LimitStats:
         if now_ns - self._marks[-1][0] < _MARK_NS:
             return
         self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
-        while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:  # one at or beyond the window's begin stays
+        # one at or beyond the window's begin stays
+        while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
             self._marks.popleft()
 
     def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
-        """Messages/s, bytes/s, the seconds they are averaged over, and whether anybody was held in that time."""
+        """Messages/s, bytes/s, the seconds they are averaged over, and whether anybody was held in
+        that time.
+        """
         before = [mark for mark in self._marks if now_ns - mark[0] >= WINDOW_NS]
         then_ns, messages, size_bytes, held = before[-1] if before else self._marks[0]
         window_s = (now_ns - then_ns) / SECOND_NS
         if window_s <= 0:
             return 0.0, 0.0, 0.0, False
-        return (self.messages - messages) / window_s, (self.size_bytes - size_bytes) / window_s, window_s, self.held > held
+        return (
+            (self.messages - messages) / window_s,
+            (self.size_bytes - size_bytes) / window_s,
+            window_s,
+            self.held > held,
+        )

@@ -1,8 +1,11 @@
-"""Why a connection is not read from (Pulsar's ServerCnxThrottleTracker): a count per cause, reading paused while any of them is above zero.
+"""Why a connection is not read from (Pulsar's ServerCnxThrottleTracker): a count per cause, reading
+paused while any of them is above zero.
 
-The three rate limits are counted: each held producer is one, and reading resumes when the last of them is let go. The other causes are states of the
-connection or the process: setting one twice is the same as once. In Pulsar the broker's rate is such a state, too, because its queue may hold a
-producer many times; here a queue holds a producer once, so counting is exact and no producer is forgotten.
+The three rate limits are counted: each held producer is one, and reading resumes when the last of
+them is let go. The other causes are states of the connection or the process: setting one twice is
+the same as once. In Pulsar the broker's rate is such a state, too, because its queue may hold a
+producer many times; here a queue holds a producer once, so counting is exact and no producer is
+forgotten.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ class Cause(enum.StrEnum):
     REQUESTS_IN_PROGRESS = "requests of the connection in progress"
 
 
-COUNTED = frozenset({Cause.TOPIC_PUBLISH_RATE, Cause.BROKER_PUBLISH_RATE, Cause.RESOURCE_GROUP_PUBLISH_RATE})
+COUNTED = frozenset(
+    {Cause.TOPIC_PUBLISH_RATE, Cause.BROKER_PUBLISH_RATE, Cause.RESOURCE_GROUP_PUBLISH_RATE}
+)
 """Causes that are counted; the others are on or off."""
 
 
@@ -47,7 +52,9 @@ class PauseTotals:
     paused_connections: int = 0
     pauses: int = 0
     resumes: int = 0
-    by_cause: dict[Cause, CauseTotals] = field(default_factory=lambda: {cause: CauseTotals() for cause in Cause})
+    by_cause: dict[Cause, CauseTotals] = field(
+        default_factory=lambda: {cause: CauseTotals() for cause in Cause}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,9 @@ class Hold:
 
 
 class ConnectionThrottle:
-    """The causes of one connection. `pause` and `resume` are called on transitions only, never twice in a row.
+    """The causes of one connection.
+
+    `pause` and `resume` are called on transitions only, never twice in a row.
 
     `resume` runs last and may hold the connection again before it returns.
     """
@@ -80,7 +89,14 @@ class ConnectionThrottle:
         "throttled_times",
     )
 
-    def __init__(self, pause: Callable[[], None], resume: Callable[[], None], *, clock: Clock, totals: PauseTotals) -> None:
+    def __init__(
+        self,
+        pause: Callable[[], None],
+        resume: Callable[[], None],
+        *,
+        clock: Clock,
+        totals: PauseTotals,
+    ) -> None:
         self._pause = pause
         self._resume = resume
         self._clock = clock
@@ -134,7 +150,9 @@ class ConnectionThrottle:
             self._resume()
 
     def close(self) -> None:
-        """The connection is gone: nothing holds it any more and nothing will; neither callback is called."""
+        """The connection is gone: nothing holds it any more and nothing will; neither callback is
+        called.
+        """
         self.closed = True
         for cause in list(self._counts):
             self._end(cause)
@@ -145,7 +163,11 @@ class ConnectionThrottle:
     def holds(self) -> list[Hold]:
         """What holds the connection now, in the order of `Cause`."""
         now_ns = self._clock()
-        return [Hold(cause, self._counts[cause], now_ns - self._since_ns[cause]) for cause in Cause if cause in self._counts]
+        return [
+            Hold(cause, self._counts[cause], now_ns - self._since_ns[cause])
+            for cause in Cause
+            if cause in self._counts
+        ]
 
     def _end(self, cause: Cause) -> None:
         del self._counts[cause]
@@ -157,11 +179,14 @@ class ConnectionThrottle:
 
 
 class PublishBuffer:
-    """Bytes that were received and wait because their connections are held by publish limits, over all connections.
+    """Bytes that were received and wait because their connections are held by publish limits, over
+    all connections.
 
-    Above `limit_bytes`, connections that met a limit before and have nothing waiting are not read from either, lest they add to it; those that
-    have something waiting go on at their limits' pace, so the buffer always empties. At half of the limit all are let go. Connections that never
-    met a limit are left alone. A limit of 0 or less never holds (Pulsar's maxMessagePublishBufferSizeInMB, which stops every connection).
+    Above `limit_bytes`, connections that met a limit before and have nothing waiting are not read
+    from either, lest they add to it; those that have something waiting go on at their limits' pace,
+    so the buffer always empties. At half of the limit all are let go. Connections that never met a
+    limit are left alone. A limit of 0 or less never holds (Pulsar's
+    maxMessagePublishBufferSizeInMB, which stops every connection).
     """
 
     __slots__ = ("_bytes", "exceeded", "limit_bytes", "pending_bytes")
@@ -178,7 +203,10 @@ class PublishBuffer:
         self._settle()
 
     def waiting(self, throttle: ConnectionThrottle, size_bytes: int) -> None:
-        """A connection that is, or was, held by a publish limit has so many bytes waiting now. May hold or resume connections."""
+        """A connection that is, or was, held by a publish limit has so many bytes waiting now.
+
+        May hold or resume connections.
+        """
         self.pending_bytes += size_bytes - self._bytes.get(throttle, 0)
         self._bytes[throttle] = size_bytes
         if not self.exceeded and 0 < self.limit_bytes < self.pending_bytes:

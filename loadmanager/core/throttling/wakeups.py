@@ -1,7 +1,7 @@
 """One timer for everything that waits: who is to be woken when.
 
-The adapter owns the timer. It is told through `on_earlier` when the earliest moment moved forward, calls `run` when that moment has come, and asks
-`next_ns` for the next one.
+The adapter owns the timer. It is told through `on_earlier` when the earliest moment moved forward,
+calls `run` when that moment has come, and asks `next_ns` for the next one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Protocol
 from loadmanager.core.throttling.bucket import Clock
 
 SLICE_NS = 20_000
-"""After this much work whoever else uses the event loop has its turn: a throttled topic must not be felt beside it."""
+"""After this much work whoever else uses the event loop has its turn: a throttled topic must not be
+felt beside it.
+"""
 
 
 class Sleeper(Protocol):
@@ -33,7 +35,9 @@ class Wakeups:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.on_earlier: Callable[[int], None] = lambda at_ns: None
-        """Called with the new earliest moment when it is earlier than all that were asked for before."""
+        """Called with the new earliest moment when it is earlier than all that were asked for
+        before.
+        """
         self.count = 0
         """Sleepers woken since start."""
         self._heap: list[tuple[int, int, Sleeper]] = []
@@ -65,7 +69,10 @@ class Wakeups:
         return None
 
     def run(self) -> None:
-        """Wake those whose moment has come, for `SLICE_NS` or so; nobody twice in one run. Those left over are due at once (`next_ns`)."""
+        """Wake those whose moment has come, for `SLICE_NS` or so; nobody twice in one run.
+
+        Those left over are due at once (`next_ns`).
+        """
         self._run_ns = now_ns = self.clock()
         try:
             while (at_ns := self.next_ns()) is not None and at_ns <= now_ns:

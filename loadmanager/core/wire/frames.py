@@ -1,8 +1,9 @@
 """Frames on the wire ↔ commands, sans I/O.
 
-A frame is `[total:4][command size:4][BaseCommand]`, and for SEND and MESSAGE a tail `[0x0e01:2][crc32c:4][metadata size:4][metadata][payload]`; all
-integers big-endian, `total` counts everything after itself. The tail of a SEND is stored as it came and is the tail of the MESSAGE that delivers it:
-no byte of it is encoded again.
+A frame is `[total:4][command size:4][BaseCommand]`, and for SEND and MESSAGE a tail
+`[0x0e01:2][crc32c:4][metadata size:4][metadata][payload]`; all integers big-endian, `total` counts
+everything after itself. The tail of a SEND is stored as it came and is the tail of the MESSAGE that
+delivers it: no byte of it is encoded again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ REQUEST_ID_NONE = (1 << 64) - 1
 _PARTS: dict[int, tuple[str, tuple[str, ...]]] = {
     field.number: (
         field.name,
-        tuple(part.name for part in field.message_type.fields if part.type == part.TYPE_STRING and not part.is_repeated),
+        tuple(
+            part.name
+            for part in field.message_type.fields
+            if part.type == part.TYPE_STRING and not part.is_repeated
+        ),
     )
     for field in pb.BaseCommand.DESCRIPTOR.fields
     if field.message_type is not None
@@ -56,7 +61,9 @@ class Frame:
 
 
 def request_id_of(command: pb.BaseCommand) -> int | None:
-    """The request id of a command, also of one that is not described here (its field 1, as in every request of the protocol); None without one."""
+    """The request id of a command, also of one that is not described here (its field 1, as in every
+    request of the protocol); None without one.
+    """
     known = command.ListFields()
     if len(known) > 1:
         found: int | None = getattr(known[1][1], "request_id", None)
@@ -73,14 +80,17 @@ def request_id_of(command: pb.BaseCommand) -> int | None:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; `feed` bytes, take frames one at a time, so that the caller can stop between any two."""
+    """Cuts a stream of bytes into frames; `feed` bytes, take frames one at a time, so that the
+    caller can stop between any two.
+    """
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = b""
         self._at = 0
         self._needed = 0  # how many bytes the next frame takes, as far as is known
-        self._later = bytearray()  # what came since then: joined once, however many pieces it came in
+        # what came since then: joined once, however many pieces it came in
+        self._later = bytearray()
 
     def feed(self, data: bytes) -> None:
         """Append received bytes."""
@@ -102,7 +112,9 @@ class FrameReader:
         self._later = bytearray()
 
     def _has(self, needed: int) -> bool:
-        """Whether so many bytes, more than `_buffer` holds from `_at` on, were fed; then `_buffer` holds them afterwards."""
+        """Whether so many bytes, more than `_buffer` holds from `_at` on, were fed; then `_buffer`
+        holds them afterwards.
+        """
         if self.pending_bytes < needed:
             self._needed = needed
             return False
@@ -112,13 +124,18 @@ class FrameReader:
         return True
 
     def take(self) -> Frame | None:
-        """The next frame, None when it is not complete. Raises `FrameError` for an oversize, truncated or unreadable one."""
+        """The next frame, None when it is not complete.
+
+        Raises `FrameError` for an oversize, truncated or unreadable one.
+        """
         if len(self._buffer) - self._at < 4 and not self._has(4):
             return None
         buffer, at = self._buffer, self._at
         (total,) = _SIZE.unpack_from(buffer, at)
         if total > self._frame_bytes_max:
-            raise FrameError(f"a frame of {total} bytes is larger than the {self._frame_bytes_max} allowed")
+            raise FrameError(
+                f"a frame of {total} bytes is larger than the {self._frame_bytes_max} allowed"
+            )
         if total < 4:
             raise FrameError(f"a frame of {total} bytes is too short for a command")
         if len(buffer) - at < 4 + total:
@@ -130,7 +147,9 @@ class FrameReader:
         if start + size > end:
             raise FrameError(f"a command of {size} bytes does not fit into a frame of {total}")
         if size > COMMAND_BYTES_MAX:
-            raise FrameError(f"a command of {size} bytes is larger than the {COMMAND_BYTES_MAX} allowed")
+            raise FrameError(
+                f"a command of {size} bytes is larger than the {COMMAND_BYTES_MAX} allowed"
+            )
         command = pb.BaseCommand()
         try:
             command.ParseFromString(buffer[start : start + size])
@@ -146,7 +165,8 @@ class FrameReader:
 def _check_parts(command: pb.BaseCommand) -> None:
     """Raise `FrameError` when the command itself is missing or a text of it is not UTF-8.
 
-    Protobuf reads neither as an error: a missing command has the defaults of its fields, and a text that is not UTF-8 comes out as `bytes`.
+    Protobuf reads neither as an error: a missing command has the defaults of its fields, and a text
+    that is not UTF-8 comes out as `bytes`.
     """
     name, texts = _PARTS.get(command.type, ("", ()))
     if not name:
@@ -174,7 +194,10 @@ def _tail_head(tail: bytes) -> tuple[int, int]:
 
 
 def check_tail(tail: bytes) -> bool:
-    """Whether the tail of a SEND is whole: right magic and checksum. A tail without checksum (protocol before v6) passes."""
+    """Whether the tail of a SEND is whole: right magic and checksum.
+
+    A tail without checksum (protocol before v6) passes.
+    """
     if len(tail) < 4:
         return False
     magic, checksum = _tail_head(tail)
@@ -197,7 +220,9 @@ def metadata_of(tail: bytes) -> pb.MessageMetadata:
 
 
 def publish_time_of(tail: bytes) -> int:
-    """When a message was published, in milliseconds since the epoch; 0 when its metadata cannot be read."""
+    """When a message was published, in milliseconds since the epoch; 0 when its metadata cannot be
+    read.
+    """
     try:
         return metadata_of(tail).publish_time
     except FrameError:
@@ -205,12 +230,18 @@ def publish_time_of(tail: bytes) -> int:
 
 
 def last_batch_index_of(tail: bytes) -> int:
-    """The index of the last message of a batch, −1 for a message that is no batch or whose metadata cannot be read."""
+    """The index of the last message of a batch, −1 for a message that is no batch or whose metadata
+    cannot be read.
+    """
     try:
         metadata = metadata_of(tail)
     except FrameError:
         return -1
-    return max(metadata.num_messages_in_batch - 1, -1) if metadata.HasField("num_messages_in_batch") else -1
+    return (
+        max(metadata.num_messages_in_batch - 1, -1)
+        if metadata.HasField("num_messages_in_batch")
+        else -1
+    )
 
 
 def encode(kind: int, **field: Message) -> bytes:
@@ -240,7 +271,9 @@ def _size_of_varint(value: int) -> int:
 
 
 class ReceiptEncoder:
-    """SEND_RECEIPT frames of one producer at one ledger, with all that does not change encoded once."""
+    """SEND_RECEIPT frames of one producer at one ledger, with all that does not change encoded
+    once.
+    """
 
     def __init__(self, producer_id: int, ledger_id: int) -> None:
         self._producer = b"\x08" + varint(producer_id) + b"\x10"
@@ -249,7 +282,12 @@ class ReceiptEncoder:
     def encode(self, sequence_id: int, entry_id: int) -> bytes:
         """The receipt for one SEND."""
         message_id = self._ledger + varint(entry_id)
-        receipt = b"%b%b\x1a%b%b" % (self._producer, varint(sequence_id), varint(len(message_id)), message_id)
+        receipt = b"%b%b\x1a%b%b" % (
+            self._producer,
+            varint(sequence_id),
+            varint(len(message_id)),
+            message_id,
+        )
         body = b"\x08\x07\x3a%b%b" % (varint(len(receipt)), receipt)
         return _HEAD.pack(4 + len(body), len(body)) + body
 
@@ -262,8 +300,16 @@ class MessageEncoder:
         self._ledger = b"\x08" + varint(ledger_id) + b"\x10"
         self._partition = b"\x18" + varint(partition) if partition >= 0 else b""
 
-    def head(self, entry_id: int, tail_length: int, redelivery_count: int = 0, ack_set: tuple[int, ...] = ()) -> bytes:
-        """What precedes the tail: sizes and the command, with the redelivery count and the batch indexes that are still wanted, if any."""
+    def head(
+        self,
+        entry_id: int,
+        tail_length: int,
+        redelivery_count: int = 0,
+        ack_set: tuple[int, ...] = (),
+    ) -> bytes:
+        """What precedes the tail: sizes and the command, with the redelivery count and the batch
+        indexes that are still wanted, if any.
+        """
         message_id = b"%b%b%b" % (self._ledger, varint(entry_id), self._partition)
         message = b"%b%b%b" % (self._consumer, varint(len(message_id)), message_id)
         if redelivery_count:

@@ -39,13 +39,17 @@ class Deleting:
     peers: Peers
 
     async def namespace(self, namespace: NamespaceName, *, force: bool) -> None:
-        """Delete a namespace: mark it, so that nobody acquires its bundles, unload them, remove the records.
+        """Delete a namespace: mark it, so that nobody acquires its bundles, unload them, remove the
+        records.
 
-        When this fails in between (an owner does not answer), the namespace stays marked, nobody can
-        use it, and deleting it again goes on. Raises `ConflictError` while it has topics, unless forced.
+        When this fails in between (an owner does not answer), the namespace stays marked, nobody
+        can use it, and deleting it again goes on. Raises `ConflictError` while it has topics,
+        unless forced.
         """
         if force and not self.settings.value.delete_namespace_force:
-            raise BadInputError("forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true")
+            raise BadInputError(
+                "forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true"
+            )
         if not force and await self.directory.topics_of_namespace(namespace, "ALL"):
             raise ConflictError(f"Cannot delete non empty namespace {namespace}")
         await self.namespaces.mark_deleted(namespace)
@@ -56,13 +60,17 @@ class Deleting:
                 return
             await self.unloading.all_of(bundles, f"namespace {namespace} is deleted")
             await sleep(POLL_S)  # a bundle that was being opened or moved
-        raise OperationalError(f"{bundles[0]} of the deleted namespace {namespace} is still owned; delete it again")
+        raise OperationalError(
+            f"{bundles[0]} of the deleted namespace {namespace} is still owned; delete it again"
+        )
 
     async def topic(self, topic: TopicName, *, force: bool) -> None:
-        """Delete a topic's records, and have the owners of its partitions tell clients and forget messages.
+        """Delete a topic's records, and have the owners of its partitions tell clients and forget
+        messages.
 
-        Unforced, a topic with subscriptions or clients is refused (`ConflictError`). Forced, the records go
-        first, because clients come back at once: they make a new topic, if that is allowed.
+        Unforced, a topic with subscriptions or clients is refused (`ConflictError`). Forced, the
+        records go first, because clients come back at once: they make a new topic, if that is
+        allowed.
         """
         names = await self.topics.names_of(topic)
         was_open = False
@@ -80,7 +88,14 @@ class Deleting:
 
     async def _close_topics(self, topics: Sequence[TopicName], *, force: bool) -> bool:
         """Close topics wherever they are open; whether any was."""
-        return any(await for_each(topics, lambda topic: self._close_anywhere(topic, force=force), AT_ONCE_MAX, "close-topic"))
+        return any(
+            await for_each(
+                topics,
+                lambda topic: self._close_anywhere(topic, force=force),
+                AT_ONCE_MAX,
+                "close-topic",
+            )
+        )
 
     async def _close_anywhere(self, topic: TopicName, *, force: bool) -> bool:
         bundle = (await self.namespaces.bundles(topic.namespace)).bundle_of_topic(str(topic))

@@ -46,8 +46,13 @@ class TopicDirectory:
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
     async def owned_bundle(self, topic: TopicName) -> str | None:
-        """The topic's bundle if it is served here. A lock of ours that is idle since the session recovered is put to work again."""
-        bundles = self.namespaces.cached_bundles(topic.namespace) or await self.namespaces.bundles(topic.namespace)
+        """The topic's bundle if it is served here.
+
+        A lock of ours that is idle since the session recovered is put to work again.
+        """
+        bundles = self.namespaces.cached_bundles(topic.namespace) or await self.namespaces.bundles(
+            topic.namespace
+        )
         bundle = bundles.bundle_of_topic(str(topic))
         if self.ownership.served(bundle):
             return bundle
@@ -65,7 +70,9 @@ class TopicDirectory:
         return await self.topics.partitions(topic, create=create)
 
     async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
-        """The recorded topics, and those that are open here: nothing is recorded of non-persistent ones."""
+        """The recorded topics, and those that are open here: nothing is recorded of non-persistent
+        ones.
+        """
         prefix = f"{namespace}/"
         owned = [bundle for bundle in self.ownership.owned() if bundle.startswith(prefix)]
         served = [topic for bundle in owned for topic in self.hosting.topics(bundle)]

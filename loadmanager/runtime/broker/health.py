@@ -29,7 +29,10 @@ class Health:
         return self.ownership.accepting and registered and self.leading.leader is not None
 
     async def check(self) -> None:
-        """Write to the store and read it back in this session. Raises `OperationalError` when that fails, or this broker stops."""
+        """Write to the store and read it back in this session.
+
+        Raises `OperationalError` when that fails, or this broker stops.
+        """
         if not self.ownership.accepting:
             raise OperationalError("this broker is stopping")
         path = f"{paths.HEALTH}/{self.self_address.broker_id}"

@@ -1,6 +1,8 @@
-"""Limits as they are recorded: read from the metadata store, kept current by its watch, handed to what enforces them.
+"""Limits as they are recorded: read from the metadata store, kept current by its watch, handed to
+what enforces them.
 
-A change made through any broker reaches every broker by the watch on /admin, and acts there on connected clients at once.
+A change made through any broker reaches every broker by the watch on /admin, and acts there on
+connected clients at once.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ log = structlog.get_logger("limits")
 
 
 class DynamicSettings(Protocol):
-    """The settings in force (`settings.LiveSettings`); `stored` is the document at `paths.DYNAMIC_CONFIGURATION`."""
+    """The settings in force (`settings.LiveSettings`); `stored` is the document at
+    `paths.DYNAMIC_CONFIGURATION`.
+    """
 
     def in_force(self) -> dict[str, str]:
         """Every key with the value in force."""
@@ -49,13 +53,21 @@ class DynamicSettings(Protocol):
         """What is stored cannot be read: what is in force stays in force."""
         ...
 
-    def changed(self, stored: Mapping[str, object], name: str, value: str | None) -> dict[str, object]:
-        """The document with one value set or removed (None). Raises `BadInputError` for what cannot be used."""
+    def changed(
+        self, stored: Mapping[str, object], name: str, value: str | None
+    ) -> dict[str, object]:
+        """The document with one value set or removed (None).
+
+        Raises `BadInputError` for what cannot be used.
+        """
         ...
 
 
 class Limits:
-    """Limits of the cluster and of this broker. Every change acts at once on connected clients, of every broker."""
+    """Limits of the cluster and of this broker.
+
+    Every change acts at once on connected clients, of every broker.
+    """
 
     def __init__(
         self,
@@ -86,7 +98,13 @@ class Limits:
         elif path == paths.DYNAMIC_CONFIGURATION:
             await self._read_dynamic()
         elif path.startswith(f"{paths.POLICIES}/"):
-            await self._read_namespaces([namespace for namespace in self._namespaces_read if paths.policies(namespace) == path])
+            await self._read_namespaces(
+                [
+                    namespace
+                    for namespace in self._namespaces_read
+                    if paths.policies(namespace) == path
+                ]
+            )
 
     async def opening(self, namespace: NamespaceName) -> None:
         """A topic of a namespace is about to open: read its limits first, unless they are known."""
@@ -109,25 +127,42 @@ class Limits:
         """Paths of all topic policies: four levels below their root."""
         level = [paths.TOPIC_POLICIES]
         for _ in range(4):
-            level = [f"{path}/{name}" for path in level for name in await self._store.children(path)]
+            level = [
+                f"{path}/{name}" for path in level for name in await self._store.children(path)
+            ]
         return level
 
     async def _read_namespaces(self, namespaces: list[NamespaceName]) -> None:
-        for namespace, node in zip(namespaces, await self._store.get_many([paths.policies(name) for name in namespaces]), strict=True):
+        for namespace, node in zip(
+            namespaces,
+            await self._store.get_many([paths.policies(name) for name in namespaces]),
+            strict=True,
+        ):
             if node is None:
-                self._namespaces_read.discard(namespace)  # deleted; one of this name that comes later is read when a topic opens
-            self._throttling.set_namespace_policies(str(namespace), self._corrupt.object_of(node, "policy", paths.policies(namespace)))
+                # deleted; one of this name that comes later is read when a topic opens
+                self._namespaces_read.discard(namespace)
+            self._throttling.set_namespace_policies(
+                str(namespace), self._corrupt.object_of(node, "policy", paths.policies(namespace))
+            )
 
     async def _read_topics(self, policy_paths: list[str]) -> None:
         for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
             topic = paths.topic_of_policies(path)
             if topic is not None and topic.partition < 0:
-                self._throttling.set_topic_policies(topic, self._corrupt.object_of(node, "policy", path))
+                self._throttling.set_topic_policies(
+                    topic, self._corrupt.object_of(node, "policy", path)
+                )
 
     async def _read_groups(self, names: list[str]) -> None:
-        for name, node in zip(names, await self._store.get_many([paths.resource_group(name) for name in names]), strict=True):
+        for name, node in zip(
+            names,
+            await self._store.get_many([paths.resource_group(name) for name in names]),
+            strict=True,
+        ):
             document = self._corrupt.object_of(node, "policy", paths.resource_group(name))
-            self._throttling.set_resource_group(name, None if node is None else stored(document, ResourceGroup))
+            self._throttling.set_resource_group(
+                name, None if node is None else stored(document, ResourceGroup)
+            )
 
     async def _read_dynamic(self) -> None:
         node, path = await self._store.get(paths.DYNAMIC_CONFIGURATION), paths.DYNAMIC_CONFIGURATION
@@ -138,25 +173,39 @@ class Limits:
         except CorruptDataError as error:
             self._settings.reject_all(path, str(error))
         now = self._settings.in_force()
-        changes = [f"{name}: {in_force[name]} -> {value}" for name, value in now.items() if in_force.get(name, value) != value]
+        changes = [
+            f"{name}: {in_force[name]} -> {value}"
+            for name, value in now.items()
+            if in_force.get(name, value) != value
+        ]
         if changes:
             log.info("settings changed on this broker", changes=changes)
         for name, reason in self._settings.rejected.items():
             if before.get(name) != reason:
-                log.error("a stored dynamic setting cannot be used; its last good value stays in force", key=name, reason=reason)
+                log.error(
+                    "a stored dynamic setting cannot be used; its last good value stays in force",
+                    key=name,
+                    reason=reason,
+                )
 
     # What operators see and change
 
     async def namespace_limit(self, namespace: NamespaceName, field: str) -> Document | None:
-        """One rate of a namespace's policies for this cluster (`publishMaxMessageRate`, `topicDispatchRate`, `subscriptionDispatchRate`,
-        `clusterSubscribeRate`); None when it is not set. Raises `NotFoundError` for a missing namespace."""
+        """One rate of a namespace's policies for this cluster (`publishMaxMessageRate`,
+        `topicDispatchRate`, `subscriptionDispatchRate`, `clusterSubscribeRate`); None when it is
+        not set. Raises `NotFoundError` for a missing namespace.
+        """
         by_cluster = (await self._namespaces.policies(namespace)).get(field)
         return by_cluster.get(self._throttling.cluster) if isinstance(by_cluster, dict) else None
 
-    async def set_namespace_limit(self, namespace: NamespaceName, field: str, rate: Document | None) -> None:
+    async def set_namespace_limit(
+        self, namespace: NamespaceName, field: str, rate: Document | None
+    ) -> None:
         """Set one rate of a namespace for this cluster; None removes it. Raises `NotFoundError`."""
         path = (field, self._throttling.cluster)
-        await self._namespaces.update_policies(namespace, lambda policies: _with(policies, path, rate))
+        await self._namespaces.update_policies(
+            namespace, lambda policies: _with(policies, path, rate)
+        )
         log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
 
     async def namespace_group(self, namespace: NamespaceName) -> str | None:
@@ -165,14 +214,24 @@ class Limits:
         return group if isinstance(group, str) else None
 
     async def set_namespace_group(self, namespace: NamespaceName, group: str | None) -> None:
-        """Attach a namespace to a resource group; None detaches it. Raises `NotFoundError`, or `BadInputError` for a missing group."""
-        if group is not None and await self._store.get(paths.resource_group(check_part(group, "resource group"))) is None:
+        """Attach a namespace to a resource group; None detaches it.
+
+        Raises `NotFoundError`, or `BadInputError` for a missing group.
+        """
+        if (
+            group is not None
+            and await self._store.get(paths.resource_group(check_part(group, "resource group")))
+            is None
+        ):
             raise BadInputError(f"Resource group {group} does not exist")
-        await self._namespaces.update_policies(namespace, lambda policies: {**policies, GROUP_FIELD: group})
+        await self._namespaces.update_policies(
+            namespace, lambda policies: {**policies, GROUP_FIELD: group}
+        )
         log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
 
     async def topic_policies(self, topic: TopicName) -> Document:
-        """A topic's own policies, empty when it has none; a partition has those of its partitioned topic, as in Pulsar.
+        """A topic's own policies, empty when it has none; a partition has those of its partitioned
+        topic, as in Pulsar.
 
         Raises `NotFoundError` for a missing namespace.
         """
@@ -182,15 +241,25 @@ class Limits:
         return {} if node is None else read_object(node.value, path)
 
     async def applied_limit(self, topic: TopicName, path: tuple[str, ...]) -> Document | None:
-        """The rate that a topic without one of its own is under, from its namespace or broker.conf; None when that is no limit."""
+        """The rate that a topic without one of its own is under, from its namespace or broker.conf;
+        None when that is no limit.
+        """
         shared, throttling = await self._namespaces.policies(topic.namespace), self._throttling
         rate = applied({}, shared, throttling.cluster, path, throttling.settings)
         return plain(rate) if is_set(rate) else None
 
-    async def set_topic_policy(self, topic: TopicName, path: tuple[str, ...], rate: Document | None) -> None:
-        """Set one policy of a topic, for all of its partitions; `path` names the nested fields, None removes it."""
+    async def set_topic_policy(
+        self, topic: TopicName, path: tuple[str, ...], rate: Document | None
+    ) -> None:
+        """Set one policy of a topic, for all of its partitions; `path` names the nested fields,
+        None removes it.
+        """
         await self._namespaces.bundles(topic.namespace)
-        await update(self._store, paths.topic_policies(topic.partitioned_topic), lambda document: _with(document, path, rate))
+        await update(
+            self._store,
+            paths.topic_policies(topic.partitioned_topic),
+            lambda document: _with(document, path, rate),
+        )
         log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
 
     async def resource_groups(self) -> list[str]:
@@ -220,7 +289,9 @@ class Limits:
         log.info("resource group changed", group=name, rates=group)
 
     async def delete_resource_group(self, name: str) -> None:
-        """Delete a resource group; raises `NotFoundError`, or `BadInputError` while a namespace is attached to it."""
+        """Delete a resource group; raises `NotFoundError`, or `BadInputError` while a namespace is
+        attached to it.
+        """
         await self.resource_group(name)
         attached = await self._attached_to(name)
         if attached:
@@ -239,16 +310,27 @@ class Limits:
         return {name: str(value) for name, value in document.items()}
 
     async def set_dynamic(self, name: str, value: str | None) -> None:
-        """Change one key on every broker; None goes back to broker.conf. Raises `BadInputError` for keys and values that are not allowed."""
-        await update(self._store, paths.DYNAMIC_CONFIGURATION, lambda stored: self._settings.changed(stored, name, value))
+        """Change one key on every broker; None goes back to broker.conf.
+
+        Raises `BadInputError` for keys and values that are not allowed.
+        """
+        await update(
+            self._store,
+            paths.DYNAMIC_CONFIGURATION,
+            lambda stored: self._settings.changed(stored, name, value),
+        )
         log.info("dynamic configuration changed", key=name, value=value)
 
     def broker_throttling(self) -> Document:
-        """Every limit of this broker with configured and delivered rate, and what pauses its connections."""
+        """Every limit of this broker with configured and delivered rate, and what pauses its
+        connections.
+        """
         return broker_report(self._throttling)
 
     def topic_throttling(self, topic: TopicName) -> Document | None:
-        """Why the producers and subscriptions of a topic are slow, if they are; None when the topic is not open here."""
+        """Why the producers and subscriptions of a topic are slow, if they are; None when the topic
+        is not open here.
+        """
         throttled = self._throttling.topics.get(str(topic))
         return None if throttled is None else topic_report(throttled)
 
@@ -265,7 +347,9 @@ class Limits:
 
 
 def _with(document: Document, path: tuple[str, ...], value: Any) -> Document:
-    """A copy of a document with one nested field set, or removed for None together with what became empty."""
+    """A copy of a document with one nested field set, or removed for None together with what became
+    empty.
+    """
     name, *rest = path
     nested = document.get(name)
     if rest:

@@ -1,8 +1,8 @@
 """The locks of bundles in the metadata store: who holds which, and taking and giving them back.
 
-A bundle's owner is whoever holds the ephemeral node `/namespace/<bundle>` (Pulsar's modular manager,
-`OwnershipCache`). The lock is created in one transaction with a check of the version of the namespace's
-boundaries, so that nobody can lock a bundle that a split has replaced.
+A bundle's owner is whoever holds the ephemeral node `/namespace/<bundle>` (Pulsar's modular
+manager, `OwnershipCache`). The lock is created in one transaction with a check of the version of
+the namespace's boundaries, so that nobody can lock a bundle that a split has replaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import CorruptDataError, OperationalError
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.store import Change, ChangeKind, Check, Create, Delete, Node, Store, VersionConflictError
+from loadmanager.ports.store import (
+    Change,
+    ChangeKind,
+    Check,
+    Create,
+    Delete,
+    Node,
+    Store,
+    VersionConflictError,
+)
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, delete_below, read_object, write_object
@@ -38,7 +47,9 @@ class Owner:
 class Locks:
     """Takes and gives back the locks of this broker, and caches who holds the others."""
 
-    def __init__(self, store: Store, namespaces: Namespaces, self_address: BrokerAddress, corrupt: Corrupt) -> None:
+    def __init__(
+        self, store: Store, namespaces: Namespaces, self_address: BrokerAddress, corrupt: Corrupt
+    ) -> None:
         self._store = store
         self._corrupt = corrupt
         self._namespaces = namespaces
@@ -81,14 +92,18 @@ class Locks:
         return self._owners.get(bundle)
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Who holds the lock; None when nobody does. Raises `CorruptDataError` for a lock that names no owner, or has none."""
+        """Who holds the lock; None when nobody does.
+
+        Raises `CorruptDataError` for a lock that names no owner, or has none.
+        """
         known = self._owners.get(bundle)
         if known is not None:
             return known
         generation, path = self._generation, paths.lock(bundle)
         node = await self._store.get(path)
         if node is None or node.ephemeral_owner == 0:
-            # A lock that nobody's session holds is nobody's: nobody would ever give it back, so `take` replaces it.
+            # A lock that nobody's session holds is nobody's: nobody would ever give it back, so
+            # `take` replaces it.
             self._corrupt.mended(path)
             return None
         with self._corrupt.counted("lock", path):
@@ -104,8 +119,8 @@ class Locks:
     async def take(self, bundle: str, boundaries_version: int) -> int | None:
         """Create the lock under these boundaries; its token, or None when somebody else holds it.
 
-        A lock that this session holds already, of a life that is over, is replaced: a new life has a new token.
-        So is one that no session holds, which somebody made by hand.
+        A lock that this session holds already, of a life that is over, is replaced: a new life has
+        a new token. So is one that no session holds, which somebody made by hand.
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
         path, session_id = paths.lock(bundle), self._store.session_id
@@ -122,17 +137,30 @@ class Locks:
             if node is None:
                 self._namespaces.forget(namespace)
                 self._parents.discard(namespace)
-                raise OperationalError(f"Namespace bundle {bundle} is being unloaded (its namespace was split or deleted)") from None
+                raise OperationalError(
+                    f"Namespace bundle {bundle} is being unloaded (its namespace was "
+                    "split or deleted)"
+                ) from None
         if node.ephemeral_owner not in (0, self._store.session_id):
             return None
         if node.ephemeral_owner == 0:
             log.warning("a lock that no session holds is replaced", path=path)
             await delete_below(self._store, path)
         try:
-            return await self._store.commit([in_session(session_id), boundaries, Delete(path, node.version), self.creation(bundle)])
+            return await self._store.commit(
+                [
+                    in_session(session_id),
+                    boundaries,
+                    Delete(path, node.version),
+                    self.creation(bundle),
+                ]
+            )
         except VersionConflictError:
             self.forget_session()
-            raise OperationalError(f"Failed to acquire ownership of {bundle}: its lock changed meanwhile; look it up again") from None
+            raise OperationalError(
+                f"Failed to acquire ownership of {bundle}: its lock changed meanwhile; "
+                "look it up again"
+            ) from None
 
     def creation(self, bundle: str) -> Create:
         """The operation that creates our lock of a bundle."""
@@ -150,7 +178,10 @@ class Locks:
         self._marked = 0
 
     async def give_back(self, bundle: str, token: int, session_id: int, *, again: bool) -> None:
-        """Delete our lock. When an earlier try may have done so, a lock of another life is left alone."""
+        """Delete our lock.
+
+        When an earlier try may have done so, a lock of another life is left alone.
+        """
         if not again or await self.holds(bundle, token):
             try:
                 await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])
@@ -158,7 +189,9 @@ class Locks:
                 if session_id == self._store.session_id and await self.held_in_session(bundle):
                     self.forget_session()
                     await self.mark_session()
-                    raise OperationalError(f"the lock of {bundle} could not be deleted in this session") from None
+                    raise OperationalError(
+                        f"the lock of {bundle} could not be deleted in this session"
+                    ) from None
         self.forget(bundle)
 
     async def holds(self, bundle: str, token: int) -> bool:
@@ -181,13 +214,21 @@ class Locks:
             if node is None or not self._is_ours(node, token):
                 missing.append(bundle)
             elif node.value != value:
-                log.warning("the lock of a bundle was overwritten by somebody else; it is written anew", bundle=bundle)
-                with contextlib.suppress(VersionConflictError):  # it changed again: another notification follows
+                log.warning(
+                    "the lock of a bundle was overwritten by somebody else; it is written anew",
+                    bundle=bundle,
+                )
+                # it changed again: another notification follows
+                with contextlib.suppress(VersionConflictError):
                     await self._store.put(paths.lock(bundle), value, version=node.version)
         return missing
 
     def _is_ours(self, node: Node | None, token: int) -> bool:
-        return node is not None and node.ephemeral_owner == self._store.session_id and node.created_txid == token
+        return (
+            node is not None
+            and node.ephemeral_owner == self._store.session_id
+            and node.created_txid == token
+        )
 
 
 def in_session(session_id: int) -> Check:
@@ -222,4 +263,6 @@ def _owner_of(node: Node, path: str) -> Owner:
     service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
     if not isinstance(service_url, str) or not isinstance(web_url, str):
         raise CorruptDataError(f"{path} names no owner; repair or delete the node")
-    return Owner(BrokerAddress(web_url.partition("://")[2], service_url, web_url), node.ephemeral_owner)
+    return Owner(
+        BrokerAddress(web_url.partition("://")[2], service_url, web_url), node.ephemeral_owner
+    )

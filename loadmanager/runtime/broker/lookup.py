@@ -1,8 +1,9 @@
 """Which broker serves a topic (Pulsar `NamespaceService.findBrokerServiceUrl`, modular manager).
 
-The owner is known: answer. It is not: the leader places the bundle and sends the client to the chosen broker with `authoritative`, which makes that
-broker acquire it; any other broker sends the client to the leader. Without a leader the lookup waits a little and then fails: unlike Pulsar, no broker
-ever decides by itself, because two that do so send clients back and forth.
+The owner is known: answer. It is not: the leader places the bundle and sends the client to the
+chosen broker with `authoritative`, which makes that broker acquire it; any other broker sends the
+client to the leader. Without a leader the lookup waits a little and then fails: unlike Pulsar, no
+broker ever decides by itself, because two that do so send clients back and forth.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ class Lookups:
         return answer
 
     async def _lookup(self, topic: TopicName, authoritative: bool) -> Lookup:
-        bundles = self._namespaces.cached_bundles(topic.namespace) or await self._namespaces.bundles(topic.namespace)
+        bundles = self._namespaces.cached_bundles(
+            topic.namespace
+        ) or await self._namespaces.bundles(topic.namespace)
         bundle = bundles.bundle_of_topic(str(topic))
         owner = self._ownership.cached_owner(bundle)
         if owner is not None:
@@ -104,12 +107,17 @@ class Lookups:
         try:
             answer = await self.find(bundle, authoritative=authoritative)
         except asyncio.CancelledError:
-            future.set_exception(OperationalError(f"Failed to acquire ownership of {bundle}: the search was given up"))
+            future.set_exception(
+                OperationalError(
+                    f"Failed to acquire ownership of {bundle}: the search was given up"
+                )
+            )
             future.exception()
             raise
         except Exception as error:
             future.set_exception(error)
-            future.exception()  # nobody may be waiting: then this is where the exception counts as seen
+            # nobody may be waiting: then this is where the exception counts as seen
+            future.exception()
             raise
         finally:
             del self._searching[key]
@@ -130,14 +138,18 @@ class Lookups:
 
     def _owned_by(self, owner: Owner, bundle: str) -> Lookup:
         if owner.address.broker_id not in self._brokers.registered and owner.address != self._self:
-            raise OperationalError(f"Namespace bundle {bundle} is being unloaded: its owner {owner.address.broker_id} is gone")
+            raise OperationalError(
+                f"Namespace bundle {bundle} is being unloaded: its owner "
+                f"{owner.address.broker_id} is gone"
+            )
         return Lookup(owner.address)
 
     async def _acquire(self, bundle: str, reason: str) -> Lookup:
         owner = await self._ownership.acquire(bundle, reason)
         if self._ours_but_idle(owner, bundle):
             raise OperationalError(
-                f"Namespace bundle {bundle} is being unloaded: an earlier session of this broker holds its lock until it expires"
+                f"Namespace bundle {bundle} is being unloaded: an earlier session of this broker "
+                "holds its lock until it expires"
             )
         return self._owned_by(owner, bundle)
 
@@ -151,7 +163,9 @@ class Lookups:
             if address is not None and address != self._self:
                 return Lookup(address, redirect=True, authoritative=False)
             await sleep(LEADER_POLL_S)
-        raise OperationalError(f"Failed to acquire ownership of {bundle}: no leader is known; try again")
+        raise OperationalError(
+            f"Failed to acquire ownership of {bundle}: no leader is known; try again"
+        )
 
     async def _place(self, bundle: str, place: PlaceCall) -> Lookup:
         broker_id = await place(bundle)
@@ -159,5 +173,7 @@ class Lookups:
             return await self._acquire(bundle, "placed by the leader")
         address = self._brokers.address(broker_id)
         if address is None:
-            raise OperationalError(f"Failed to acquire ownership of {bundle}: {broker_id} left; try again")
+            raise OperationalError(
+                f"Failed to acquire ownership of {bundle}: {broker_id} left; try again"
+            )
         return Lookup(address, redirect=True, authoritative=True)

@@ -1,4 +1,6 @@
-"""Tenants, namespaces and their bundles, cached and kept current by watches (Pulsar `NamespaceBundleFactory`, `NamespaceResources`)."""
+"""Tenants, namespaces and their bundles, cached and kept current by watches (Pulsar
+`NamespaceBundleFactory`, `NamespaceResources`).
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,33 @@ from typing import Any
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, check_part
-from loadmanager.core.bundles.ranges import NamespaceBundles, bundles_data, equal_boundaries, parse_boundaries
+from loadmanager.core.bundles.ranges import (
+    NamespaceBundles,
+    bundles_data,
+    equal_boundaries,
+    parse_boundaries,
+)
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
-from loadmanager.ports.store import Change, ChangeKind, Create, Delete, Node, Operation, Put, Store, VersionConflictError
+from loadmanager.ports.store import (
+    Change,
+    ChangeKind,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Put,
+    Store,
+    VersionConflictError,
+)
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
 from loadmanager.runtime.shared.settings import NAMESPACE_BUNDLES_MAX, BrokerSettings
 
 SPLIT_ATTEMPTS_MAX = 7
-"""How often a split is tried again when somebody else changed the policies meanwhile (Pulsar's limit)."""
+"""How often a split is tried again when somebody else changed the policies meanwhile (Pulsar's
+limit).
+"""
 
 DELETED = "deleted"
 """The field of the policies that says that a namespace is being deleted (Pulsar's)."""
@@ -26,9 +45,13 @@ log = structlog.get_logger("namespaces")
 
 
 class Namespaces:
-    """Reads and writes tenants and namespaces; remembers boundaries until a watch says that they changed."""
+    """Reads and writes tenants and namespaces; remembers boundaries until a watch says that they
+    changed.
+    """
 
-    def __init__(self, store: Store, settings: Live[BrokerSettings], corrupt: Corrupt | None = None) -> None:
+    def __init__(
+        self, store: Store, settings: Live[BrokerSettings], corrupt: Corrupt | None = None
+    ) -> None:
         self._store = store
         self._corrupt = corrupt or Corrupt()
         self._settings = settings
@@ -52,18 +75,27 @@ class Namespaces:
         return self._bundles.get(namespace)
 
     async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
-        """The bundles of a namespace. Raises `NotFoundError`, or `CorruptDataError` for its boundaries."""
+        """The bundles of a namespace.
+
+        Raises `NotFoundError`, or `CorruptDataError` for its boundaries.
+        """
         cached = self._bundles.get(namespace)
         if cached is not None:
             return cached
         generation = self._generation
-        local, policies = await self._store.get_many([paths.local_policies(namespace), paths.policies(namespace)])
+        local, policies = await self._store.get_many(
+            [paths.local_policies(namespace), paths.policies(namespace)]
+        )
         if policies is None or read_object(policies.value, paths.policies(namespace)).get(DELETED):
             raise NotFoundError(f"Namespace {namespace} does not exist")
         bundles = self._boundaries_of(namespace, local, policies)
         if local is None:
-            # As Pulsar does on first use: the local copy is what locks and splits are checked against.
-            await self._store.create(paths.local_policies(namespace), write_object({"bundles": bundles_data(bundles.boundaries)}))
+            # As Pulsar does on first use: the local copy is what locks and splits are checked
+            # against.
+            await self._store.create(
+                paths.local_policies(namespace),
+                write_object({"bundles": bundles_data(bundles.boundaries)}),
+            )
             return await self.bundles(namespace)
         if generation == self._generation:
             self._bundles[namespace] = bundles
@@ -76,8 +108,12 @@ class Namespaces:
         except (CorruptDataError, NotFoundError):  # what is corrupt is told where it is read
             return 0
 
-    def _boundaries_of(self, namespace: NamespaceName, local: Node | None, policies: Node) -> NamespaceBundles:
-        """Boundaries from local policies, else from the global ones; one bundle when neither says."""
+    def _boundaries_of(
+        self, namespace: NamespaceName, local: Node | None, policies: Node
+    ) -> NamespaceBundles:
+        """Boundaries from local policies, else from the global ones; one bundle when
+        neither says.
+        """
         for node, path, version in (
             (local, paths.local_policies(namespace), local.version if local else -1),
             (policies, paths.policies(namespace), -1),
@@ -103,12 +139,21 @@ class Namespaces:
         node = await self._store.get(f"{paths.POLICIES}/{check_part(name, 'tenant')}")
         if node is None:
             raise NotFoundError(f"Tenant {name} does not exist")
-        return {"adminRoles": [], "allowedClusters": [], **read_object(node.value, f"{paths.POLICIES}/{name}")}
+        return {
+            "adminRoles": [],
+            "allowedClusters": [],
+            **read_object(node.value, f"{paths.POLICIES}/{name}"),
+        }
 
     async def create_tenant(self, name: str, info: Mapping[str, Any]) -> None:
         """Create or replace a tenant."""
-        stored = {"adminRoles": list(info.get("adminRoles") or []), "allowedClusters": list(info.get("allowedClusters") or [])}
-        await self._store.put(f"{paths.POLICIES}/{check_part(name, 'tenant')}", write_object(stored))
+        stored = {
+            "adminRoles": list(info.get("adminRoles") or []),
+            "allowedClusters": list(info.get("allowedClusters") or []),
+        }
+        await self._store.put(
+            f"{paths.POLICIES}/{check_part(name, 'tenant')}", write_object(stored)
+        )
 
     async def delete_tenant(self, name: str) -> None:
         """Delete a tenant; raises `NotFoundError`, or `ConflictError` while it has namespaces."""
@@ -121,7 +166,8 @@ class Namespaces:
     async def namespaces(self, tenant: str) -> list[str]:
         """Full names of a tenant's namespaces; raises `NotFoundError`."""
         root = f"{paths.POLICIES}/{check_part(tenant, 'tenant')}"
-        if await self._store.get(root) is None:  # what it holds may be corrupt: that is its own affair
+        # what it holds may be corrupt: that is its own affair
+        if await self._store.get(root) is None:
             raise NotFoundError(f"Tenant {tenant} does not exist")
         return [f"{tenant}/{name}" for name in await self._store.children(root)]
 
@@ -134,42 +180,61 @@ class Namespaces:
         ]
 
     async def create_namespace(self, namespace: NamespaceName, policies: Mapping[str, Any]) -> None:
-        """Store a new namespace. Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles)."""
+        """Store a new namespace.
+
+        Raises `NotFoundError` (tenant), `ConflictError` (exists), `BadInputError` (bundles).
+        """
         await self._require_room(namespace)
         boundaries = self._requested_boundaries(policies.get("bundles"))
         bundles = bundles_data(boundaries)
         stored = {
             **policies,
             "bundles": bundles,
-            "replication_clusters": policies.get("replication_clusters") or [self._settings.value.cluster_name],
+            "replication_clusters": policies.get("replication_clusters")
+            or [self._settings.value.cluster_name],
         }
-        local = {"bundles": bundles, "bookieAffinityGroup": None, "namespaceAntiAffinityGroup": policies.get("namespaceAntiAffinityGroup")}
+        local = {
+            "bundles": bundles,
+            "bookieAffinityGroup": None,
+            "namespaceAntiAffinityGroup": policies.get("namespaceAntiAffinityGroup"),
+        }
         await self._store.create(f"{paths.LOCAL_POLICIES}/{namespace.tenant}", b"")
         try:
             await self._store.commit(
-                [Create(paths.policies(namespace), write_object(stored)), Create(paths.local_policies(namespace), write_object(local))]
+                [
+                    Create(paths.policies(namespace), write_object(stored)),
+                    Create(paths.local_policies(namespace), write_object(local)),
+                ]
             )
         except VersionConflictError:
             raise ConflictError(f"Namespace {namespace} exists already") from None
         log.info("namespace created", namespace=str(namespace), bundles=len(boundaries) - 1)
 
     async def _require_room(self, namespace: NamespaceName) -> None:
-        """Raise `BadInputError` for one namespace too many in its tenant, `NotFoundError` without the tenant."""
+        """Raise `BadInputError` for one namespace too many in its tenant, `NotFoundError` without
+        the tenant.
+        """
         limit = self._settings.value.namespaces_per_tenant_max
         present = await self.namespaces(namespace.tenant)
         if 0 < limit <= len(present) and str(namespace) not in present:
-            raise BadInputError(f"Exceed the maximum number of namespace in tenant :{namespace.tenant}")
+            raise BadInputError(
+                f"Exceed the maximum number of namespace in tenant :{namespace.tenant}"
+            )
 
     def _requested_boundaries(self, requested: Any) -> tuple[int, ...]:
         if requested is None:
             return equal_boundaries(self._settings.value.default_bundles)
         if not isinstance(requested, Mapping):
-            raise BadInputError('bundles must be {"numBundles": N} or {"boundaries": ["0x00000000", ...]}')
+            raise BadInputError(
+                'bundles must be {"numBundles": N} or {"boundaries": ["0x00000000", ...]}'
+            )
         if requested.get("boundaries"):
             return parse_boundaries(requested["boundaries"])
         count = requested.get("numBundles", self._settings.value.default_bundles)
         if not isinstance(count, int) or isinstance(count, bool) or count > NAMESPACE_BUNDLES_MAX:
-            raise BadInputError(f"numBundles must be a whole number from 1 to {NAMESPACE_BUNDLES_MAX}")
+            raise BadInputError(
+                f"numBundles must be a whole number from 1 to {NAMESPACE_BUNDLES_MAX}"
+            )
         return equal_boundaries(count)
 
     async def policies(self, namespace: NamespaceName) -> dict[str, Any]:
@@ -178,9 +243,14 @@ class Namespaces:
         node = await self._store.get(paths.policies(namespace))
         if node is None:
             raise NotFoundError(f"Namespace {namespace} does not exist")
-        return {**read_object(node.value, paths.policies(namespace)), "bundles": bundles_data(bundles.boundaries)}
+        return {
+            **read_object(node.value, paths.policies(namespace)),
+            "bundles": bundles_data(bundles.boundaries),
+        }
 
-    async def update_policies(self, namespace: NamespaceName, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    async def update_policies(
+        self, namespace: NamespaceName, change: Callable[[dict[str, Any]], dict[str, Any]]
+    ) -> None:
         """Change the stored policies by compare-and-set; a field with the value None is removed.
 
         `change` may be called several times. Raises `NotFoundError`.
@@ -194,7 +264,8 @@ class Namespaces:
         await update(self._store, paths.policies(namespace), changed)
 
     async def mark_deleted(self, namespace: NamespaceName, *, deleted: bool = True) -> None:
-        """From when this returns, nobody can acquire a bundle of the namespace (or, again, everybody can).
+        """From when this returns, nobody can acquire a bundle of the namespace (or, again,
+        everybody can).
 
         The version of the boundaries changes in the same transaction: whoever still holds them in a
         cache fails when creating a lock, reads again, and learns that the namespace is deleted.
@@ -206,7 +277,9 @@ class Namespaces:
             if policies is None:
                 raise NotFoundError(f"Namespace {namespace} does not exist")
             marked = write_object({**read_object(policies.value, path), DELETED: deleted})
-            boundaries = Put(local_path, local.value, local.version) if local else Create(local_path, b"")
+            boundaries = (
+                Put(local_path, local.value, local.version) if local else Create(local_path, b"")
+            )
             try:
                 await self._store.commit([Put(path, marked, policies.version), boundaries])
             except VersionConflictError:
@@ -217,25 +290,38 @@ class Namespaces:
 
     async def locked_bundles(self, namespace: NamespaceName) -> list[str]:
         """Bundles of a namespace that somebody owns. A lock that no session holds is nobody's."""
-        bundles = [f"{namespace}/{span}" for span in await self._store.children(f"{paths.LOCKS}/{namespace}")]
+        bundles = [
+            f"{namespace}/{span}"
+            for span in await self._store.children(f"{paths.LOCKS}/{namespace}")
+        ]
         nodes = await self._store.get_many([paths.lock(bundle) for bundle in bundles])
-        return [bundle for bundle, node in zip(bundles, nodes, strict=True) if node is not None and node.ephemeral_owner]
+        return [
+            bundle
+            for bundle, node in zip(bundles, nodes, strict=True)
+            if node is not None and node.ephemeral_owner
+        ]
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
-        """Remove the records of a namespace that is marked as deleted and whose bundles nobody owns."""
+        """Remove the records of a namespace that is marked as deleted and whose bundles nobody
+        owns.
+        """
         await self._store.delete_tree(f"{paths.LOCKS}/{namespace}")
         await self._store.delete_tree(f"{paths.MANAGED_LEDGERS}/{namespace}")
         await self._store.delete_tree(f"{paths.PARTITIONED_TOPICS}/{namespace}")
         await self._store.delete_tree(f"{paths.BUNDLE_DATA}/{namespace}")
         await self._store.delete_tree(f"{paths.TOPIC_POLICIES}/{namespace}")
-        await self._store.commit([Delete(paths.local_policies(namespace)), Delete(paths.policies(namespace))])
+        await self._store.commit(
+            [Delete(paths.local_policies(namespace)), Delete(paths.policies(namespace))]
+        )
         self._bundles.pop(namespace, None)
         log.info("namespace deleted", namespace=str(namespace))
 
     async def split_operations(self, after: NamespaceBundles) -> list[Operation]:
-        """The writes that store the boundaries after a split, under the version that they were computed from.
+        """The writes that store the boundaries after a split, under the version that they were
+        computed from.
 
-        Committing them raises `VersionConflictError` when somebody changed the boundaries meanwhile: compute again.
+        Committing them raises `VersionConflictError` when somebody changed the boundaries
+        meanwhile: compute again.
         """
         local_path, path = paths.local_policies(after.namespace), paths.policies(after.namespace)
         local, policies = await self._store.get_many([local_path, path])
@@ -243,8 +329,16 @@ class Namespaces:
             raise NotFoundError(f"Namespace {after.namespace} does not exist")
         bundles = bundles_data(after.boundaries)
         return [
-            Put(local_path, write_object({**read_object(local.value, local_path), "bundles": bundles}), version=after.version),
-            Put(path, write_object({**read_object(policies.value, path), "bundles": bundles}), version=policies.version),
+            Put(
+                local_path,
+                write_object({**read_object(local.value, local_path), "bundles": bundles}),
+                version=after.version,
+            ),
+            Put(
+                path,
+                write_object({**read_object(policies.value, path), "bundles": bundles}),
+                version=policies.version,
+            ),
         ]
 
     def forget(self, namespace: NamespaceName) -> None:
@@ -254,8 +348,12 @@ class Namespaces:
 
 
 def _stored_boundaries(document: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The boundaries that policies name, if they do. Raises `BadInputError` for others than those."""
+    """The boundaries that policies name, if they do. Raises `BadInputError` for
+    others than those.
+    """
     bundles = document.get("bundles")
     if bundles is not None and not isinstance(bundles, dict):
         raise BadInputError("bundles is no object")
-    return parse_boundaries(bundles["boundaries"]) if bundles and bundles.get("boundaries") else None
+    return (
+        parse_boundaries(bundles["boundaries"]) if bundles and bundles.get("boundaries") else None
+    )

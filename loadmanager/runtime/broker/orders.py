@@ -18,7 +18,10 @@ from loadmanager.runtime.shared.leading import Leading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """Carries out orders. `epoch` is the term of the leader that gave one; None: an operator's wish."""
+    """Carries out orders.
+
+    `epoch` is the term of the leader that gave one; None: an operator's wish.
+    """
 
     self_address: BrokerAddress
     leading: Leading
@@ -33,13 +36,28 @@ class Orders:
         if owner.address != self.self_address:
             raise OperationalError(f"{bundle} is owned by {owner.address.broker_id}")
 
-    async def release(self, bundle: str, destination: BrokerAddress | None, reason: str, *, epoch: int | None = None) -> bool:
+    async def release(
+        self,
+        bundle: str,
+        destination: BrokerAddress | None,
+        reason: str,
+        *,
+        epoch: int | None = None,
+    ) -> bool:
         """Unload a bundle; see `Unloading.release`."""
         self.leading.check(epoch)
         return await self.unloading.release(bundle, destination, reason, epoch=epoch)
 
-    async def split(self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None) -> None:
-        """Split a bundle, if that divides its topics. Raises `OperationalError` when another broker has it."""
+    async def split(
+        self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None
+    ) -> None:
+        """Split a bundle, if that divides its topics.
+
+        Raises `OperationalError` when another broker has it.
+        """
         self.leading.check(epoch)
-        if await self.splitting.split(namespace, bundle_range, unload=unload, automatic=True) is not None:
+        if (
+            await self.splitting.split(namespace, bundle_range, unload=unload, automatic=True)
+            is not None
+        ):
             raise OperationalError("the bundle has another owner by now")

@@ -26,7 +26,9 @@ log = structlog.get_logger("ownership")
 class OwnershipLog:
     """Logs transitions of bundles, and records them in the history, if there is one."""
 
-    def __init__(self, *, broker_id: str, clock: Clock, lease: Lease, history: History | None) -> None:
+    def __init__(
+        self, *, broker_id: str, clock: Clock, lease: Lease, history: History | None
+    ) -> None:
         self._broker_id = broker_id
         self._clock = clock
         self._lease = lease
@@ -37,7 +39,9 @@ class OwnershipLog:
         if self._history is not None:
             self._record(self._history, step)
         event = EVENTS.get(step.after)
-        if event is None or (step.before is BundleState.ASSIGNING and step.after is BundleState.FREE):
+        if event is None or (
+            step.before is BundleState.ASSIGNING and step.after is BundleState.FREE
+        ):
             return
         log.info(
             event,
@@ -46,7 +50,8 @@ class OwnershipLog:
             reason=step.reason,
             destination=step.destination,
             pause_ms=None if step.pause_ms is None else round(step.pause_ms, 1),
-            # A paused process wakes up long after it ceased to own anything: the proof of its session ended then.
+            # A paused process wakes up long after it ceased to own anything: the proof of its
+            # session ended then.
             monotonic_s=min(self._clock.monotonic_s(), self._lease.proven_until_s),
         )
 

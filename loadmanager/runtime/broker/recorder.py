@@ -5,7 +5,13 @@ from __future__ import annotations
 import heapq
 
 from loadmanager.core.conf import Live
-from loadmanager.core.history.records import Throttle, TopicLoad, broker_load, bundle_loads, decisions
+from loadmanager.core.history.records import (
+    Throttle,
+    TopicLoad,
+    broker_load,
+    bundle_loads,
+    decisions,
+)
 from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.core.strategies.settings import StrategySettings
@@ -55,7 +61,9 @@ class Recorder:
 
     def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         """The leader, which is this broker, decided."""
-        self._history.append(*decisions(self._clock.now_ms(), self._broker_id, plan, epoch=epoch, cycle=cycle))
+        self._history.append(
+            *decisions(self._clock.now_ms(), self._broker_id, plan, epoch=epoch, cycle=cycle)
+        )
 
     async def sample(self) -> None:
         """Record loads and limits since the last sample."""
@@ -65,13 +73,19 @@ class Recorder:
         report = self._reporter.report
         usage = max_weighted_usage(report, weights_of(self._strategies.value))
         faults = sorted(fault.sensor for fault in self._reporter.faults)
-        self._history.append(broker_load(now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults))
+        self._history.append(
+            broker_load(
+                now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults
+            )
+        )
         await self._topics(now_ms, interval_ms)
         await self._limits(now_ms, interval_ms)
         stats = list(report.last_stats.items())
         for start in range(0, len(stats), AT_ONCE):
             part = dict(stats[start : start + AT_ONCE])
-            self._history.append(*bundle_loads(now_ms, self._broker_id, part, interval_ms=interval_ms))
+            self._history.append(
+                *bundle_loads(now_ms, self._broker_id, part, interval_ms=interval_ms)
+            )
             await sleep(0)  # others have their turn
 
     async def _topics(self, now_ms: int, interval_ms: int) -> None:
@@ -81,7 +95,10 @@ class Recorder:
         looked_at = 0
         for bundle in self._ownership.owned():
             topics = self._hosting.topics(bundle)
-            loads = [(-(item.msg_throughput_in + item.msg_throughput_out), topic, bundle, item) for topic, item in topics.items()]
+            loads = [
+                (-(item.msg_throughput_in + item.msg_throughput_out), topic, bundle, item)
+                for topic, item in topics.items()
+            ]
             busiest = heapq.nsmallest(count, [*busiest, *loads], key=lambda load: load[:2])
             looked_at += len(topics)
             if looked_at >= TOPICS_AT_ONCE:
@@ -108,13 +125,20 @@ class Recorder:
         )
 
     async def _limits(self, now_ms: int, interval_ms: int) -> None:
-        """Every limit that has a rate, with what it did since the last sample; those gone since are forgotten."""
+        """Every limit that has a rate, with what it did since the last sample; those gone since are
+        forgotten.
+        """
         counters: dict[Limit, tuple[int, int, int, float]] = {}
         for index, limit in enumerate(list(self._throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
             figures = limit.snapshot()
-            counters[limit] = now = (figures.messages, figures.size_bytes, figures.held, figures.waited_ms)
+            counters[limit] = now = (
+                figures.messages,
+                figures.size_bytes,
+                figures.held,
+                figures.waited_ms,
+            )
             before = self._counters.get(limit, (0, 0, 0, 0.0))
             self._history.append(
                 Throttle(

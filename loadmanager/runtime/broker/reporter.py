@@ -1,4 +1,6 @@
-"""Publishes this broker's load report by Pulsar's rules (`ModularLoadManagerImpl`), within the size of a node at any number of bundles."""
+"""Publishes this broker's load report by Pulsar's rules (`ModularLoadManagerImpl`), within the size
+of a node at any number of bundles.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,10 @@ class Reporter:
         for fault in self._usage.faults:
             if fault.sensor not in self._faults:
                 log.warning(
-                    "a sensor cannot be trusted; it drives no decision", sensor=fault.sensor, reason=fault.reason, scope=self._sampler.scope
+                    "a sensor cannot be trusted; it drives no decision",
+                    sensor=fault.sensor,
+                    reason=fault.reason,
+                    scope=self._sampler.scope,
                 )
         for sensor in sorted(self._faults - failing):
             log.info("a sensor can be trusted again", sensor=sensor)
@@ -101,8 +106,8 @@ class Reporter:
     async def register(self) -> None:
         """Make sure that this broker is registered in the present session, with a fresh report.
 
-        Waits while another session holds the name: an earlier one of this broker, until it expires, or
-        another broker of the same name, until that is stopped.
+        Waits while another session holds the name: an earlier one of this broker, until it expires,
+        or another broker of the same name, until that is stopped.
         """
         self._published = None
         path = paths.broker(self._self.broker_id)
@@ -117,11 +122,16 @@ class Reporter:
             waited_s = self._clock.monotonic_s() - waited_since_s
             if told == 0 and node is not None:
                 told = 1
-                log.warning("waiting for an earlier session of this broker to expire", path=path, timeout_s=self._store.session_timeout_s)
+                log.warning(
+                    "waiting for an earlier session of this broker to expire",
+                    path=path,
+                    timeout_s=self._store.session_timeout_s,
+                )
             elif told == 1 and node is not None and waited_s > 2 * self._store.session_timeout_s:
                 told = 2
                 log.error(
-                    "another broker runs under this broker's name; stop it, or give this one another advertisedAddress or webServicePort",
+                    "another broker runs under this broker's name; stop it, or give this one "
+                    "another advertisedAddress or webServicePort",
                     path=path,
                 )
             await sleep(REGISTER_POLL_S)
@@ -142,7 +152,10 @@ class Reporter:
             return
         node = await self._store.get(paths.broker(self._self.broker_id))
         if node is None or node.ephemeral_owner != self._store.session_id:
-            log.error("this broker's registration is gone: it registers again", path=paths.broker(self._self.broker_id))
+            log.error(
+                "this broker's registration is gone: it registers again",
+                path=paths.broker(self._self.broker_id),
+            )
             await self.register()
         elif await self._refreshed(paths.broker(self._self.broker_id), node):
             self._remember()
@@ -150,8 +163,8 @@ class Reporter:
     async def _refreshed(self, path: str, node: Node) -> bool:
         """Write the report into our registration, if it is ours.
 
-        By compare-and-set: if the session expires meanwhile, a plain write would create a node that no
-        session holds, and that keeps this broker from registering ever again.
+        By compare-and-set: if the session expires meanwhile, a plain write would create a node that
+        no session holds, and that keeps this broker from registering ever again.
         """
         if node.ephemeral_owner not in (0, self._store.session_id):
             return False
@@ -173,7 +186,8 @@ class Reporter:
             _percent_change(before.rate, report.rate),
             _percent_change(before.throughput, report.throughput),
             _percent_change(before.bundles, report.num_bundles),
-            100 * abs(before.usage - max_weighted_usage(report, weights_of(self._strategies.value))),
+            100
+            * abs(before.usage - max_weighted_usage(report, weights_of(self._strategies.value))),
         )
         return change > settings.report_threshold_percent
 
@@ -186,7 +200,9 @@ class Reporter:
             pulsar_service_url=self._self.service_url,
             cpu=_usage(self._usage.cpu),
             memory=_usage(self._usage.memory),
-            direct_memory=ResourceUsage(usage=tenant.memory_used_bytes // MIB, limit=tenant.memory_limit_bytes // MIB),
+            direct_memory=ResourceUsage(
+                usage=tenant.memory_used_bytes // MIB, limit=tenant.memory_limit_bytes // MIB
+            ),
             bandwidth_in=_usage(self._usage.bandwidth_in),
             bandwidth_out=_usage(self._usage.bandwidth_out),
             last_update=self._clock.now_ms(),
@@ -214,25 +230,42 @@ class Reporter:
         self.bytes, left_out = shorten(self.report, REPORT_BYTES_MAX)
         if bool(left_out) != self._shortened:
             self._shortened = bool(left_out)
-            log.warning("the load report names the busiest bundles only, to fit into a node", left_out=left_out)
+            log.warning(
+                "the load report names the busiest bundles only, to fit into a node",
+                left_out=left_out,
+            )
         return self.bytes
 
     def _remember(self) -> None:
         report = self.report
         self._reported_bundles = set(report.bundles)
         usage = max_weighted_usage(report, weights_of(self._strategies.value))
-        self._published = _Published(self._clock.monotonic_s(), report.rate, report.throughput, int(report.num_bundles), usage)
+        self._published = _Published(
+            self._clock.monotonic_s(),
+            report.rate,
+            report.throughput,
+            int(report.num_bundles),
+            usage,
+        )
 
 
 def shorten(report: LocalBrokerData, bytes_max: int) -> tuple[bytes, int]:
-    """The report's JSON in at most `bytes_max` bytes, and how many bundles are left out: the least busy first.
+    """The report's JSON in at most `bytes_max` bytes, and how many bundles are left out: the least
+    busy first.
 
     Counts and sums stay those of all bundles.
     """
     encoded = msgspec.json.encode(report)
     if len(encoded) <= bytes_max:
         return encoded, 0
-    busiest = sorted(report.last_stats, key=lambda bundle: (-report.last_stats[bundle].throughput, -report.last_stats[bundle].rate, bundle))
+    busiest = sorted(
+        report.last_stats,
+        key=lambda bundle: (
+            -report.last_stats[bundle].throughput,
+            -report.last_stats[bundle].rate,
+            bundle,
+        ),
+    )
     low, high, best = 0, len(busiest), b""
     while low < high:
         middle = (low + high + 1) // 2

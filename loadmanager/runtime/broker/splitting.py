@@ -1,4 +1,6 @@
-"""Splits a bundle on request: chooses the bundle and the new boundaries, and has the owner carry it out."""
+"""Splits a bundle on request: chooses the bundle and the new boundaries, and has the owner carry it
+out.
+"""
 
 from __future__ import annotations
 
@@ -53,10 +55,11 @@ class Splitting:
         unload: bool,
         automatic: bool = False,
     ) -> str | None:
-        """Split a bundle (range, LARGEST or HOT) here; None when that is done, else the web URL of its owner, who must be asked.
+        """Split a bundle (range, LARGEST or HOT) here; None when that is done, else the web URL of
+        its owner, who must be asked.
 
-        `automatic`: only if that divides its topics. Does nothing, successfully, where the algorithm
-        finds no useful boundary (Pulsar's rule).
+        `automatic`: only if that divides its topics. Does nothing, successfully, where the
+        algorithm finds no useful boundary (Pulsar's rule).
         """
         _require_algorithm(algorithm)
         bundles = await self._namespaces.bundles(namespace)
@@ -75,34 +78,50 @@ class Splitting:
         settings = self._settings.value
         topics = {
             name: TopicLoad(
-                topic_hash(name), traffic.msg_rate_in + traffic.msg_rate_out, traffic.msg_throughput_in + traffic.msg_throughput_out
+                topic_hash(name),
+                traffic.msg_rate_in + traffic.msg_rate_out,
+                traffic.msg_throughput_in + traffic.msg_throughput_out,
             )
             for name, traffic in self._hosting.topics(bundle).items()
         }
         if automatic:
             cuts, why_not = useful_cuts(settings.algorithm, span, topics, settings=settings)
         else:  # somebody's wish: as Pulsar does it
-            cuts = boundaries(algorithm or settings.algorithm, span, topics, positions=positions, limits=limits_of(settings))
+            cuts = boundaries(
+                algorithm or settings.algorithm,
+                span,
+                topics,
+                positions=positions,
+                limits=limits_of(settings),
+            )
             why_not = "no useful boundary: one topic, or topics of one hash"
         if not cuts:
             log.info("bundle not split", bundle=bundle, reason=why_not, topics=len(topics))
             return None
         if len(bundles.ranges) + len(cuts) > settings.bundles_max:
             raise ConflictError(
-                f"{namespace} has {len(bundles.ranges)} bundles; loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
+                f"{namespace} has {len(bundles.ranges)} bundles; "
+                f"loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
             )
         children = await self._ownership.split(bundle, list(cuts), "admin")
         log.info("bundle split", bundle=bundle, children=children, reason="admin")
         if unload:
             for child in children:
                 await self._ownership.release(
-                    child, reason="split", destination=None, timeout_s=self._broker.value.bundle_unload_timeout_ms / 1000
+                    child,
+                    reason="split",
+                    destination=None,
+                    timeout_s=self._broker.value.bundle_unload_timeout_ms / 1000,
                 )
         return None
 
     def _pick(self, namespace: str, which: str) -> str:
         """The namespace's bundle with most topics, or most traffic, among those served here."""
-        stats = {name: bundle for name, bundle in self._hosting.bundle_stats().items() if name.startswith(f"{namespace}/")}
+        stats = {
+            name: bundle
+            for name, bundle in self._hosting.bundle_stats().items()
+            if name.startswith(f"{namespace}/")
+        }
         if not stats:
             raise NotFoundError(f"{self._self.broker_id} serves no bundle of {namespace}")
         if which == LARGEST:
@@ -111,6 +130,8 @@ class Splitting:
 
 
 def _require_algorithm(name: str | None) -> None:
-    """Raise `BadInputError` for one that does not exist, before anything is acquired for a split that cannot be."""
+    """Raise `BadInputError` for one that does not exist, before anything is acquired for a split
+    that cannot be.
+    """
     if name is not None and name not in ALGORITHMS:
         raise BadInputError(f"split algorithm {name!r}: one of {', '.join(ALGORITHMS)} is allowed")

@@ -1,4 +1,6 @@
-"""A graceful stop: no new lookups land here, bundles are released a few at once, clients are told, all within a time."""
+"""A graceful stop: no new lookups land here, bundles are released a few at once, clients are told,
+all within a time.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,22 @@ class Draining:
     async def run(self, *, unloads_per_s_max: int = 0) -> None:
         """Release every bundle, `brokerShutdownMaxConcurrentUnloads` at once.
 
-        `unloads_per_s_max`: how many to begin per second, 0: any number (Pulsar's shutdown parameter).
+        `unloads_per_s_max`: how many to begin per second, 0: any number (Pulsar's shutdown
+        parameter).
         """
         self._ownership.accepting = False
         started_s, released = self._clock.monotonic_s(), 0
-        while self._ownership.holds_any:  # also what is being opened, split or moved until that is done
+        # also what is being opened, split or moved until that is done
+        while self._ownership.holds_any:
             bundles = self._ownership.owned()
             await self._release(bundles, unloads_per_s_max)
             released += len(bundles)
             await sleep(POLL_S)
-        log.info("bundles released", bundles=released, took_s=round(self._clock.monotonic_s() - started_s, 2))
+        log.info(
+            "bundles released",
+            bundles=released,
+            took_s=round(self._clock.monotonic_s() - started_s, 2),
+        )
 
     async def _release(self, bundles: list[str], unloads_per_s_max: int) -> None:
         started_s = self._clock.monotonic_s()
@@ -48,11 +56,17 @@ class Draining:
                 await sleep(max(0.0, due_s - self._clock.monotonic_s()))
             try:
                 timeout_s = self._settings.value.bundle_unload_timeout_ms / 1000
-                await self._ownership.release(bundle, reason="broker stops", destination=None, timeout_s=timeout_s)
+                await self._ownership.release(
+                    bundle, reason="broker stops", destination=None, timeout_s=timeout_s
+                )
             except ConflictError:
                 return  # in transit: it is looked at again
             except OperationalError as error:
-                log.warning("a bundle was not released; its lock goes with the session", bundle=bundle, error=str(error))
+                log.warning(
+                    "a bundle was not released; its lock goes with the session",
+                    bundle=bundle,
+                    error=str(error),
+                )
 
         at_once_max = self._settings.value.shutdown_unloads_max
         await for_each(list(enumerate(bundles)), release, at_once_max, "release")

@@ -82,43 +82,108 @@ class BrokerTelemetry:
             ("bandwidth_out", report.bandwidth_out),
         )
         for name, usage in usages:
-            yield Sample(f"pulsar_lb_{name}_usage", f"Usage of {name}, in percent of its limit", usage.percent, LOAD)
+            yield Sample(
+                f"pulsar_lb_{name}_usage",
+                f"Usage of {name}, in percent of its limit",
+                usage.percent,
+                LOAD,
+            )
         counts = self.counts
-        yield Sample("pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", counts.unload_cycles, UNLOADING, "counter")
-        yield Sample("pulsar_lb_unload_bundle", "Bundles that this broker, as leader, moved", counts.unloaded_bundles, UNLOADING, "counter")
         yield Sample(
-            "pulsar_lb_bundles_split", "Bundles that this broker split", self.ownership.splits, (("metric", "bundlesSplit"),), "counter"
+            "pulsar_lb_unload_broker",
+            "Shedding cycles that moved bundles, as leader",
+            counts.unload_cycles,
+            UNLOADING,
+            "counter",
+        )
+        yield Sample(
+            "pulsar_lb_unload_bundle",
+            "Bundles that this broker, as leader, moved",
+            counts.unloaded_bundles,
+            UNLOADING,
+            "counter",
+        )
+        yield Sample(
+            "pulsar_lb_bundles_split",
+            "Bundles that this broker split",
+            self.ownership.splits,
+            (("metric", "bundlesSplit"),),
+            "counter",
         )
         failing = {fault.sensor for fault in self.reporter.faults}
         for sensor in SENSORS:
             trusted = sensor not in failing
             yield Sample(
-                "pulsar_lb_sensor_trusted", "1 if the sensor can be trusted, 0 if it drives no decision", trusted, (("sensor", sensor),)
+                "pulsar_lb_sensor_trusted",
+                "1 if the sensor can be trusted, 0 if it drives no decision",
+                trusted,
+                (("sensor", sensor),),
             )
         traffic = self.hosting.usage()
-        yield Sample("pulsar_lb_bundles_count", "Bundles that this broker serves", len(self.ownership.owned()))
+        yield Sample(
+            "pulsar_lb_bundles_count",
+            "Bundles that this broker serves",
+            len(self.ownership.owned()),
+        )
         yield Sample("pulsar_rate_in", "Messages/s published", report.msg_rate_in)
         yield Sample("pulsar_rate_out", "Messages/s delivered", report.msg_rate_out)
         yield Sample("pulsar_throughput_in", "Bytes/s published", report.msg_throughput_in)
         yield Sample("pulsar_throughput_out", "Bytes/s delivered", report.msg_throughput_out)
         yield Sample("pulsar_topics_count", "Open topics", report.num_topics)
-        yield Sample("pulsar_broker_bytes_in", "Bytes read from client connections", traffic.bytes_in_total, (), "counter")
-        yield Sample("pulsar_broker_bytes_out", "Bytes written to client connections", traffic.bytes_out_total, (), "counter")
+        yield Sample(
+            "pulsar_broker_bytes_in",
+            "Bytes read from client connections",
+            traffic.bytes_in_total,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "pulsar_broker_bytes_out",
+            "Bytes written to client connections",
+            traffic.bytes_out_total,
+            (),
+            "counter",
+        )
 
     def _lookups(self) -> Iterator[Sample]:
         lookups = self.lookups
-        yield Sample("pulsar_broker_lookup_answers", "Lookups answered with an owner", lookups.answers, (), "counter")
-        yield Sample("pulsar_broker_lookup_redirects", "Lookups sent to another broker", lookups.redirects, (), "counter")
-        yield Sample("pulsar_broker_lookup_failures", "Lookups that failed", lookups.failures, (), "counter")
-        yield Sample("pulsar_broker_lookup_pending_requests", "Lookups in progress", lookups.pending)
+        yield Sample(
+            "pulsar_broker_lookup_answers",
+            "Lookups answered with an owner",
+            lookups.answers,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "pulsar_broker_lookup_redirects",
+            "Lookups sent to another broker",
+            lookups.redirects,
+            (),
+            "counter",
+        )
+        yield Sample(
+            "pulsar_broker_lookup_failures", "Lookups that failed", lookups.failures, (), "counter"
+        )
+        yield Sample(
+            "pulsar_broker_lookup_pending_requests", "Lookups in progress", lookups.pending
+        )
 
         taken = sorted(lookups.took_s)
-        summary = ("pulsar_broker_lookup", "How long lookups took, in ms; quantiles of the last ones")
+        summary = (
+            "pulsar_broker_lookup",
+            "How long lookups took, in ms; quantiles of the last ones",
+        )
         for quantile in QUANTILES:
             if taken:
                 value_ms = 1000 * taken[min(len(taken) - 1, int(quantile * len(taken)))]
                 yield Sample(*summary, value_ms, (("quantile", f"{quantile:g}"),), "summary")
-        yield Sample(*summary, lookups.answers + lookups.redirects + lookups.failures, (), "summary", "_count")
+        yield Sample(
+            *summary,
+            lookups.answers + lookups.redirects + lookups.failures,
+            (),
+            "summary",
+            "_count",
+        )
         yield Sample(*summary, 1000 * lookups.took_s_total, (), "summary", "_sum")
 
     def _clients(self) -> Iterator[Sample]:
@@ -135,7 +200,11 @@ class BrokerTelemetry:
                 ("msg_rate_in", "Messages/s published to the bundle", stats.msg_rate_in),
                 ("msg_rate_out", "Messages/s delivered from the bundle", stats.msg_rate_out),
                 ("msg_throughput_in", "Bytes/s published to the bundle", stats.msg_throughput_in),
-                ("msg_throughput_out", "Bytes/s delivered from the bundle", stats.msg_throughput_out),
+                (
+                    "msg_throughput_out",
+                    "Bytes/s delivered from the bundle",
+                    stats.msg_throughput_out,
+                ),
                 ("topics_count", "Open topics of the bundle", stats.topics),
                 ("consumer_count", "Consumers of the bundle", stats.consumer_count),
                 ("producer_count", "Producers of the bundle", stats.producer_count),
@@ -155,13 +224,27 @@ class BrokerTelemetry:
 
     def _session(self) -> Iterator[Sample]:
         left_s = max(0.0, self.store.lease.valid_until_s - self.monotonic_s())
-        yield Sample("loadmanager_session_lease_seconds", "How long the session is proven from now", left_s)
         yield Sample(
-            "loadmanager_fenced", "Times that serving stopped for want of a proven session", self.guard.fenced_times, (), "counter"
+            "loadmanager_session_lease_seconds", "How long the session is proven from now", left_s
+        )
+        yield Sample(
+            "loadmanager_fenced",
+            "Times that serving stopped for want of a proven session",
+            self.guard.fenced_times,
+            (),
+            "counter",
         )
         yield Sample("loadmanager_leader", "1 if this broker leads", self.leading.desk is not None)
-        yield Sample("loadmanager_event_loop_busy_ratio", "How much of its time the event loop works", self.busy.fraction)
-        yield Sample("loadmanager_event_loop_lag_seconds", "How late the event loop's last timer was", self.busy.lag_s)
+        yield Sample(
+            "loadmanager_event_loop_busy_ratio",
+            "How much of its time the event loop works",
+            self.busy.fraction,
+        )
+        yield Sample(
+            "loadmanager_event_loop_lag_seconds",
+            "How late the event loop's last timer was",
+            self.busy.lag_s,
+        )
         yield Sample(
             "loadmanager_rejected_dynamic_values",
             "Stored dynamic settings that cannot be used, so that other values are in force",

@@ -1,4 +1,6 @@
-"""What is recorded of topics so that it outlives their owner: that they exist, their partitions, their durable subscriptions."""
+"""What is recorded of topics so that it outlives their owner: that they exist, their partitions,
+their durable subscriptions.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,23 @@ SYSTEM_TENANT = "pulsar"
 CACHED_TOPICS_MAX = 200_000
 READS_AT_ONCE_MAX = 100
 
-_DOMAINS_OF_MODE = {"PERSISTENT": ("persistent",), "NON_PERSISTENT": ("non-persistent",), "ALL": ("persistent", "non-persistent")}
+_DOMAINS_OF_MODE = {
+    "PERSISTENT": ("persistent",),
+    "NON_PERSISTENT": ("non-persistent",),
+    "ALL": ("persistent", "non-persistent"),
+}
 
 
 class Topics:
     """The catalogue of topics in the metadata store."""
 
-    def __init__(self, store: Store, namespaces: Namespaces, settings: Live[BrokerSettings], corrupt: Corrupt | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        namespaces: Namespaces,
+        settings: Live[BrokerSettings],
+        corrupt: Corrupt | None = None,
+    ) -> None:
         self._store = store
         self._corrupt = corrupt or Corrupt()
         self._namespaces = namespaces
@@ -37,12 +49,16 @@ class Topics:
 
     def on_change(self, change: Change) -> None:
         """A watch on /admin reports: forget the numbers of partitions if they may have changed."""
-        if change.kind is ChangeKind.RESYNC or change.path.startswith((paths.PARTITIONED_TOPICS, paths.POLICIES)):
+        if change.kind is ChangeKind.RESYNC or change.path.startswith(
+            (paths.PARTITIONED_TOPICS, paths.POLICIES)
+        ):
             self._generation += 1
             self._partitions.clear()
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """Number of partitions, 0 for a topic that is not partitioned; see `ports.directory.Directory.partitions`."""
+        """Number of partitions, 0 for a topic that is not partitioned; see
+        `ports.directory.Directory.partitions`.
+        """
         cached = self._partitions.get(topic)
         if cached is not None:
             return cached
@@ -51,7 +67,11 @@ class Topics:
         path = paths.partitioned_topic(topic)
         node, exists = await self._store.get_many([path, paths.managed_ledger(topic)])
         count = self._count(node, path)
-        if node is None and exists is None and not (create and self._settings.value.auto_create_topics):
+        if (
+            node is None
+            and exists is None
+            and not (create and self._settings.value.auto_create_topics)
+        ):
             raise NotFoundError(f"Topic {topic} does not exist")
         if generation == self._generation:
             if len(self._partitions) >= CACHED_TOPICS_MAX:
@@ -60,11 +80,15 @@ class Topics:
         return count
 
     def _count(self, node: Node | None, path: str) -> int:
-        """How many partitions a stored record says; 0 without a record. Raises `CorruptDataError`."""
+        """How many partitions a stored record says; 0 without a record. Raises
+        `CorruptDataError`.
+        """
         with self._corrupt.counted("topic", path):
             count = read_object(node.value, path).get("partitions", 0) if node else 0
             if not isinstance(count, int) or not 0 <= count <= PARTITIONS_MAX:
-                raise BadInputError(f"partitions is {str(count)[:40]}: 0 to {PARTITIONS_MAX} is possible")
+                raise BadInputError(
+                    f"partitions is {str(count)[:40]}: 0 to {PARTITIONS_MAX} is possible"
+                )
             return count
 
     async def create_partitioned(self, topic: TopicName, partitions: int) -> None:
@@ -80,24 +104,36 @@ class Topics:
             raise ConflictError("This topic already exists")
         async with self._creating:
             await self._require_room(topic.namespace, names)
-            if not await self._store.create(paths.partitioned_topic(topic), write_object({"partitions": partitions})):
+            if not await self._store.create(
+                paths.partitioned_topic(topic), write_object({"partitions": partitions})
+            ):
                 raise ConflictError("This topic already exists")
         self._partitions.pop(topic, None)
 
     async def _require_room(self, namespace: NamespaceName, names: list[str]) -> None:
-        """Raise `BadInputError` if `names` would take the namespace beyond maxTopicsPerNamespace. Pulsar's own namespaces have no limit.
+        """Raise `BadInputError` if `names` would take the namespace beyond maxTopicsPerNamespace.
 
-        Brokers that create topics at the same moment may each see the last free place, as Pulsar's do.
+        Pulsar's own namespaces have no limit.
+
+        Brokers that create topics at the same moment may each see the last free place, as Pulsar's
+        do.
         """
         limit = self._settings.value.topics_per_namespace_max
         if not limit or namespace.tenant == SYSTEM_TENANT:
             return
         present = set(await self.of_namespace(namespace, "PERSISTENT", []))
         if not present.issuperset(names) and len(present.union(names)) > limit:
-            raise BadInputError(f"Exceed maximum number of topics in namespace: {namespace} may have {limit}")
+            raise BadInputError(
+                f"Exceed maximum number of topics in namespace: {namespace} may have {limit}"
+            )
 
-    async def of_namespace(self, namespace: NamespaceName, mode: str, served: list[str]) -> list[str]:
-        """Full names of a namespace's topics; non-persistent ones are those that the caller serves. Partitions are named one by one."""
+    async def of_namespace(
+        self, namespace: NamespaceName, mode: str, served: list[str]
+    ) -> list[str]:
+        """Full names of a namespace's topics; non-persistent ones are those that the caller serves.
+
+        Partitions are named one by one.
+        """
         if mode not in _DOMAINS_OF_MODE:
             raise BadInputError(f"mode {mode!r}: PERSISTENT, NON_PERSISTENT or ALL is expected")
         await self._namespaces.bundles(namespace)
@@ -118,7 +154,10 @@ class Topics:
         for element, node in zip(elements, nodes, strict=True):
             with suppress(CorruptDataError):  # named in the log; the other topics are listed
                 count = self._count(node, f"{root}/{element}")
-                names += [f"{domain}://{namespace}/{paths.decode(element)}-partition-{index}" for index in range(count)]
+                names += [
+                    f"{domain}://{namespace}/{paths.decode(element)}-partition-{index}"
+                    for index in range(count)
+                ]
         return names
 
     async def partitioned_of_namespace(self, namespace: NamespaceName, domain: str) -> list[str]:
@@ -128,7 +167,10 @@ class Topics:
         return [f"{domain}://{namespace}/{paths.decode(name)}" for name in names]
 
     async def opened(self, topic: TopicName) -> tuple[str, ...]:
-        """Record that a topic exists; returns its durable subscriptions. Raises `BadInputError` for one too many in its namespace."""
+        """Record that a topic exists; returns its durable subscriptions.
+
+        Raises `BadInputError` for one too many in its namespace.
+        """
         if not topic.persistent:
             return ()
         path = paths.managed_ledger(topic)
@@ -153,7 +195,9 @@ class Topics:
             await self._store.delete(paths.subscription(topic, name))
 
     async def names_of(self, topic: TopicName) -> list[TopicName]:
-        """The topics that clients attach to: the partitions of a partitioned topic, else the topic itself."""
+        """The topics that clients attach to: the partitions of a partitioned topic, else the topic
+        itself.
+        """
         path = paths.partitioned_topic(topic)
         node = await self._store.get(path)
         count = self._count(node, path)
@@ -162,13 +206,20 @@ class Topics:
     async def require_unsubscribed(self, topics: list[TopicName]) -> None:
         """Raise `ConflictError` if one of the topics has durable subscriptions."""
         ledgers = [paths.managed_ledger(topic) for topic in topics]
-        subscriptions = await for_each(ledgers, self._store.children, READS_AT_ONCE_MAX, "subscriptions")
+        subscriptions = await for_each(
+            ledgers, self._store.children, READS_AT_ONCE_MAX, "subscriptions"
+        )
         for topic, names in zip(topics, subscriptions, strict=True):
             if names:
-                raise ConflictError(f"Topic {topic} has subscriptions; delete them first, or use force=true")
+                raise ConflictError(
+                    f"Topic {topic} has subscriptions; delete them first, or use force=true"
+                )
 
     async def delete(self, topic: TopicName, *, force: bool) -> None:
-        """Delete the records of a topic and of its partitions. Raises `NotFoundError`, or `ConflictError` with subscriptions unless forced."""
+        """Delete the records of a topic and of its partitions.
+
+        Raises `NotFoundError`, or `ConflictError` with subscriptions unless forced.
+        """
         names = await self.names_of(topic)
         ledgers = [paths.managed_ledger(name) for name in names]
         node = await self._store.get(paths.partitioned_topic(topic))
@@ -186,5 +237,7 @@ class Topics:
             await self._store.delete(paths.topic_policies(topic))
 
     async def next_ledger_id(self) -> int:
-        """A cluster-wide increasing number: the version of one node, which ZooKeeper counts up with each write."""
+        """A cluster-wide increasing number: the version of one node, which ZooKeeper counts up with
+        each write.
+        """
         return await self._store.put(paths.LEDGER_COUNTER, b"") + 1

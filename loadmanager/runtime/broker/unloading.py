@@ -40,11 +40,18 @@ class Unloading:
         await self.all_of(bundles.names, f"unload of namespace {namespace}")
 
     async def all_of(self, bundles: Sequence[str], reason: str) -> None:
-        """Unload these bundles, a bounded number at once; then raises the first error, if there was one."""
-        await for_each(bundles, lambda bundle: self._anywhere(bundle, None, reason), AT_ONCE_MAX, "unload")
+        """Unload these bundles, a bounded number at once; then raises the first error, if there was
+        one.
+        """
+        await for_each(
+            bundles, lambda bundle: self._anywhere(bundle, None, reason), AT_ONCE_MAX, "unload"
+        )
 
-    async def bundle(self, namespace: NamespaceName, bundle_range: str, *, destination: str | None = None) -> str | None:
-        """Unload one bundle; None when that is done, else the web URL of the broker that must be asked.
+    async def bundle(
+        self, namespace: NamespaceName, bundle_range: str, *, destination: str | None = None
+    ) -> str | None:
+        """Unload one bundle; None when that is done, else the web URL of the broker that must be
+        asked.
 
         That is the owner, or with a destination the leader, which places the bundle there next
         (Pulsar's unload affinity) and unloads it wherever it is. `destination` is a brokerId, or a
@@ -67,7 +74,8 @@ class Unloading:
         address = self.brokers.address(destination)
         if address is None:
             raise ConflictError(
-                f"Destination broker {destination} is not active: the brokers are {', '.join(sorted(self.brokers.reports))}"
+                f"Destination broker {destination} is not active: the brokers are "
+                f"{', '.join(sorted(self.brokers.reports))}"
             )
         if self.leading.desk is None:
             leader = self.leading.leader
@@ -87,11 +95,20 @@ class Unloading:
         else:
             await self.peers.release_bundle(owner.address, bundle, destination, epoch=None)
 
-    async def release(self, bundle: str, destination: BrokerAddress | None, reason: str, *, epoch: int | None = None) -> bool:
+    async def release(
+        self,
+        bundle: str,
+        destination: BrokerAddress | None,
+        reason: str,
+        *,
+        epoch: int | None = None,
+    ) -> bool:
         """Unload a bundle of this broker; False when it is not its own, so that nothing was done.
 
         `epoch` as in `ports.peers.Peers`. Raises `ConflictError` while the bundle is in transit.
         """
         timeout_s = self.settings.value.bundle_unload_timeout_ms / 1000
-        closed = await self.ownership.release(bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch)
+        closed = await self.ownership.release(
+            bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch
+        )
         return closed is not None

@@ -1,4 +1,7 @@
-"""The leader's desk: places bundles, sheds load, remembers what it decided and why. Lives as long as one term."""
+"""The leader's desk: places bundles, sheds load, remembers what it decided and why.
+
+Lives as long as one term.
+"""
 
 from __future__ import annotations
 
@@ -94,28 +97,45 @@ class LeaderDesk:
     # Placing
 
     async def place(self, bundle: str) -> str:
-        """Where an unowned bundle belongs; the same answer until it is reported, or the broker goes."""
+        """Where an unowned bundle belongs; the same answer until it is reported, or the broker
+        goes.
+        """
         preferred = self._preferred.pop(bundle, None)
-        if preferred and preferred[0] in self._brokers.reports and self._clock.now_ms() - preferred[1] <= PREFERENCE_MS_MAX:
+        if (
+            preferred
+            and preferred[0] in self._brokers.reports
+            and self._clock.now_ms() - preferred[1] <= PREFERENCE_MS_MAX
+        ):
             return self._placed(bundle, preferred[0], "preferred by the unload before")
         under_way = self._view.under_way(bundle, self._clock.now_ms())
         if under_way is not None:
             return under_way
         settings = self._strategies.value
         try:
-            choice, rule = self._choose(bundle, settings), registry.placement(settings.placement).name
+            choice, rule = (
+                self._choose(bundle, settings),
+                registry.placement(settings.placement).name,
+            )
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
             self._steps.failed("place", error)
-            choice, rule = self._choose(bundle, dataclasses.replace(settings, placement=FALLBACK_PLACEMENT)), FALLBACK_PLACEMENT
+            choice, rule = (
+                self._choose(bundle, dataclasses.replace(settings, placement=FALLBACK_PLACEMENT)),
+                FALLBACK_PLACEMENT,
+            )
         if choice.broker is None:
-            raise OperationalError(f"Failed to acquire ownership of {bundle}: no broker qualifies {dict(choice.rejected)}")
+            raise OperationalError(
+                f"Failed to acquire ownership of {bundle}: no broker qualifies "
+                f"{dict(choice.rejected)}"
+            )
         document = placement_document(choice)
         self._remember("place", document)
         self._observe(self.cycles, Plan(rule, placements=(choice,)))
         return self._placed(bundle, choice.broker, placement_reason(document))
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
-        (choice,), self._memory = cycle.place(self._snapshot(settings), [bundle], settings, self._memory, self._rng)
+        (choice,), self._memory = cycle.place(
+            self._snapshot(settings), [bundle], settings, self._memory, self._rng
+        )
         return choice
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
@@ -124,9 +144,15 @@ class LeaderDesk:
         return broker_id
 
     def prefer(self, bundle: str, broker_id: str) -> None:
-        """The next placement of this bundle goes to this broker (Pulsar's unload affinity, keyed by the whole bundle name, and it expires)."""
+        """The next placement of this bundle goes to this broker (Pulsar's unload affinity, keyed by
+        the whole bundle name, and it expires).
+        """
         now_ms = self._clock.now_ms()
-        self._preferred = {name: known for name, known in self._preferred.items() if now_ms - known[1] <= PREFERENCE_MS_MAX}
+        self._preferred = {
+            name: known
+            for name, known in self._preferred.items()
+            if now_ms - known[1] <= PREFERENCE_MS_MAX
+        }
         self._preferred[bundle] = (broker_id, now_ms)
 
     # Shedding
@@ -140,7 +166,8 @@ class LeaderDesk:
         if plan.unloads or self.cycles == 1:
             self._remember("shed", plan_document(plan))
         for moves in together(plan.unloads):
-            for unload in reversed(moves):  # of a swap, what goes out goes first: without it nothing may come back
+            # of a swap, what goes out goes first: without it nothing may come back
+            for unload in reversed(moves):
                 if not await self._move(unload):
                     break
 
@@ -155,7 +182,9 @@ class LeaderDesk:
             self.prefer(unload.bundle, destination.broker_id)
             self._view.placed(unload.bundle, destination.broker_id, self._clock.now_ms())
         try:
-            released = await self._peers.release_bundle(source, unload.bundle, destination, epoch=self._epoch)
+            released = await self._peers.release_bundle(
+                source, unload.bundle, destination, epoch=self._epoch
+            )
         except OperationalError as error:
             released = False
             log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
@@ -167,7 +196,9 @@ class LeaderDesk:
         return True
 
     def dry_run(self) -> dict[str, Any]:
-        """What a shedding cycle would do right now; changes nothing, neither the averages nor what chance brings next."""
+        """What a shedding cycle would do right now; changes nothing, neither the averages nor what
+        chance brings next.
+        """
         settings = self._strategies.value
         return plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
 
@@ -197,19 +228,34 @@ class LeaderDesk:
             return
         snapshot = self._snapshot(strategies)
         asked_before_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
-        self._split_ms = {bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms}
-        self._unsplit_ms = {bundle: at_ms for bundle, at_ms in self._unsplit_ms.items() if at_ms > asked_before_ms}
-        namespaces = {split_bundle_name(bundle)[0] for report in snapshot.reports.values() for bundle in report.last_stats}
+        self._split_ms = {
+            bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms
+        }
+        self._unsplit_ms = {
+            bundle: at_ms for bundle, at_ms in self._unsplit_ms.items() if at_ms > asked_before_ms
+        }
+        namespaces = {
+            split_bundle_name(bundle)[0]
+            for report in snapshot.reports.values()
+            for bundle in report.last_stats
+        }
         names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
         counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in names}
         # A namespace that cannot be read, or is gone, has no bundle to split.
-        owners = {bundle: broker for broker in snapshot.brokers for bundle in snapshot.reports[broker].last_stats}
+        owners = {
+            bundle: broker
+            for broker in snapshot.brokers
+            for bundle in snapshot.reports[broker].last_stats
+        }
         answer = threshold.modular(snapshot, settings, None, counts)
         for skip in answer.skipped:
-            if skip.what in owners and skip.what not in self._unsplit_ms:  # said once in a grace period
+            # said once in a grace period
+            if skip.what in owners and skip.what not in self._unsplit_ms:
                 self._unsplit_ms[skip.what] = self._clock.now_ms()
                 self._observe(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
-                log.warning("a bundle is too big and is not split", bundle=skip.what, reason=skip.reason)
+                log.warning(
+                    "a bundle is too big and is not split", bundle=skip.what, reason=skip.reason
+                )
         for split in answer.splits:
             owner = self._brokers.address(owners[split.bundle])
             if owner is None or split.bundle in self._split_ms:
@@ -217,20 +263,38 @@ class LeaderDesk:
             self._split_ms[split.bundle] = self._clock.now_ms()
             self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
             self._remember("split", {**split_document(split), "broker": owner.broker_id})
-            log.info("bundle splits", bundle=split.bundle, owner=owner.broker_id, reason=split.reason, epoch=self._epoch)
+            log.info(
+                "bundle splits",
+                bundle=split.bundle,
+                owner=owner.broker_id,
+                reason=split.reason,
+                epoch=self._epoch,
+            )
             try:
-                await self._peers.split_bundle(owner, split.bundle, unload=settings.unload_after, epoch=self._epoch)
+                await self._peers.split_bundle(
+                    owner, split.bundle, unload=settings.unload_after, epoch=self._epoch
+                )
             except OperationalError as error:
                 log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
 
     # What was decided
 
     def _remember(self, kind: str, document: dict[str, Any]) -> None:
-        self._decisions.appendleft({"ts": self._clock.now_ms(), "kind": kind, "epoch": self._epoch, "cycle": self.cycles, **document})
+        self._decisions.appendleft(
+            {
+                "ts": self._clock.now_ms(),
+                "kind": kind,
+                "epoch": self._epoch,
+                "cycle": self.cycles,
+                **document,
+            }
+        )
 
     def failed(self, step: str, error: Exception) -> None:
         """A step failed: people look for the reason where the decisions are."""
-        self._remember("failure", {"step": step, "error": f"{type(error).__name__}: {error}"[:1000]})
+        self._remember(
+            "failure", {"step": step, "error": f"{type(error).__name__}: {error}"[:1000]}
+        )
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""

@@ -1,8 +1,9 @@
 """Terms of leadership: campaign, lead until the term is lost, again.
 
-A term is a scope. Everything that only a leader does runs in a task of that scope, the term's beginning
-included: when the term ends, nothing of it runs on, and only then the next campaign begins. What a leader
-decides is optional: whatever fails there costs a cycle, or in the end the leadership, never the broker.
+A term is a scope. Everything that only a leader does runs in a task of that scope, the term's
+beginning included: when the term ends, nothing of it runs on, and only then the next campaign
+begins. What a leader decides is optional: whatever fails there costs a cycle, or in the end the
+leadership, never the broker.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ class Leadership:
         """Record every change of leader, forever."""
         async for leader in self._election.leaders():
             if leader != self._leading.leader:
-                log.info("leader changed", leader=leader.broker_id if leader else None, epoch=leader.epoch if leader else None)
+                log.info(
+                    "leader changed",
+                    leader=leader.broker_id if leader else None,
+                    epoch=leader.epoch if leader else None,
+                )
             self._leading.follow(leader)
 
     async def run(self) -> None:
@@ -77,7 +82,10 @@ class Leadership:
         if self._leading.desk is not None:
             self._leading.desk.failed(name, error)
         if steps.in_a_row[name] == FAILURES_IN_A_ROW_MAX:
-            scope.spawn(self._resign(scope, f"{name} failed {FAILURES_IN_A_ROW_MAX} times in a row"), "resign")
+            scope.spawn(
+                self._resign(scope, f"{name} failed {FAILURES_IN_A_ROW_MAX} times in a row"),
+                "resign",
+            )
 
     async def _resign(self, scope: Scope, reason: str) -> None:
         log.error("resigning leadership", reason=reason)

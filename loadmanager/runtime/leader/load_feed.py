@@ -1,4 +1,6 @@
-"""Feeds the leader's view of the load: from the brokers' reports, from the store and back into it."""
+"""Feeds the leader's view of the load: from the brokers' reports, from the store and
+back into it.
+"""
 
 from __future__ import annotations
 
@@ -66,10 +68,17 @@ class LoadFeed:
         names = []
         for tenant in await store.children(paths.BUNDLE_DATA):
             for namespace in await store.children(f"{paths.BUNDLE_DATA}/{tenant}"):
-                names += [f"{tenant}/{namespace}/{span}" for span in await store.children(f"{paths.BUNDLE_DATA}/{tenant}/{namespace}")]
+                names += [
+                    f"{tenant}/{namespace}/{span}"
+                    for span in await store.children(f"{paths.BUNDLE_DATA}/{tenant}/{namespace}")
+                ]
         names = names[:STORED_BUNDLES_MAX]
         stored: dict[str, BundleData] = {}
-        for name, node in zip(names, await store.get_many([f"{paths.BUNDLE_DATA}/{name}" for name in names]), strict=True):
+        for name, node in zip(
+            names,
+            await store.get_many([f"{paths.BUNDLE_DATA}/{name}" for name in names]),
+            strict=True,
+        ):
             with self._corrupt.left_out("averages", f"{paths.BUNDLE_DATA}/{name}"):
                 if node is not None and node.value:
                     stored[name] = decode_bundle_data(node.value)
@@ -78,12 +87,20 @@ class LoadFeed:
     async def save(self, store: Store, bundles_per_broker: int, fence: Sequence[Check]) -> None:
         """Store the averages of the busiest bundles and of every broker, for the next leader.
 
-        As Pulsar's `writeBundleDataOnZooKeeper`. Raises `VersionConflictError` when the term is over.
+        As Pulsar's `writeBundleDataOnZooKeeper`. Raises `VersionConflictError` when the term is
+        over.
         """
         data = self._view.bundle_data
         order = sorted(data, key=lambda bundle: (-data[bundle].long_term_data.throughput, bundle))
-        limit = len(order) if bundles_per_broker < 0 else bundles_per_broker * max(len(self._view.reports), 1)
-        values = {f"{paths.BUNDLE_DATA}/{bundle}": msgspec.json.encode(data[bundle]) for bundle in order[:limit]}
+        limit = (
+            len(order)
+            if bundles_per_broker < 0
+            else bundles_per_broker * max(len(self._view.reports), 1)
+        )
+        values = {
+            f"{paths.BUNDLE_DATA}/{bundle}": msgspec.json.encode(data[bundle])
+            for bundle in order[:limit]
+        }
         for broker_id, average in self._view.time_averages().items():
             values[f"{paths.BROKER_TIME_AVERAGE}/{broker_id}"] = msgspec.json.encode(average)
         for parent in sorted({path.rpartition("/")[0] for path in values}):
@@ -93,6 +110,7 @@ class LoadFeed:
             batch = names[start : start + WRITES_PER_TRANSACTION]
             nodes = await store.get_many(batch)
             writes = [
-                Create(path, values[path]) if node is None else Put(path, values[path]) for path, node in zip(batch, nodes, strict=True)
+                Create(path, values[path]) if node is None else Put(path, values[path])
+                for path, node in zip(batch, nodes, strict=True)
             ]
             await store.commit([*fence, *writes])

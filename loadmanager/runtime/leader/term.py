@@ -1,4 +1,6 @@
-"""What a leader does during one term: it restores the cluster's averages, places bundles, and runs its cycles."""
+"""What a leader does during one term: it restores the cluster's averages, places bundles, and runs
+its cycles.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,14 @@ class LeaderWork:
             steps=steps,
             observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
         )
-        feed = LoadFeed(view, observe=desk.observe, brokers=self.brokers, clock=self.clock, corrupt=self.corrupt, steps=steps)
+        feed = LoadFeed(
+            view,
+            observe=desk.observe,
+            brokers=self.brokers,
+            clock=self.clock,
+            corrupt=self.corrupt,
+            steps=steps,
+        )
         await feed.restore(self.store)
         with feed:
             self.leading.desk = desk
@@ -72,14 +81,22 @@ class LeaderWork:
                 self._run_cycles(term, desk, feed, scope, steps)
             await forever()
 
-    def _run_cycles(self, term: Term, desk: LeaderDesk, feed: LoadFeed, scope: Scope, steps: Steps) -> None:
+    def _run_cycles(
+        self, term: Term, desk: LeaderDesk, feed: LoadFeed, scope: Scope, steps: Steps
+    ) -> None:
         broker = self.broker
-        shedding = Interval(self.strategies, lambda settings: settings.shedding_interval_minutes * 60)
+        shedding = Interval(
+            self.strategies, lambda settings: settings.shedding_interval_minutes * 60
+        )
         splitting = Interval(self.splits, lambda settings: settings.interval_minutes * 60)
         saving = Interval(broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
         async def save() -> None:
             await feed.save(self.store, broker.value.bundles_in_report_max, term.fence)
 
-        for interval, step, name in ((shedding, desk.shed, "shed"), (splitting, desk.split, "split"), (saving, save, "save")):
+        for interval, step, name in (
+            (shedding, desk.shed, "shed"),
+            (splitting, desk.split, "split"),
+            (saving, save, "save"),
+        ):
             scope.spawn(every(interval, step, name, steps, first_after_s=None), name)

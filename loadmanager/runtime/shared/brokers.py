@@ -10,7 +10,11 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import BadInputError, CorruptDataError
-from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, decode_local_broker_data
+from loadmanager.core.load.reports import (
+    LocalBrokerData,
+    NamespaceBundleStats,
+    decode_local_broker_data,
+)
 from loadmanager.core.strategies.shedding.selection import is_system_namespace
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress
@@ -108,7 +112,11 @@ class Brokers:
     def address(self, broker_id: str) -> BrokerAddress | None:
         """Where a live broker is reached; None without a report that says so."""
         report = self.reports.get(broker_id)
-        return BrokerAddress(broker_id, report.pulsar_service_url or "", report.web_service_url or "") if report else None
+        return (
+            BrokerAddress(broker_id, report.pulsar_service_url or "", report.web_service_url or "")
+            if report
+            else None
+        )
 
 
 def check_bundles(names: Iterable[str]) -> None:
@@ -119,14 +127,19 @@ def check_bundles(names: Iterable[str]) -> None:
     for bundle in names:
         namespace, bundle_range = split_bundle_name(bundle)
         if str(BundleRange.parse(bundle_range)) != bundle_range:
-            raise BadInputError(f"invalid bundle {bundle!r}: its range is not spelled 0x00000000_0xffffffff")
+            raise BadInputError(
+                f"invalid bundle {bundle!r}: its range is not spelled 0x00000000_0xffffffff"
+            )
         if not is_system_namespace(namespace):
             NamespaceName.parse(namespace)
 
 
 def check_figures(report: LocalBrokerData) -> None:
     """Raise `BadInputError` naming a rate or count that cannot be true: negative, or huge."""
-    of: list[tuple[str, LocalBrokerData | NamespaceBundleStats]] = [("the broker", report), *report.last_stats.items()]
+    of: list[tuple[str, LocalBrokerData | NamespaceBundleStats]] = [
+        ("the broker", report),
+        *report.last_stats.items(),
+    ]
     for what, figures in of:
         if not (
             0 <= figures.msg_rate_in <= RATE_MAX
@@ -160,4 +173,9 @@ def _is_url(url: str, schemes: tuple[str, ...]) -> bool:
     if not url.isascii() or not url.isprintable() or " " in url:
         return False
     parts = urlsplit(url)
-    return parts.scheme in schemes and bool(parts.hostname) and parts.port != 0 and parts.path in ("", "/")
+    return (
+        parts.scheme in schemes
+        and bool(parts.hostname)
+        and parts.port != 0
+        and parts.path in ("", "/")
+    )

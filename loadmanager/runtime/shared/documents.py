@@ -1,6 +1,7 @@
 """JSON objects in the metadata store. Others write them, too, so every reading may meet nonsense.
 
-A reader that has somebody to answer lets `CorruptDataError` pass: it names the path and the problem.
+A reader that has somebody to answer lets `CorruptDataError` pass: it names the path and the
+problem.
 
     document = read_object(node.value, path)
     with stored(path):
@@ -92,7 +93,9 @@ class Corrupt:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         if len(self._paths) < CORRUPT_PATHS_MAX:
             self._paths.add(path)
-            log.error("stored data is corrupt and is left out", kind=kind, path=path, error=str(error))
+            log.error(
+                "stored data is corrupt and is left out", kind=kind, path=path, error=str(error)
+            )
 
     def mended(self, path: str) -> None:
         """What is stored at `path` can be used, or is gone."""
@@ -125,7 +128,9 @@ def write_object(document: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(document)
 
 
-async def update(store: Store, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+async def update(
+    store: Store, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> None:
     """Read, change and write an object by compare-and-set; a missing node is an empty object.
 
     Raises `ConflictError` when others keep writing it, `CorruptDataError` when it cannot be read.
@@ -148,6 +153,8 @@ async def update(store: Store, path: str, change: Callable[[dict[str, Any]], dic
 
 
 async def delete_below(store: Store, path: str) -> None:
-    """Delete what somebody put below a node that no session holds, and that must make room for an ephemeral one."""
+    """Delete what somebody put below a node that no session holds, and that must make room for an
+    ephemeral one.
+    """
     for name in await store.children(path):
         await store.delete_tree(f"{path}/{name}")

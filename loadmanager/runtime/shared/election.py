@@ -1,9 +1,10 @@
-"""Leader election on any metadata store: one ephemeral node, whose holder leads (Pulsar `LeaderElection`).
+"""Leader election on any metadata store: one ephemeral node, whose holder leads (Pulsar
+`LeaderElection`).
 
-The node's JSON is Pulsar's, with one more field: the epoch. A second node counts epochs: it is written by
-the transaction that creates the first. Two terms never share an epoch, even of one broker in one session:
-whoever finds a node of its own that it does not know replaces it. A leader whose lease runs out considers
-itself deposed before the store lets anybody else create the node.
+The node's JSON is Pulsar's, with one more field: the epoch. A second node counts epochs: it is
+written by the transaction that creates the first. Two terms never share an epoch, even of one
+broker in one session: whoever finds a node of its own that it does not know replaces it. A leader
+whose lease runs out considers itself deposed before the store lets anybody else create the node.
 """
 
 from __future__ import annotations
@@ -17,7 +18,17 @@ import structlog
 from loadmanager.core.errors import CorruptDataError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader, Term
-from loadmanager.ports.store import Change, Check, Create, Delete, Node, Operation, Put, Store, VersionConflictError
+from loadmanager.ports.store import (
+    Change,
+    Check,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Put,
+    Store,
+    VersionConflictError,
+)
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, delete_below, read_object, write_object
 from loadmanager.runtime.shared.latest import Latest
@@ -28,7 +39,9 @@ STAND_AGAIN_S = 1.0
 LOOK_AGAIN_S = 5.0
 """How long a candidate, or a leader, trusts the watch alone."""
 EPOCH_MAX = 10**15
-"""A greater epoch is nonsense: a term every millisecond takes thirty thousand years to come that far."""
+"""A greater epoch is nonsense: a term every millisecond takes thirty thousand years to come that
+far.
+"""
 
 log = structlog.get_logger("leadership")
 
@@ -36,8 +49,8 @@ log = structlog.get_logger("leadership")
 class StoreElection:
     """Competes for one leadership through an ephemeral node (Pulsar `LeaderElection`).
 
-    `on_change` must be fed by a watch on `path`. `seen` is told of each leader the moment it is read,
-    before anybody follows: orders may come already.
+    `on_change` must be fed by a watch on `path`. `seen` is told of each leader the moment it is
+    read, before anybody follows: orders may come already.
     """
 
     def __init__(
@@ -99,13 +112,17 @@ class StoreElection:
     # Terms
 
     async def campaign(self) -> Term:
-        """Wait until this process leads, and return its term. Raises `OperationalError` when the store does not answer."""
+        """Wait until this process leads, and return its term.
+
+        Raises `OperationalError` when the store does not answer.
+        """
         while True:
             mine = await self._try() if self._clock.monotonic_s() >= self._stands_from_s else None
             if mine is not None:
                 return mine
             if self.leader is None:
-                await sleep(RETRY_S)  # lost a race, or may not stand now: nothing will tell when to try again
+                # lost a race, or may not stand now: nothing will tell when to try again
+                await sleep(RETRY_S)
             else:
                 await self._seen.changed(LOOK_AGAIN_S)
 
@@ -114,17 +131,25 @@ class StoreElection:
         session_id = self._store.session_id
         if not self._proven or self._taken(await self._look()):
             return None
-        await self._store.create(self._path.rpartition("/")[0], b"")  # a transaction makes no parents
+        # a transaction makes no parents
+        await self._store.create(self._path.rpartition("/")[0], b"")
         await self._store.create(self._epoch_path, b"")
         counter = await self._store.get(self._epoch_path)
-        node = await self._look()  # after the counter: whoever begins a term from now on changes that
+        # after the counter: whoever begins a term from now on changes that
+        node = await self._look()
         if counter is None or self._taken(node):
             return None
-        mine = Leader(self._broker_id, self._web_url, max(_number(counter.value), counter.version, self._epoch_seen) + 1)
+        mine = Leader(
+            self._broker_id,
+            self._web_url,
+            max(_number(counter.value), counter.version, self._epoch_seen) + 1,
+        )
         value = {"serviceUrl": mine.service_url, "brokerId": mine.broker_id, "epoch": mine.epoch}
         if node is not None and node.ephemeral_owner == 0:
             await delete_below(self._store, self._path)
-        operations: list[Operation] = [Put(self._epoch_path, str(mine.epoch).encode(), version=counter.version)]
+        operations: list[Operation] = [
+            Put(self._epoch_path, str(mine.epoch).encode(), version=counter.version)
+        ]
         if node is not None:  # of an earlier term of ours, or of nobody's session
             operations.append(Delete(self._path, node.version))
         operations.append(Create(self._path, write_object(value), ephemeral=True))
@@ -149,7 +174,10 @@ class StoreElection:
     async def lost(self, term: Term) -> None:
         """Return when the term is over: the session is lost, or the node is no longer ours."""
         session_id = self._store.session_id
-        while self._store.session_id == session_id and self._seen.value == (term.leader, session_id):
+        while self._store.session_id == session_id and self._seen.value == (
+            term.leader,
+            session_id,
+        ):
             left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return
@@ -160,27 +188,50 @@ class StoreElection:
         self._see(None, 0)
 
     async def resign(self, *, stand_again: bool = False) -> None:
-        """Give up the leadership, and campaign no more, or only after the others had the time to take it."""
+        """Give up the leadership, and campaign no more, or only after the others had the time to
+        take it.
+        """
         if stand_again:
             self._stands_from_s = self._clock.monotonic_s() + STAND_AGAIN_S
         else:
             self._stands_from_s = math.inf
         node = await self._store.get(self._path)
-        if self._term is not None and node is not None and node.ephemeral_owner == self._store.session_id:
-            # In the term's own transaction: the session may expire meanwhile, and the node be somebody else's.
+        if (
+            self._term is not None
+            and node is not None
+            and node.ephemeral_owner == self._store.session_id
+        ):
+            # In the term's own transaction: the session may expire meanwhile, and the node be
+            # somebody else's.
             with contextlib.suppress(VersionConflictError):
                 await self._store.commit([*self._term.fence, Delete(self._path)])
 
 
 def _leader_of(node: Node, path: str) -> Leader:
-    """The leader that the node names. Raises `CorruptDataError` when it names nobody. Pulsar's own brokers write no epoch: 0."""
+    """The leader that the node names.
+
+    Raises `CorruptDataError` when it names nobody. Pulsar's own brokers write no epoch: 0.
+    """
     value = read_object(node.value, path)
-    epoch, broker_id, url = value.get("epoch", 0), value.get("brokerId"), value.get("serviceUrl", "")
-    if not isinstance(broker_id, str) or not isinstance(url, str) or not isinstance(epoch, int) or not 0 <= epoch <= EPOCH_MAX:
+    epoch, broker_id, url = (
+        value.get("epoch", 0),
+        value.get("brokerId"),
+        value.get("serviceUrl", ""),
+    )
+    if (
+        not isinstance(broker_id, str)
+        or not isinstance(url, str)
+        or not isinstance(epoch, int)
+        or not 0 <= epoch <= EPOCH_MAX
+    ):
         raise CorruptDataError(f"{path} names no leader; it is replaced when nobody holds it")
     return Leader(broker_id, url, epoch)
 
 
 def _number(value: bytes) -> int:
     """The epoch that the counter's value tells; 0 for anything else."""
-    return number if value.isdigit() and len(value) <= 18 and (number := int(value)) <= EPOCH_MAX else 0
+    return (
+        number
+        if value.isdigit() and len(value) <= 18 and (number := int(value)) <= EPOCH_MAX
+        else 0
+    )

@@ -1,4 +1,7 @@
-"""A value that changes, and whoever waits for its next change. Readers that are slow see the latest value, not every one."""
+"""A value that changes, and whoever waits for its next change.
+
+Readers that are slow see the latest value, not every one.
+"""
 
 from __future__ import annotations
 

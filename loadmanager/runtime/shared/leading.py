@@ -13,7 +13,10 @@ class Desk(Protocol):
     """What the leader does for others during its term."""
 
     async def place(self, bundle: str) -> str:
-        """brokerId where an unowned bundle belongs; counts as pending until the bundle is reported. Raises `OperationalError` when no broker qualifies."""
+        """brokerId where an unowned bundle belongs; counts as pending until the bundle is reported.
+
+        Raises `OperationalError` when no broker qualifies.
+        """
         ...
 
     def prefer(self, bundle: str, broker_id: str) -> None:
@@ -35,7 +38,10 @@ class Desk(Protocol):
 
 @dataclass(slots=True)
 class Leading:
-    """The present leader, and the desk if that is this broker. `runtime.leader` sets it; lookups and the admin API read it."""
+    """The present leader, and the desk if that is this broker.
+
+    `runtime.leader` sets it; lookups and the admin API read it.
+    """
 
     leader: Leader | None = None
     desk: Desk | None = None
@@ -45,8 +51,8 @@ class Leading:
     def follow(self, leader: Leader | None) -> None:
         """Somebody else leads from now on, or nobody.
 
-        The store has the last word: should somebody have deleted the counter of epochs, so that a new term
-        has a smaller one, its leader must be obeyed all the same.
+        The store has the last word: should somebody have deleted the counter of epochs, so that a
+        new term has a smaller one, its leader must be obeyed all the same.
         """
         self.leader = leader
         if leader is not None:
@@ -57,6 +63,11 @@ class Leading:
         self.epoch = leader.epoch
 
     def check(self, epoch: int | None) -> None:
-        """Raise `ConflictError` for an order of a leader that was deposed; None is an operator's order."""
+        """Raise `ConflictError` for an order of a leader that was deposed; None is an operator's
+        order.
+        """
         if epoch is not None and epoch < self.epoch:
-            raise ConflictError(f"the order is of epoch {epoch}, but epoch {self.epoch} has begun: its leader was deposed")
+            raise ConflictError(
+                f"the order is of epoch {epoch}, but epoch {self.epoch} has begun: its "
+                "leader was deposed"
+            )

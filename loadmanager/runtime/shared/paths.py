@@ -1,4 +1,6 @@
-"""Where things are in the metadata store: Pulsar's paths, and the few of our own below `/loadmanager`."""
+"""Where things are in the metadata store: Pulsar's paths, and the few of our own below
+`/loadmanager`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ BUNDLE_DATA = "/loadbalance/bundle-data"
 BROKER_TIME_AVERAGE = "/loadbalance/broker-time-average"
 LEADER_EPOCHS = "/loadmanager/epochs"
 SESSIONS = "/loadmanager/sessions"
-"""An ephemeral node for each session that took a lock: what goes out late, in another session, must not delete one."""
+"""An ephemeral node for each session that took a lock: what goes out late, in another session, must
+not delete one.
+"""
 LOCKS = "/namespace"
 ADMIN = "/admin"
 CLUSTERS = "/admin/clusters"
@@ -28,7 +32,9 @@ HEALTH = "/loadmanager/health"
 
 
 def encode(name: str) -> str:
-    """A topic's or subscription's name as one path element (Pulsar `Codec.encode`; the two names that no element may have are encoded, too)."""
+    """A topic's or subscription's name as one path element (Pulsar `Codec.encode`; the two names
+    that no element may have are encoded, too).
+    """
     return name.replace(".", "%2E") if name in (".", "..") else quote_plus(name, safe="*-._")
 
 

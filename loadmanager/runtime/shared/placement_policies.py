@@ -1,4 +1,6 @@
-"""Isolation policies, failure domains and anti-affinity groups as they are recorded, kept current by the watch on /admin."""
+"""Isolation policies, failure domains and anti-affinity groups as they are recorded, kept current
+by the watch on /admin.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, check_part
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.core.policies.isolation import IsolationPolicy, check_number, decode_policy, policy_of, split_policies
+from loadmanager.core.policies.isolation import (
+    IsolationPolicy,
+    check_number,
+    decode_policy,
+    policy_of,
+    split_policies,
+)
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, Document, read_object, update
@@ -21,7 +29,10 @@ log = structlog.get_logger("policies")
 
 
 class PlacementPolicies:
-    """Policies of the cluster. The leader reads the attributes, so that its next decision respects every change."""
+    """Policies of the cluster.
+
+    The leader reads the attributes, so that its next decision respects every change.
+    """
 
     def __init__(self, store: Store, cluster: str, corrupt: Corrupt | None = None) -> None:
         self._store = store
@@ -47,7 +58,9 @@ class PlacementPolicies:
             self.groups = {}
             for tenant in await self._store.children(paths.LOCAL_POLICIES):
                 below = f"{paths.LOCAL_POLICIES}/{tenant}"
-                await self._read_groups([f"{below}/{name}" for name in await self._store.children(below)])
+                await self._read_groups(
+                    [f"{below}/{name}" for name in await self._store.children(below)]
+                )
         elif path == self._isolation_path:
             await self._read_isolation()
         elif path.startswith(self._domains_path):
@@ -66,7 +79,9 @@ class PlacementPolicies:
             self.isolation = self._usable(raw)
 
     def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
-        """The policies that can be used; of too many expressions, those of the first policies by name."""
+        """The policies that can be used; of too many expressions, those of the first policies by
+        name.
+        """
         usable: dict[str, IsolationPolicy] = {}
         for name in self._left_out - raw.keys():
             self._corrupt.mended(f"{self._isolation_path}, policy {name!r}")
@@ -103,7 +118,9 @@ class PlacementPolicies:
         return self.isolation
 
     async def set_isolation_policy(self, name: str, policy: Document | None) -> list[NamespaceName]:
-        """Set a policy, or remove it with None; returns the namespaces that its `unload_scope` says to unload. Raises `BadInputError`."""
+        """Set a policy, or remove it with None; returns the namespaces that its `unload_scope` says
+        to unload. Raises `BadInputError`.
+        """
         check_part(name, "isolation policy")
         scope = "changed" if policy is None else policy.get("unload_scope") or "changed"
         if scope not in SCOPES:
@@ -113,15 +130,27 @@ class PlacementPolicies:
         old = others.pop(name, None)
         if new is not None:
             check_number([*others.values(), new])
-        await update(self._store, self._isolation_path, lambda document: _with(document, name, policy))
+        await update(
+            self._store, self._isolation_path, lambda document: _with(document, name, policy)
+        )
         await self._read_isolation()
-        log.info("isolation policy changed", policy=name, unload_scope=scope, removed=policy is None)
+        log.info(
+            "isolation policy changed", policy=name, unload_scope=scope, removed=policy is None
+        )
         if scope == "none":
             return []
         before, after = set(old.namespaces if old else []), set(new.namespaces if new else [])
-        everything = scope == "all_matching" or (old.primary if old else None) != (new.primary if new else None)
-        affected = {"": IsolationPolicy(namespaces=sorted(before | after if everything else before ^ after))}
-        return [namespace for namespace in await self._all_namespaces() if policy_of(str(namespace), affected)]
+        everything = scope == "all_matching" or (old.primary if old else None) != (
+            new.primary if new else None
+        )
+        affected = {
+            "": IsolationPolicy(namespaces=sorted(before | after if everything else before ^ after))
+        }
+        return [
+            namespace
+            for namespace in await self._all_namespaces()
+            if policy_of(str(namespace), affected)
+        ]
 
     async def failure_domains(self) -> dict[str, list[str]]:
         """Domain → brokerIds."""
@@ -129,13 +158,18 @@ class PlacementPolicies:
         nodes = await self._store.get_many([f"{self._domains_path}/{name}" for name in names])
         domains = {}
         for name, node in zip(names, nodes, strict=True):
-            brokers = self._corrupt.object_of(node, "policy", f"{self._domains_path}/{name}").get("brokers")
+            brokers = self._corrupt.object_of(node, "policy", f"{self._domains_path}/{name}").get(
+                "brokers"
+            )
             if isinstance(brokers, list):
                 domains[name] = [broker for broker in brokers if isinstance(broker, str)]
         return domains
 
     async def set_failure_domain(self, domain: str, brokers: list[str] | None) -> None:
-        """Set a domain's brokers; None removes the domain. Raises `ConflictError` when a broker is in another domain, `NotFoundError`."""
+        """Set a domain's brokers; None removes the domain.
+
+        Raises `ConflictError` when a broker is in another domain, `NotFoundError`.
+        """
         path = f"{self._domains_path}/{check_part(domain, 'failure domain')}"
         domains = await self.failure_domains()
         if brokers is None:
@@ -145,7 +179,10 @@ class PlacementPolicies:
         else:
             for other, theirs in domains.items():
                 if other != domain and set(theirs) & set(brokers):
-                    raise ConflictError(f"{', '.join(sorted(set(theirs) & set(brokers)))} is in failure domain {other} already")
+                    raise ConflictError(
+                        f"{', '.join(sorted(set(theirs) & set(brokers)))} is in failure domain "
+                        f"{other} already"
+                    )
             await update(self._store, path, lambda document: {**document, "brokers": brokers})
         log.info("failure domain changed", domain=domain, brokers=brokers)
 
@@ -160,16 +197,26 @@ class PlacementPolicies:
     async def set_anti_affinity_group(self, namespace: NamespaceName, group: str | None) -> None:
         """Put a namespace into a group, or out of it with None. Raises `NotFoundError`."""
         await self.anti_affinity_group(namespace)
-        await update(self._store, paths.local_policies(namespace), lambda document: {**document, GROUP_FIELD: group})
+        await update(
+            self._store,
+            paths.local_policies(namespace),
+            lambda document: {**document, GROUP_FIELD: group},
+        )
         log.info("anti-affinity group changed", namespace=str(namespace), group=group)
 
     def namespaces_of_group(self, group: str) -> list[str]:
         """Namespaces of a group, sorted; names of groups are compared without regard to case."""
-        return sorted(namespace for namespace, other in self.groups.items() if other.lower() == group.lower())
+        return sorted(
+            namespace for namespace, other in self.groups.items() if other.lower() == group.lower()
+        )
 
     async def _all_namespaces(self) -> list[NamespaceName]:
         tenants = await self._store.children(paths.POLICIES)
-        return [NamespaceName(tenant, name) for tenant in tenants for name in await self._store.children(f"{paths.POLICIES}/{tenant}")]
+        return [
+            NamespaceName(tenant, name)
+            for tenant in tenants
+            for name in await self._store.children(f"{paths.POLICIES}/{tenant}")
+        ]
 
 
 def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
@@ -180,7 +227,9 @@ def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
     if not decoded.namespaces or not decoded.primary:
         raise BadInputError(f"isolation policy {name!r}: namespaces and primary must not be empty")
     if decoded.auto_failover_policy.policy_type != "min_available":
-        raise BadInputError(f"isolation policy {name!r}: auto_failover_policy.policy_type must be min_available")
+        raise BadInputError(
+            f"isolation policy {name!r}: auto_failover_policy.policy_type must be min_available"
+        )
     return decoded
 
 

@@ -14,12 +14,22 @@ NAMESPACE_BUNDLES_MAX = 50_000
 class BrokerSettings:
     """The broker process."""
 
-    cluster_name: str = conf("clusterName", "standalone", "Name of the cluster that this broker belongs to")
+    cluster_name: str = conf(
+        "clusterName", "standalone", "Name of the cluster that this broker belongs to"
+    )
     bind_address: str = conf("bindAddress", "0.0.0.0", "Host name or address to listen on")
     advertised_address: str = conf(
-        "advertisedAddress", "", "Host name or address that others reach this broker by; empty: the machine's name"
+        "advertisedAddress",
+        "",
+        "Host name or address that others reach this broker by; empty: the machine's name",
     )
-    broker_port: int = conf("brokerServicePort", 6650, "Port of the binary protocol; 0 takes a free one", minimum=0, maximum=65535)
+    broker_port: int = conf(
+        "brokerServicePort",
+        6650,
+        "Port of the binary protocol; 0 takes a free one",
+        minimum=0,
+        maximum=65535,
+    )
     web_port: int = conf(
         "webServicePort",
         8080,
@@ -27,7 +37,9 @@ class BrokerSettings:
         minimum=0,
         maximum=65535,
     )
-    load_balancer_enabled: bool = conf("loadBalancerEnabled", True, "Publish load reports and balance load")
+    load_balancer_enabled: bool = conf(
+        "loadBalancerEnabled", True, "Publish load reports and balance load"
+    )
     report_threshold_percent: int = conf(
         "loadBalancerReportUpdateThresholdPercentage",
         10,
@@ -71,9 +83,19 @@ class BrokerSettings:
         dynamic=True,
     )
     bundle_unload_timeout_ms: int = conf(
-        "namespaceBundleUnloadingTimeoutMs", 60_000, "How long one bundle may take to unload", minimum=100, dynamic=True
+        "namespaceBundleUnloadingTimeoutMs",
+        60_000,
+        "How long one bundle may take to unload",
+        minimum=100,
+        dynamic=True,
     )
-    shutdown_timeout_ms: int = conf("brokerShutdownTimeoutMs", 60_000, "How long a graceful stop may take", minimum=0, dynamic=True)
+    shutdown_timeout_ms: int = conf(
+        "brokerShutdownTimeoutMs",
+        60_000,
+        "How long a graceful stop may take",
+        minimum=0,
+        dynamic=True,
+    )
     shutdown_unloads_max: int = conf(
         "brokerShutdownMaxConcurrentUnloads",
         20,
@@ -81,25 +103,57 @@ class BrokerSettings:
         minimum=1,
     )
     history_interval_s: float = conf(
-        "loadManagerHistoryIntervalSeconds", 60.0, "How often loads and limits are recorded in the history", minimum=0.1, dynamic=True
+        "loadManagerHistoryIntervalSeconds",
+        60.0,
+        "How often loads and limits are recorded in the history",
+        minimum=0.1,
+        dynamic=True,
     )
     history_topics_max: int = conf(
-        "loadManagerHistoryMaxTopics", 100, "How many of a broker's busiest topics the history records", minimum=0, dynamic=True
+        "loadManagerHistoryMaxTopics",
+        100,
+        "How many of a broker's busiest topics the history records",
+        minimum=0,
+        dynamic=True,
     )
-    lookups_max: int = conf("maxConcurrentLookupRequest", 50_000, "How many lookups may be in progress at once", minimum=1, dynamic=True)
-    auto_create_topics: bool = conf("allowAutoTopicCreation", True, "Create a topic when a producer or consumer asks for it", dynamic=True)
+    lookups_max: int = conf(
+        "maxConcurrentLookupRequest",
+        50_000,
+        "How many lookups may be in progress at once",
+        minimum=1,
+        dynamic=True,
+    )
+    auto_create_topics: bool = conf(
+        "allowAutoTopicCreation",
+        True,
+        "Create a topic when a producer or consumer asks for it",
+        dynamic=True,
+    )
     topics_per_namespace_max: int = conf(
         "maxTopicsPerNamespace",
         0,
-        "How many persistent topics a namespace may have, partitions counted one by one (0: no limit)",
+        "How many persistent topics a namespace may have, partitions counted one by one "
+        "(0: no limit)",
         minimum=0,
         dynamic=True,
     )
     namespaces_per_tenant_max: int = conf(
-        "maxNamespacesPerTenant", 0, "How many namespaces a tenant may have (0: no limit)", minimum=0, dynamic=True
+        "maxNamespacesPerTenant",
+        0,
+        "How many namespaces a tenant may have (0: no limit)",
+        minimum=0,
+        dynamic=True,
     )
     delete_namespace_force: bool = conf(
-        "forceDeleteNamespaceAllowed", True, "Allow a namespace to be deleted with its topics", dynamic=True
+        "forceDeleteNamespaceAllowed",
+        True,
+        "Allow a namespace to be deleted with its topics",
+        dynamic=True,
     )
-    log_level: str = conf("logLevel", "info", "Least severity that is logged", choices=("debug", "info", "warning", "error"))
+    log_level: str = conf(
+        "logLevel",
+        "info",
+        "Least severity that is logged",
+        choices=("debug", "info", "warning", "error"),
+    )
     event_loop_uvloop: bool = conf("eventLoopUvloop", True, "Run on uvloop, where it is installed")

@@ -20,7 +20,8 @@ log = structlog.get_logger("watch")
 
 
 class Watcher:
-    """Passes each change to its readers in order; `synced` is set once the first reading is complete.
+    """Passes each change to its readers in order; `synced` is set once the first reading is
+    complete.
 
     Each reader is contained by itself: one that fails on what is stored loses this change, no other
     reader does, and the watch goes on.
@@ -32,7 +33,9 @@ class Watcher:
         self._readers = readers
         self._logged: set[tuple[str, str]] = set()
         self.failures = 0
-        """How often a reader failed on a change for another reason than that the store did not answer."""
+        """How often a reader failed on a change for another reason than that the store did not
+        answer.
+        """
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
@@ -44,12 +47,19 @@ class Watcher:
                 self.synced.set()
 
     async def _feed(self, reader: Reader, change: Change) -> None:
-        """Pass one change to one reader. Where the store does not answer, it reads everything anew."""
+        """Pass one change to one reader. Where the store does not answer, it reads
+        everything anew.
+        """
         try:
             await self._read(reader, change)
         except OperationalError as error:
-            log.warning("a change could not be read; reading all again", root=self.root, error=str(error))
-            await retrying(lambda: self._read(reader, Change(ChangeKind.RESYNC, self.root)), f"watch {self.root}")
+            log.warning(
+                "a change could not be read; reading all again", root=self.root, error=str(error)
+            )
+            await retrying(
+                lambda: self._read(reader, Change(ChangeKind.RESYNC, self.root)),
+                f"watch {self.root}",
+            )
 
     async def _read(self, reader: Reader, change: Change) -> None:
         try:
@@ -61,9 +71,18 @@ class Watcher:
         except Exception as error:
             # What is stored is written by others, too: one change that a reader cannot take must
             # not end the broker, nor keep the other readers from it.
-            name, text = getattr(reader, "__qualname__", repr(reader)), f"{type(error).__name__}: {error}"
+            name, text = (
+                getattr(reader, "__qualname__", repr(reader)),
+                f"{type(error).__name__}: {error}",
+            )
             if self._is_new(name, text):
-                log.exception("a change could not be taken in", root=self.root, path=change.path, reader=name, error=text)
+                log.exception(
+                    "a change could not be taken in",
+                    root=self.root,
+                    path=change.path,
+                    reader=name,
+                    error=text,
+                )
 
     def _is_new(self, reader: str, error: str) -> bool:
         """Count a failure; whether it is to be logged."""

@@ -59,13 +59,21 @@ class Served:
 
     def owners(self) -> dict[str, str]:
         """Bundle → brokerId of the broker that serves it."""
-        return {bundle: broker.address.broker_id for broker in self.brokers for bundle in broker.use.ownership.owned()}
+        return {
+            bundle: broker.address.broker_id
+            for broker in self.brokers
+            for bundle in broker.use.ownership.owned()
+        }
 
     async def open_two_topics(self, bundle_range: str, *, at: int = 0) -> None:
-        """Topics of acme/orders in a bundle: one with fewer than two is not divided at given positions."""
+        """Topics of acme/orders in a bundle: one with fewer than two is not divided at given
+        positions.
+        """
         span = BundleRange.parse(bundle_range)
         topics = (TopicName("persistent", ORDERS, f"in-{index}") for index in itertools.count())
-        for topic in itertools.islice((topic for topic in topics if topic_hash(str(topic)) in span), 2):
+        for topic in itertools.islice(
+            (topic for topic in topics if topic_hash(str(topic)) in span), 2
+        ):
             await self.brokers[at].serve(topic)
 
     async def depose(self) -> None:
@@ -82,12 +90,20 @@ class Served:
         """Name of a broker."""
         return self.brokers[index].address.broker_id
 
-    async def ask(self, method: str, path: str, body: Any = None, *, at: int = 0, raw: bytes | None = None) -> Answer:
+    async def ask(
+        self, method: str, path: str, body: Any = None, *, at: int = 0, raw: bytes | None = None
+    ) -> Answer:
         """One request; redirects are not followed."""
         data = raw if raw is not None else (None if body is None else json.dumps(body).encode())
-        async with self.session.request(method, URL(self.url(at) + path, encoded=True), data=data, allow_redirects=False) as answer:
+        async with self.session.request(
+            method, URL(self.url(at) + path, encoded=True), data=data, allow_redirects=False
+        ) as answer:
             text = await answer.text()
-            return Answer(answer.status, json.loads(text) if "json" in answer.content_type else text, answer.headers)
+            return Answer(
+                answer.status,
+                json.loads(text) if "json" in answer.content_type else text,
+                answer.headers,
+            )
 
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and body of a request; None without a body."""
@@ -103,16 +119,24 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    brokers: int = 2, settings: AdminSettings | None = None, values: Mapping[str, str] | None = None, *, connections_cap: int = 0
+    brokers: int = 2,
+    settings: AdminSettings | None = None,
+    values: Mapping[str, str] | None = None,
+    *,
+    connections_cap: int = 0,
 ) -> AsyncIterator[Served]:
-    """Start brokers that ask each other over HTTP, with a tenant acme that has a namespace acme/orders of four bundles."""
+    """Start brokers that ask each other over HTTP, with a tenant acme that has a namespace
+    acme/orders of four bundles.
+    """
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
     hosts = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
     addresses = [BrokerAddress(host, f"pulsar://{host}", f"http://{host}") for host in hosts]
     async with AsyncExitStack() as stack:
         peers = HttpPeers(release_timeout_s=lambda: 5)
         stack.push_async_callback(peers.close)
-        cluster = await stack.enter_async_context(a_cluster(values, addresses=addresses, peers=peers))
+        cluster = await stack.enter_async_context(
+            a_cluster(values, addresses=addresses, peers=peers)
+        )
         for broker, sock in zip(cluster.brokers, socks, strict=True):
             server = AdminServer(
                 broker.use,
@@ -126,6 +150,12 @@ async def serving(
             stack.push_async_callback(server.stop)
         served = Served(cluster, await stack.enter_async_context(aiohttp.ClientSession()))
         await record_cluster(cluster.brokers[0].store, CLUSTER, service_url="", web_url="")
-        assert (await served.ask("PUT", "/admin/v2/tenants/acme", {"allowedClusters": [CLUSTER]})).status == 204
-        assert (await served.ask("PUT", "/admin/v2/namespaces/acme/orders", {"bundles": {"numBundles": 4}})).status == 204
+        assert (
+            await served.ask("PUT", "/admin/v2/tenants/acme", {"allowedClusters": [CLUSTER]})
+        ).status == 204
+        assert (
+            await served.ask(
+                "PUT", "/admin/v2/namespaces/acme/orders", {"bundles": {"numBundles": 4}}
+            )
+        ).status == 204
         yield served

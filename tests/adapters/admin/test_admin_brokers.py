@@ -21,15 +21,24 @@ async def test_lists_brokers_with_and_without_cluster() -> None:
 async def test_leader() -> None:
     """The leader is named by URL and brokerId; without one it is 404."""
     async with serving() as served:
-        assert await served.get("/admin/v2/brokers/leaderBroker", at=1) == {"serviceUrl": served.url(0), "brokerId": served.broker_id(0)}
+        assert await served.get("/admin/v2/brokers/leaderBroker", at=1) == {
+            "serviceUrl": served.url(0),
+            "brokerId": served.broker_id(0),
+        }
         await served.depose()
         assert (await served.ask("GET", "/admin/v2/brokers/leaderBroker")).status == 404
 
 
 async def test_health_ready_version_status() -> None:
-    """Plain texts, as Pulsar's tools compare them; 503 and 500 with a reason when the broker cannot work."""
+    """Plain texts, as Pulsar's tools compare them; 503 and 500 with a reason when the broker cannot
+    work.
+    """
     async with serving() as served:
-        for path, text in (("brokers/health", "ok"), ("brokers/ready", "ok"), ("brokers/version", "1.2.3")):
+        for path, text in (
+            ("brokers/health", "ok"),
+            ("brokers/ready", "ok"),
+            ("brokers/version", "1.2.3"),
+        ):
             answer = await served.ask("GET", f"/admin/v2/{path}")
             assert (answer.status, answer.body) == (200, text)
         assert (await served.ask("GET", "/status.html")).body == "OK"
@@ -56,15 +65,21 @@ async def test_health_of_another_broker_redirects_there() -> None:
 
 
 async def test_owned_namespaces() -> None:
-    """Bundles with Pulsar's status of each, at the broker that owns them; 307 elsewhere, 404 for a dead one."""
+    """Bundles with Pulsar's status of each, at the broker that owns them; 307 elsewhere, 404 for a
+    dead one.
+    """
     async with serving() as served:
         bundle = "acme/orders/0x00000000_0x40000000"
         await served.own(bundle, at=1)
         path = f"/admin/v2/brokers/standalone/{served.broker_id(1)}/ownedNamespaces"
         redirected = await served.ask("GET", path)
         assert (redirected.status, redirected.headers["Location"]) == (307, served.url(1) + path)
-        assert await served.get(path, at=1) == {bundle: {"broker_assignment": "shared", "is_controlled": False, "is_active": True}}
-        assert (await served.ask("GET", "/admin/v2/brokers/standalone/nobody:1/ownedNamespaces")).status == 404
+        assert await served.get(path, at=1) == {
+            bundle: {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+        }
+        assert (
+            await served.ask("GET", "/admin/v2/brokers/standalone/nobody:1/ownedNamespaces")
+        ).status == 404
 
 
 async def test_load_report_clusters_configuration() -> None:
@@ -74,7 +89,9 @@ async def test_load_report_clusters_configuration() -> None:
         assert await served.get("/admin/v2/clusters") == ["standalone"]
         assert (await served.get("/admin/v2/clusters/standalone"))["serviceUrl"] == served.url(0)
         assert (await served.ask("GET", "/admin/v2/clusters/west")).status == 404
-        assert (await served.get("/admin/v2/brokers/configuration/runtime"))["clusterName"] == "standalone"
+        assert (await served.get("/admin/v2/brokers/configuration/runtime"))[
+            "clusterName"
+        ] == "standalone"
         assert (await served.ask("GET", "/admin/v2/brokers/backlog-quota-check")).status == 204
 
 
@@ -83,15 +100,28 @@ async def test_metrics_page() -> None:
     async with serving(1) as served:
         for path in ("/metrics", "/metrics/"):
             answer = await served.ask("GET", path)
-            assert (answer.status, answer.body, answer.headers["Content-Type"]) == (200, "pulsar_x 1\n", "text/plain; version=0.0.4")
+            assert (answer.status, answer.body, answer.headers["Content-Type"]) == (
+                200,
+                "pulsar_x 1\n",
+                "text/plain; version=0.0.4",
+            )
 
 
 async def test_shutdown_passes_the_rate_on() -> None:
-    """204 at once, and the stop has begun with the rate that was asked for; nonsense is refused and stops nothing."""
+    """204 at once, and the stop has begun with the rate that was asked for; nonsense is refused and
+    stops nothing.
+    """
     async with serving() as served:
-        assert (await served.ask("POST", "/admin/v2/brokers/shutdown?maxConcurrentUnloadPerSec=-1")).status == 412
+        assert (
+            await served.ask("POST", "/admin/v2/brokers/shutdown?maxConcurrentUnloadPerSec=-1")
+        ).status == 412
         assert served.brokers[0].stopped_with == []
-        assert (await served.ask("POST", "/admin/v2/brokers/shutdown?maxConcurrentUnloadPerSec=7&forcedTerminateTopic=true")).status == 204
+        assert (
+            await served.ask(
+                "POST",
+                "/admin/v2/brokers/shutdown?maxConcurrentUnloadPerSec=7&forcedTerminateTopic=true",
+            )
+        ).status == 204
         assert served.brokers[0].stopped_with == [7]
 
 
@@ -101,15 +131,21 @@ async def test_decisions_and_dry_run_are_the_leaders() -> None:
         await served.ask("GET", "/lookup/v2/topic/persistent/acme/orders/t")
         (decision,) = await served.get("/admin/v2/loadmanager/decisions?limit=1")
         topic = TopicName("persistent", ORDERS, "t")
-        bundle = (await served.brokers[0].use.namespaces.bundles(ORDERS)).bundle_of_topic(str(topic))
+        bundle = (await served.brokers[0].use.namespaces.bundles(ORDERS)).bundle_of_topic(
+            str(topic)
+        )
         assert (decision["kind"], decision["bundle"]) == ("place", bundle)
-        assert sorted(decision["candidates"]) == sorted(broker.address.broker_id for broker in served.brokers)
+        assert sorted(decision["candidates"]) == sorted(
+            broker.address.broker_id for broker in served.brokers
+        )
         assert (await served.get("/admin/v2/loadmanager/dry-run"))["unloads"] == []
         for path in ("/admin/v2/loadmanager/decisions?limit=5", "/admin/v2/loadmanager/dry-run"):
             answer = await served.ask("GET", path, at=1)
             assert (answer.status, answer.headers["Location"]) == (307, served.url(0) + path)
         for limit in ("0", "1001", "x", "9" * 10_00):
-            assert (await served.ask("GET", f"/admin/v2/loadmanager/decisions?limit={limit}")).status == 412
+            assert (
+                await served.ask("GET", f"/admin/v2/loadmanager/decisions?limit={limit}")
+            ).status == 412
         await served.depose()
         assert (await served.ask("GET", "/admin/v2/loadmanager/dry-run")).status == 503
 

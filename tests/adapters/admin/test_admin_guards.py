@@ -17,7 +17,16 @@ NAMESPACE = "/admin/v2/namespaces/acme/new"
 
 @pytest.mark.parametrize(
     "raw",
-    [b"{", b"{'a':1}", b'{"a":NaN}', b"\xff\xfe", b"[" * 100_000, b'{"a":1}x', b"nul", b'{"a":"\xc3"}'],
+    [
+        b"{",
+        b"{'a':1}",
+        b'{"a":NaN}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"a":1}x',
+        b"nul",
+        b'{"a":"\xc3"}',
+    ],
     ids=["cut", "quotes", "nan", "utf8", "deep", "tail", "word", "half"],
 )
 async def test_malformed_json(raw: bytes) -> None:
@@ -39,7 +48,9 @@ async def test_malformed_json(raw: bytes) -> None:
 )
 @pytest.mark.parametrize("levels", [101, 979, 20_000])
 async def test_json_that_nests_too_deeply(method: str, path: str, levels: int) -> None:
-    """400 with the reason, also where it could be read: nothing is stored that cannot be answered later."""
+    """400 with the reason, also where it could be read: nothing is stored that cannot be answered
+    later.
+    """
     async with serving(1) as served:
         raw = b'{"numBundles":' * levels + b"4" + b"}" * levels
         answer = await served.ask(method, path, raw=raw)
@@ -58,7 +69,13 @@ async def test_json_that_nests_as_deeply_as_is_allowed() -> None:
 async def test_unknown_paths_and_methods() -> None:
     """404 and 405 are JSON, too; 405 says what is allowed."""
     async with serving(1) as served:
-        for path in ("/", "/admin", "/admin/v3/brokers", "/admin/v2/persistent/acme", "/lookup/v2/topic/persistent/acme/orders/"):
+        for path in (
+            "/",
+            "/admin",
+            "/admin/v3/brokers",
+            "/admin/v2/persistent/acme",
+            "/lookup/v2/topic/persistent/acme/orders/",
+        ):
             answer = await served.ask("GET", path)
             assert (answer.status, path in answer.reason) == (404, True)
         answer = await served.ask("DELETE", "/admin/v2/brokers")
@@ -69,14 +86,21 @@ async def test_unknown_paths_and_methods() -> None:
 async def test_trailing_slashes() -> None:
     """A slash at the end changes nothing, and is no redirect."""
     async with serving(1) as served:
-        for path in ("/admin/v2/brokers", "/admin/v2/namespaces/acme", "/admin/v2/namespaces/acme/orders/bundles", "/admin/v2/tenants"):
+        for path in (
+            "/admin/v2/brokers",
+            "/admin/v2/namespaces/acme",
+            "/admin/v2/namespaces/acme/orders/bundles",
+            "/admin/v2/tenants",
+        ):
             assert await served.get(path + "/") == await served.get(path)
 
 
 async def test_a_body_that_is_too_large() -> None:
     """413, whether its size is announced or not."""
     async with serving(1) as served:
-        async with served.session.put(served.url() + NAMESPACE, data=io.BytesIO(b" " * (BODY_BYTES_MAX + 1))) as answer:
+        async with served.session.put(
+            served.url() + NAMESPACE, data=io.BytesIO(b" " * (BODY_BYTES_MAX + 1))
+        ) as answer:
             assert answer.status == 413
 
         async def chunks():  # type: ignore[no-untyped-def]
@@ -91,7 +115,9 @@ async def test_a_body_that_is_too_large() -> None:
 async def test_a_header_that_is_too_large() -> None:
     """400, and the next connection is served."""
     async with serving(1) as served:
-        async with served.session.get(served.url() + "/admin/v2/brokers", headers={"X-Long": "x" * 20_000}) as answer:
+        async with served.session.get(
+            served.url() + "/admin/v2/brokers", headers={"X-Long": "x" * 20_000}
+        ) as answer:
             assert answer.status == 400
         assert await served.get("/admin/v2/brokers")
 
@@ -120,7 +146,9 @@ async def test_connections_are_bounded() -> None:
     """The connection that is one too many is closed at once; the others go on."""
     with structlog.testing.capture_logs() as logs:
         await _one_too_many(AdminSettings(connections_max=2), 0)
-    assert [entry["connections"] for entry in logs if "HTTP connections are refused" in entry["event"]] == [2]
+    assert [
+        entry["connections"] for entry in logs if "HTTP connections are refused" in entry["event"]
+    ] == [2]
 
 
 async def test_connections_leave_files_for_others() -> None:
@@ -170,7 +198,11 @@ async def test_garbage_on_the_wire() -> None:
     """Bytes that are no HTTP get an answer and a closed connection; the server goes on."""
     async with serving(1) as served:
         host, _, port = served.broker_id(0).partition(":")
-        for garbage in (b"\x00\x01\x02\xff\r\n\r\n", b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"):
+        for garbage in (
+            b"\x00\x01\x02\xff\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        ):
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(garbage)
             async with asyncio.timeout(5):

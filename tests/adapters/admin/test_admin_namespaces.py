@@ -14,7 +14,9 @@ FIRST = "0x00000000_0x40000000"
 
 
 async def test_tenants_live() -> None:
-    """Create, read, update, list, delete, with Pulsar's statuses for what exists already, is missing, or is in use."""
+    """Create, read, update, list, delete, with Pulsar's statuses for what exists already, is
+    missing, or is in use.
+    """
     async with serving(1) as served:
         one = "/admin/v2/tenants/shop"
         info = {"adminRoles": ["root"], "allowedClusters": ["standalone"]}
@@ -39,7 +41,10 @@ async def test_tenants_live() -> None:
     [
         (None, ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]),
         ({"bundles": {"numBundles": 2}}, ["0x00000000", "0x80000000", "0xffffffff"]),
-        ({"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}}, ["0x00000000", "0x10000000", "0xffffffff"]),
+        (
+            {"bundles": {"boundaries": ["0x00000000", "0x10000000", "0xffffffff"]}},
+            ["0x00000000", "0x10000000", "0xffffffff"],
+        ),
     ],
 )
 async def test_create_namespace(body: Any, boundaries: list[str]) -> None:
@@ -47,7 +52,10 @@ async def test_create_namespace(body: Any, boundaries: list[str]) -> None:
     async with serving(1) as served:
         one = "/admin/v2/namespaces/acme/new"
         assert (await served.ask("PUT", one, body)).status == 204
-        assert await served.get(f"{one}/bundles") == {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
+        assert await served.get(f"{one}/bundles") == {
+            "boundaries": boundaries,
+            "numBundles": len(boundaries) - 1,
+        }
         assert (await served.get(one))["bundles"]["boundaries"] == boundaries
         assert await served.get("/admin/v2/namespaces/acme") == ["acme/new", "acme/orders"]
 
@@ -80,19 +88,33 @@ async def test_delete_namespace() -> None:
         assert (await served.ask("DELETE", NAMESPACE)).status == 409
         assert (await served.ask("DELETE", f"{NAMESPACE}?force=maybe")).status == 412
         assert (await served.ask("DELETE", f"{NAMESPACE}?force=true")).status == 204
-        for path in (NAMESPACE, f"{NAMESPACE}/bundles", f"{NAMESPACE}/topics", "/lookup/v2/topic/persistent/acme/orders/t"):
+        for path in (
+            NAMESPACE,
+            f"{NAMESPACE}/bundles",
+            f"{NAMESPACE}/topics",
+            "/lookup/v2/topic/persistent/acme/orders/t",
+        ):
             assert (await served.ask("GET", path)).status == 404
-        for path in (f"{NAMESPACE}/unload", f"{NAMESPACE}/{FIRST}/unload", f"{NAMESPACE}/{FIRST}/split"):
+        for path in (
+            f"{NAMESPACE}/unload",
+            f"{NAMESPACE}/{FIRST}/unload",
+            f"{NAMESPACE}/{FIRST}/split",
+        ):
             assert (await served.ask("PUT", path)).status == 404
 
 
 async def test_unload_bundle_redirects_to_the_owner() -> None:
-    """307 with the method's path and `authoritative`; 204 there, and also when nobody owns it; 409 for a bundle that does not exist."""
+    """307 with the method's path and `authoritative`; 204 there, and also when nobody owns it; 409
+    for a bundle that does not exist.
+    """
     async with serving() as served:
         bundle = f"acme/orders/{FIRST}"
         await served.own(bundle, at=1)
         answer = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload")
-        assert (answer.status, answer.headers["Location"]) == (307, f"{served.url(1)}{NAMESPACE}/{FIRST}/unload?authoritative=false")
+        assert (answer.status, answer.headers["Location"]) == (
+            307,
+            f"{served.url(1)}{NAMESPACE}/{FIRST}/unload?authoritative=false",
+        )
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload", at=1)).status == 204
         assert served.owners() == {}
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload")).status == 204
@@ -101,7 +123,9 @@ async def test_unload_bundle_redirects_to_the_owner() -> None:
 
 
 async def test_unload_to_a_destination() -> None:
-    """The leader takes it, with or without a scheme before the broker; others redirect to the leader; an unknown destination is 409."""
+    """The leader takes it, with or without a scheme before the broker; others redirect to the
+    leader; an unknown destination is 409.
+    """
     async with serving(3) as served:
         path = f"{NAMESPACE}/{FIRST}/unload?destinationBroker=http://{served.broker_id(1)}"
         at_follower = await served.ask("PUT", path, at=1)
@@ -115,10 +139,14 @@ async def test_unload_to_a_destination() -> None:
             assert (await served.ask("PUT", f"{NAMESPACE}/unload")).status == 204
         assert (await served.ask("PUT", path)).status == 204
         topic = next(
-            topic for topic in (f"t{index}" for index in range(1000)) if topic_hash(f"persistent://acme/orders/{topic}") < 0x40000000
+            topic
+            for topic in (f"t{index}" for index in range(1000))
+            if topic_hash(f"persistent://acme/orders/{topic}") < 0x40000000
         )
         lookup = await served.ask("GET", f"/lookup/v2/topic/persistent/acme/orders/{topic}")
-        assert lookup.headers["Location"].startswith(served.url(1)), "a bundle that nobody owns is placed there next"
+        assert lookup.headers["Location"].startswith(served.url(1)), (
+            "a bundle that nobody owns is placed there next"
+        )
         gone = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload?destinationBroker=nobody:1")
         assert (gone.status, "nobody:1" in gone.reason) == (409, True)
 
@@ -134,13 +162,21 @@ async def test_unload_namespace() -> None:
 
 
 async def test_split() -> None:
-    """By range, at given positions, the largest; refused for an unknown algorithm, no positions, a body that is no list of numbers."""
+    """By range, at given positions, the largest; refused for an unknown algorithm, no positions, a
+    body that is no list of numbers.
+    """
     async with serving(1) as served:
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")).status == 204
         assert (await served.get(f"{NAMESPACE}/bundles"))["boundaries"][1] == "0x20000000"
-        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 404, "nobody serves a bundle"
+        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 404, (
+            "nobody serves a bundle"
+        )
         await served.open_two_topics("0x40000000_0x80000000")
-        at = await served.ask("PUT", f"{NAMESPACE}/0x40000000_0x80000000/split?splitAlgorithmName=specified_positions_divide", [0x50000000])
+        at = await served.ask(
+            "PUT",
+            f"{NAMESPACE}/0x40000000_0x80000000/split?splitAlgorithmName=specified_positions_divide",
+            [0x50000000],
+        )
         assert at.status == 204
         assert "0x50000000" in (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
         before = len(served.owners())
@@ -148,7 +184,9 @@ async def test_split() -> None:
         assert len(served.owners()) == before + 1
         last = f"{NAMESPACE}/0xc0000000_0xffffffff/split"
         assert (await served.ask("PUT", f"{last}?splitAlgorithmName=magic")).status == 412
-        assert (await served.ask("PUT", f"{last}?splitAlgorithmName=specified_positions_divide")).status == 412
+        assert (
+            await served.ask("PUT", f"{last}?splitAlgorithmName=specified_positions_divide")
+        ).status == 412
         for body in ({"a": 1}, [1.5], [True], ["1"]):
             assert (await served.ask("PUT", last, body)).status == 400
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split")).status == 409
@@ -159,7 +197,10 @@ async def test_split_at_the_owner() -> None:
     async with serving() as served:
         await served.own(f"acme/orders/{FIRST}", at=1)
         answer = await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")
-        assert (answer.status, answer.headers["Location"]) == (307, f"{served.url(1)}{NAMESPACE}/{FIRST}/split?unload=true")
+        assert (answer.status, answer.headers["Location"]) == (
+            307,
+            f"{served.url(1)}{NAMESPACE}/{FIRST}/split?unload=true",
+        )
 
 
 async def test_hash_positions() -> None:
@@ -169,10 +210,17 @@ async def test_hash_positions() -> None:
         for index in range(8):
             await served.ask("PUT", f"/admin/v2/persistent/acme/orders/t{index}")
         found: dict[str, int] = {}
-        for bundle in (FIRST, "0x40000000_0x80000000", "0x80000000_0xc0000000", "0xc0000000_0xffffffff"):
+        for bundle in (
+            FIRST,
+            "0x40000000_0x80000000",
+            "0x80000000_0xc0000000",
+            "0xc0000000_0xffffffff",
+        ):
             document = await served.get(f"{NAMESPACE}/{bundle}/topicHashPositions")
             assert (document["namespace"], document["bundle"]) == ("acme/orders", bundle)
             found |= document["topicHashPositions"]
         assert sorted(found) == names
-        asked = await served.get(f"{NAMESPACE}/{FIRST}/topicHashPositions?topics=" + ",".join(names))
+        asked = await served.get(
+            f"{NAMESPACE}/{FIRST}/topicHashPositions?topics=" + ",".join(names)
+        )
         assert all(position < 0x40000000 for position in asked["topicHashPositions"].values())

@@ -15,7 +15,10 @@ POLICY = {
     "namespaces": ["public/.*"],
     "primary": ["127.*"],
     "secondary": [],
-    "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "1", "usage_threshold": "100"}},
+    "auto_failover_policy": {
+        "policy_type": "min_available",
+        "parameters": {"min_limit": "1", "usage_threshold": "100"},
+    },
 }
 
 
@@ -49,13 +52,20 @@ async def test_bad_policies(served: Served) -> None:
     assert status == 400
     assert "regular expression" in answer["reason"]
     assert (await served.call("POST", f"{ISOLATION}/mine", {"namespaces": 1}))[0] == 400
-    assert (await served.call("GET", "/admin/v2/clusters/other/namespaceIsolationPolicies"))[0] == 412
+    assert (await served.call("GET", "/admin/v2/clusters/other/namespaceIsolationPolicies"))[
+        0
+    ] == 412
 
 
 async def test_corrupt_policies(served: Served) -> None:
-    """What is stored and cannot be read is nobody's bad request: 500, with the path. One bad policy costs no other."""
+    """What is stored and cannot be read is nobody's bad request: 500, with the path.
+
+    One bad policy costs no other.
+    """
     path = f"/admin/clusters/{CLUSTER}/namespaceIsolationPolicies"
-    await served.brokers[0].store.put(path, json.dumps({"bad": {**POLICY, "primary": ["("]}, "good": POLICY}).encode())
+    await served.brokers[0].store.put(
+        path, json.dumps({"bad": {**POLICY, "primary": ["("]}, "good": POLICY}).encode()
+    )
     status, brokers = await served.call("GET", f"{ISOLATION}/brokers")
     assert (status, [entry["policyName"] for entry in brokers]) == (200, ["good"])
     assert (await served.call("POST", f"{ISOLATION}/bad", POLICY))[0] == 204
@@ -67,7 +77,9 @@ async def test_corrupt_policies(served: Served) -> None:
 
 
 async def test_a_corrupt_namespace_keeps_no_other_from_a_policy(served: Served) -> None:
-    """A policy that concerns a namespace which cannot be read is set, and the others are unloaded."""
+    """A policy that concerns a namespace which cannot be read is set, and the others
+    are unloaded.
+    """
     await served.own("public/default/0x00000000_0x10000000")
     await served.brokers[0].store.put("/admin/policies/public/corrupt", b"garbage")
     assert await served.call("POST", f"{ISOLATION}/mine", POLICY) == (204, None)

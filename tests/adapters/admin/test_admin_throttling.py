@@ -1,4 +1,6 @@
-"""Limits over HTTP: Pulsar's paths and bodies, and every change reaches what enforces it, on every broker."""
+"""Limits over HTTP: Pulsar's paths and bodies, and every change reaches what enforces it, on every
+broker.
+"""
 
 from __future__ import annotations
 
@@ -94,30 +96,64 @@ async def test_a_policy_of_one_subscription(served: Served) -> None:
     for one in served.brokers:
         for name in ("fast", "slow"):
             one.throttling.topics[str(TOPIC)].gate(name, lambda: None)
-    assert (await served.call("POST", f"{TOPIC_PATH}/slow/dispatchRate", {"dispatchThrottlingRateInMsg": 3}))[0] == 204
-    await on_all(served, lambda one: [len(gate.limits) for gate in one.throttling.topics[str(TOPIC)].gates.values()] == [0, 1])
-    assert (await served.call("GET", f"{TOPIC_PATH}/slow/dispatchRate"))[1]["dispatchThrottlingRateInMsg"] == 3
+    assert (
+        await served.call(
+            "POST", f"{TOPIC_PATH}/slow/dispatchRate", {"dispatchThrottlingRateInMsg": 3}
+        )
+    )[0] == 204
+    await on_all(
+        served,
+        lambda one: (
+            [len(gate.limits) for gate in one.throttling.topics[str(TOPIC)].gates.values()]
+            == [0, 1]
+        ),
+    )
+    assert (await served.call("GET", f"{TOPIC_PATH}/slow/dispatchRate"))[1][
+        "dispatchThrottlingRateInMsg"
+    ] == 3
     assert (await served.call("DELETE", f"{TOPIC_PATH}/slow/dispatchRate"))[0] == 204
     await on_all(served, lambda one: not one.throttling.topics[str(TOPIC)].gates["slow"].limits)
 
 
 async def test_resource_groups(served: Served) -> None:
     """Created, attached, in force, changed in part, in use, detached, deleted."""
-    assert await served.call("PUT", "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 50, "dispatchRateInMsgs": 60}) == (204, None)
+    assert await served.call(
+        "PUT", "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 50, "dispatchRateInMsgs": 60}
+    ) == (204, None)
     assert await served.call("GET", "/admin/v2/resourcegroups") == (200, ["gold"])
     assert (await served.call("POST", f"{NAMESPACE_PATH}/resourcegroup/silver"))[0] == 412
     assert await served.call("POST", f"{NAMESPACE_PATH}/resourcegroup/gold") == (204, None)
     assert await served.call("GET", f"{NAMESPACE_PATH}/resourcegroup") == (200, "gold")
-    await on_all(served, lambda one: [limit.message_rate() for limit in one.throttling.topics[str(TOPIC)].publish] == [50])
-    assert await served.call("PUT", "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 70}) == (204, None)
-    await on_all(served, lambda one: [limit.message_rate() for limit in one.throttling.topics[str(TOPIC)].publish] == [70])
-    assert (await served.call("GET", "/admin/v2/resourcegroups/gold"))[1]["dispatchRateInMsgs"] == 60
-    assert (await served.call("GET", "/admin/v2/resourcegroups/gold"))[1]["publishRateInBytes"] == -1
+    await on_all(
+        served,
+        lambda one: (
+            [limit.message_rate() for limit in one.throttling.topics[str(TOPIC)].publish] == [50]
+        ),
+    )
+    assert await served.call("PUT", "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 70}) == (
+        204,
+        None,
+    )
+    await on_all(
+        served,
+        lambda one: (
+            [limit.message_rate() for limit in one.throttling.topics[str(TOPIC)].publish] == [70]
+        ),
+    )
+    assert (await served.call("GET", "/admin/v2/resourcegroups/gold"))[1][
+        "dispatchRateInMsgs"
+    ] == 60
+    assert (await served.call("GET", "/admin/v2/resourcegroups/gold"))[1][
+        "publishRateInBytes"
+    ] == -1
     assert (await served.call("DELETE", "/admin/v2/resourcegroups/gold"))[0] == 412
     assert await served.call("DELETE", f"{NAMESPACE_PATH}/resourcegroup") == (204, None)
     assert await served.call("DELETE", "/admin/v2/resourcegroups/gold") == (204, None)
     assert (await served.call("GET", "/admin/v2/resourcegroups/gold"))[0] == 404
-    await on_all(served, lambda one: one.throttling.topics[str(TOPIC)].publish == () and not one.throttling.groups)
+    await on_all(
+        served,
+        lambda one: one.throttling.topics[str(TOPIC)].publish == () and not one.throttling.groups,
+    )
 
 
 async def test_dynamic_keys_of_broker_conf(served: Served) -> None:
@@ -135,7 +171,11 @@ async def test_dynamic_keys_of_broker_conf(served: Served) -> None:
     [
         (KEY, "many", "a whole number from -1 to 2147483647 is allowed"),
         ("loadBalancerLoadSheddingStrategy", "ThresholdSheder", "ThresholdShedder"),
-        ("loadBalancerAvgShedderLowThreshold", "50", "is above loadBalancerAvgShedderHighThreshold = 40"),
+        (
+            "loadBalancerAvgShedderLowThreshold",
+            "50",
+            "is above loadBalancerAvgShedderHighThreshold = 40",
+        ),
         ("loadBalancerReportUpdateMaxIntervalMinutes", "0.01", "is longer than"),
         ("clusterName", "x", "it is read when the broker starts"),
         ("dispatcherMaxReadBatchSize", "10", "without effect: entries are handed out one by one"),
@@ -143,7 +183,9 @@ async def test_dynamic_keys_of_broker_conf(served: Served) -> None:
         ("nonsense", "1", "nonsense is not a key of broker.conf"),
     ],
 )
-async def test_a_dynamic_value_that_cannot_act_is_refused(served: Served, key: str, value: str, reason: str) -> None:
+async def test_a_dynamic_value_that_cannot_act_is_refused(
+    served: Served, key: str, value: str, reason: str
+) -> None:
     """412 with the reason, and nothing is stored."""
     status, answer = await served.call("POST", f"{CONFIGURATION}/{key}/{value}")
     assert status == 412
@@ -160,7 +202,9 @@ async def test_a_dynamic_value_that_cannot_act_is_refused(served: Served, key: s
         (f"{NAMESPACE_PATH}/subscribeRate", None, 400),
     ],
 )
-async def test_bad_bodies_change_nothing(served: Served, path: str, body: Any, refused: int) -> None:
+async def test_bad_bodies_change_nothing(
+    served: Served, path: str, body: Any, refused: int
+) -> None:
     """412 with what is allowed, 400 for what is no JSON object, and the policy stays as it was."""
     status, answer = await served.call("POST", path, body)
     assert status == refused
@@ -170,7 +214,9 @@ async def test_bad_bodies_change_nothing(served: Served, path: str, body: Any, r
 
 async def test_nesting_without_end_is_400(served: Served) -> None:
     """A body that no parser can hold is the client's mistake."""
-    async with served.session.post(f"{served.url()}{TOPIC_PATH}/publishRate", data='{"x":' + "[" * 200_000) as answer:
+    async with served.session.post(
+        f"{served.url()}{TOPIC_PATH}/publishRate", data='{"x":' + "[" * 200_000
+    ) as answer:
         assert answer.status == 400
 
 
@@ -178,22 +224,40 @@ async def test_what_applies_to_a_topic_without_a_policy(served: Served) -> None:
     """`applied=true` shows the namespace's limit, or that there is none."""
     assert await served.call("GET", f"{TOPIC_PATH}/dispatchRate?applied=true") == (204, None)
     await served.call("POST", f"{NAMESPACE_PATH}/dispatchRate", {"dispatchThrottlingRateInMsg": 11})
-    assert (await served.call("GET", f"{TOPIC_PATH}/dispatchRate?applied=true"))[1]["dispatchThrottlingRateInMsg"] == 11
+    assert (await served.call("GET", f"{TOPIC_PATH}/dispatchRate?applied=true"))[1][
+        "dispatchThrottlingRateInMsg"
+    ] == 11
     assert await served.call("GET", f"{TOPIC_PATH}/dispatchRate") == (204, None)
 
 
 async def test_partitions_have_the_policies_of_their_topic(served: Served) -> None:
-    """Set on a partition, a policy is that of the whole topic, and removing one leaves the others."""
+    """Set on a partition, a policy is that of the whole topic, and removing one
+    leaves the others.
+    """
     partition = TOPIC.partition_name(0)
     for one in served.brokers:
         one.throttling.topic(partition)
     await served.call("POST", f"{TOPIC_PATH}/publishRate", {"publishThrottlingRateInMsg": 5})
-    await served.call("POST", f"{TOPIC_PATH}-partition-0/dispatchRate", {"dispatchThrottlingRateInMsg": 7})
+    await served.call(
+        "POST", f"{TOPIC_PATH}-partition-0/dispatchRate", {"dispatchThrottlingRateInMsg": 7}
+    )
     await served.call("DELETE", f"{TOPIC_PATH}-partition-0/dispatchRate")
-    assert (await served.call("GET", f"{TOPIC_PATH}-partition-0/publishRate"))[1]["publishThrottlingRateInMsg"] == 5
-    await on_all(served, lambda one: [limit.message_rate() for limit in one.throttling.topics[str(partition)].publish] == [5])
+    assert (await served.call("GET", f"{TOPIC_PATH}-partition-0/publishRate"))[1][
+        "publishThrottlingRateInMsg"
+    ] == 5
+    await on_all(
+        served,
+        lambda one: (
+            [limit.message_rate() for limit in one.throttling.topics[str(partition)].publish] == [5]
+        ),
+    )
     await served.call("POST", f"{TOPIC_PATH}/publishRate", {"publishThrottlingRateInMsg": 6})
-    await on_all(served, lambda one: [limit.message_rate() for limit in one.throttling.topics[str(partition)].publish] == [6])
+    await on_all(
+        served,
+        lambda one: (
+            [limit.message_rate() for limit in one.throttling.topics[str(partition)].publish] == [6]
+        ),
+    )
 
 
 async def test_unknown_namespaces_are_404(served: Served) -> None:
@@ -208,21 +272,31 @@ async def test_unreadable_metadata_counts_as_not_set(served: Served) -> None:
     await on_all(served, lambda one: publish_rate(one) == 7)
     await served.brokers[0].store.put(paths.topic_policies(TOPIC), b"\xff{")
     await on_all(served, lambda one: publish_rate(one) == -1)
-    await served.brokers[0].store.put(paths.topic_policies(TOPIC), b'{"publishRate": {"publishThrottlingRateInMsg": 8}}')
+    await served.brokers[0].store.put(
+        paths.topic_policies(TOPIC), b'{"publishRate": {"publishThrottlingRateInMsg": 8}}'
+    )
     await on_all(served, lambda one: publish_rate(one) == 8)
 
 
 async def test_why_is_this_producer_slow(served: Served) -> None:
-    """The answer names the limit, its rate and the place in its queue; and the broker's page sums up what pauses connections."""
+    """The answer names the limit, its rate and the place in its queue; and the broker's page sums
+    up what pauses connections.
+    """
     await served.call("POST", f"{TOPIC_PATH}/publishRate", {"publishThrottlingRateInMsg": 7})
     await on_all(served, lambda one: publish_rate(one) == 7)
     throttling = served.brokers[0].throttling
     topic = throttling.topics[str(TOPIC)]
-    free, slow = (topic.sender(name, throttling.connection(lambda: None, lambda: None)) for name in ("free", "slow"))
+    free, slow = (
+        topic.sender(name, throttling.connection(lambda: None, lambda: None))
+        for name in ("free", "slow")
+    )
     slow.charge(topic.publish, 100, 1000)
     status, answer = await served.call("GET", f"{TOPIC_PATH}/throttling")
     assert status == 200
-    assert sorted((one["producer"], one["paused"]) for one in answer["producers"]) == [("free", False), ("slow", True)]
+    assert sorted((one["producer"], one["paused"]) for one in answer["producers"]) == [
+        ("free", False),
+        ("slow", True),
+    ]
     reasons = {one["producer"]: one["why"] for one in answer["producers"]}
     assert reasons["free"] == "no limit of this broker slows it down"
     assert reasons["slow"].startswith(f"held by {TOPIC} publish limit of 7 msg/s")
@@ -240,8 +314,18 @@ async def test_a_namespace_that_is_made_again_has_no_limits_from_before(served: 
     for rate in (7, 9):
         await first.parts._namespaces.create_namespace(again, {})
         await first.parts.limits.opening(again)
-        await first.parts.limits.set_namespace_limit(again, "publishMaxMessageRate", {"publishThrottlingRateInMsg": rate})
-        await on_all(served, lambda one, rate=rate: one is not first or str(rate) in str(one.throttling.namespace_policies(str(again))))
+        await first.parts.limits.set_namespace_limit(
+            again, "publishMaxMessageRate", {"publishThrottlingRateInMsg": rate}
+        )
+        await on_all(
+            served,
+            lambda one, rate=rate: (
+                one is not first or str(rate) in str(one.throttling.namespace_policies(str(again)))
+            ),
+        )
         await first.parts._namespaces.mark_deleted(again)
         await first.parts._namespaces.delete_namespace(again)
-        await on_all(served, lambda one: one is not first or one.throttling.namespace_policies(str(again)) == {})
+        await on_all(
+            served,
+            lambda one: one is not first or one.throttling.namespace_policies(str(again)) == {},
+        )

@@ -12,15 +12,24 @@ TOPICS = "/admin/v2/persistent/acme/orders"
 
 
 async def test_lookup_is_redirected_until_the_owner_answers() -> None:
-    """A follower sends to the leader, the leader authoritatively to the placed broker, which answers with every URL that clients read."""
+    """A follower sends to the leader, the leader authoritatively to the placed broker, which
+    answers with every URL that clients read.
+    """
     async with serving(3) as served:
         bundle = await served.ask("GET", f"{LOOKUP}/t/bundle")
-        to_broker_2 = f"/admin/v2/namespaces/acme/orders/{bundle.body}/unload?destinationBroker={served.broker_id(2)}"
+        unload = f"/admin/v2/namespaces/acme/orders/{bundle.body}/unload"
+        to_broker_2 = f"{unload}?destinationBroker={served.broker_id(2)}"
         assert (await served.ask("PUT", to_broker_2)).status == 204
         first = await served.ask("GET", f"{LOOKUP}/t", at=1)
-        assert (first.status, first.headers["Location"]) == (307, f"{served.url(0)}{LOOKUP}/t?authoritative=false")
+        assert (first.status, first.headers["Location"]) == (
+            307,
+            f"{served.url(0)}{LOOKUP}/t?authoritative=false",
+        )
         second = await served.ask("GET", f"{LOOKUP}/t?authoritative=false")
-        assert (second.status, second.headers["Location"]) == (307, f"{served.url(2)}{LOOKUP}/t?authoritative=true")
+        assert (second.status, second.headers["Location"]) == (
+            307,
+            f"{served.url(2)}{LOOKUP}/t?authoritative=true",
+        )
         owner = served.brokers[2].address
         assert await served.get(f"{LOOKUP}/t?authoritative=true", at=2) == {
             "brokerUrl": owner.service_url,
@@ -45,9 +54,17 @@ async def test_lookup_refused() -> None:
 
 
 async def test_bundle_of_a_topic() -> None:
-    """The range as plain text, of the decoded name: slashes, blanks and non-ASCII count as the characters that they stand for."""
+    """The range as plain text, of the decoded name: slashes, blanks and non-ASCII count as the
+    characters that they stand for.
+    """
     async with serving(1) as served:
-        for encoded, name in (("t", "t"), ("a%2Fb", "a/b"), ("100%25", "100%"), ("%C3%BC%20x", "ü x"), ("a%2Fbundle", "a/bundle")):
+        for encoded, name in (
+            ("t", "t"),
+            ("a%2Fb", "a/b"),
+            ("100%25", "100%"),
+            ("%C3%BC%20x", "ü x"),
+            ("a%2Fbundle", "a/bundle"),
+        ):
             lower = topic_hash(f"persistent://acme/orders/{name}") // 0x40000000 * 0x40000000
             upper = min(lower + 0x40000000, 0xFFFFFFFF)
             answer = await served.ask("GET", f"{LOOKUP}/{encoded}/bundle")
@@ -55,7 +72,9 @@ async def test_bundle_of_a_topic() -> None:
 
 
 async def test_partitions() -> None:
-    """0 for what does not exist yet, N after PUT N; once only; 406 and 400 for numbers that are none."""
+    """0 for what does not exist yet, N after PUT N; once only; 406 and 400 for numbers that are
+    none.
+    """
     async with serving(1) as served:
         path = f"{TOPICS}/many/partitions"
         assert await served.get(f"{path}?checkAllowAutoCreation=true") == {"partitions": 0}
@@ -69,13 +88,17 @@ async def test_partitions() -> None:
         assert await served.get(TOPICS) == names
         assert await served.get("/admin/v2/namespaces/acme/orders/topics?mode=ALL") == names
         assert await served.get(f"{TOPICS}/partitioned") == ["persistent://acme/orders/many"]
-        assert (await served.ask("GET", "/admin/v2/persistent/acme/none/t/partitions")).status == 404
+        assert (
+            await served.ask("GET", "/admin/v2/persistent/acme/none/t/partitions")
+        ).status == 404
         assert (await served.ask("DELETE", path)).status == 204
         assert (await served.ask("DELETE", path)).status == 404
 
 
 async def test_topics_by_mode() -> None:
-    """Each domain lists its own; the namespace's list has a mode, PERSISTENT unless said otherwise."""
+    """Each domain lists its own; the namespace's list has a mode, PERSISTENT unless
+    said otherwise.
+    """
     async with serving(1) as served:
         assert (await served.ask("PUT", f"{TOPICS}/a%2Fb")).status == 204
         assert (await served.ask("PUT", f"{TOPICS}/a%2Fb")).status == 409
@@ -94,7 +117,9 @@ async def test_delete_topic() -> None:
     """409 while it has subscriptions, 204 forced, 404 when it is gone."""
     async with serving(1) as served:
         await served.ask("PUT", f"{TOPICS}/t")
-        await served.brokers[0].use.directory.record_subscription(TopicName("persistent", ORDERS, "t"), "s")
+        await served.brokers[0].use.directory.record_subscription(
+            TopicName("persistent", ORDERS, "t"), "s"
+        )
         assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 409
         assert (await served.ask("DELETE", f"{TOPICS}/t?force=true")).status == 204
         assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 404
@@ -117,4 +142,6 @@ async def test_no_schemas() -> None:
     """404 means that there is none: what clients expect of a topic without schema."""
     async with serving(1) as served:
         for path in ("schema", "schema/3"):
-            assert (await served.ask("GET", f"/admin/v2/schemas/acme/orders/t/{path}")).status == 404
+            assert (
+                await served.ask("GET", f"/admin/v2/schemas/acme/orders/t/{path}")
+            ).status == 404

@@ -1,4 +1,7 @@
-"""What every metadata store must do. The subclasses beside each adapter say how to open a store and how to hurt its session."""
+"""What every metadata store must do.
+
+The subclasses beside each adapter say how to open a store and how to hurt its session.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +124,11 @@ class StoreContract:
         """Of concurrent compare-and-sets with the same version exactly one succeeds."""
         other = await self.open()
         await store.put("/race", b"")
-        attempts = [side.put("/race", str(turn).encode(), version=0) for turn in range(8) for side in (store, other)]
+        attempts = [
+            side.put("/race", str(turn).encode(), version=0)
+            for turn in range(8)
+            for side in (store, other)
+        ]
         results = await asyncio.gather(*attempts, return_exceptions=True)
         assert [result for result in results if not isinstance(result, VersionConflictError)] == [1]
 
@@ -146,7 +153,9 @@ class StoreContract:
         paths = [f"/many/{number}" for number in range(300)]
         await asyncio.gather(*(store.create(path, path.encode()) for path in paths[::2]))
         nodes = await store.get_many(paths)
-        assert [node.value.decode() if node else None for node in nodes] == [path if at % 2 == 0 else None for at, path in enumerate(paths)]
+        assert [node.value.decode() if node else None for node in nodes] == [
+            path if at % 2 == 0 else None for at, path in enumerate(paths)
+        ]
 
     async def test_too_long_values_are_refused(self, store: Store) -> None:
         """A value that no node can hold is the caller's fault; the longest one that fits does."""
@@ -167,11 +176,23 @@ class StoreContract:
         """Every operation of a transaction takes effect."""
         await store.put("/t/old", b"old")
         await store.put("/t/gone", b"")
-        await store.commit([Check("/t/old", 0), Put("/t/old", b"new", 0), Create("/t/made", b"m", ephemeral=True), Delete("/t/gone")])
+        await store.commit(
+            [
+                Check("/t/old", 0),
+                Put("/t/old", b"new", 0),
+                Create("/t/made", b"m", ephemeral=True),
+                Delete("/t/gone"),
+            ]
+        )
         old, made, gone = await store.get_many(["/t/old", "/t/made", "/t/gone"])
         assert old is not None
         assert made is not None
-        assert (old.value, old.version, made.ephemeral_owner, gone) == (b"new", 1, store.session_id, None)
+        assert (old.value, old.version, made.ephemeral_owner, gone) == (
+            b"new",
+            1,
+            store.session_id,
+            None,
+        )
 
     @pytest.mark.parametrize(
         "failing",
@@ -187,10 +208,15 @@ class StoreContract:
         ],
         ids=repr,
     )
-    async def test_transactions_do_nothing_when_one_part_fails(self, store: Store, failing: Any) -> None:
+    async def test_transactions_do_nothing_when_one_part_fails(
+        self, store: Store, failing: Any
+    ) -> None:
         """A failing operation, wherever it stands, undoes the others."""
         await store.put("/t/a", b"1")
-        for operations in ([Put("/t/a", b"2"), Create("/t/new", b""), failing], [failing, Put("/t/a", b"2")]):
+        for operations in (
+            [Put("/t/a", b"2"), Create("/t/new", b""), failing],
+            [failing, Put("/t/a", b"2")],
+        ):
             with pytest.raises(VersionConflictError):
                 await store.commit(operations)
         node = await store.get("/t/a")
@@ -218,7 +244,9 @@ class StoreContract:
     # Watches
 
     async def test_watch_tells_every_change_below_in_order(self, store: Store) -> None:
-        """After the first RESYNC each creation, change and deletion at any depth is told, whoever did it; siblings are not."""
+        """After the first RESYNC each creation, change and deletion at any depth is told, whoever
+        did it; siblings are not.
+        """
         other = await self.open()
         changes = store.watch("/w")
         assert await next_of(changes) == Change(ChangeKind.RESYNC, "/w")
@@ -237,7 +265,9 @@ class StoreContract:
         ]
 
     async def test_watches_of_nested_roots_are_independent(self, store: Store) -> None:
-        """Two watches, one within the other, each see their own; one that ended does not disturb."""
+        """Two watches, one within the other, each see their own; one that ended does
+        not disturb.
+        """
         outer, inner, again = store.watch("/n"), store.watch("/n/m"), store.watch("/n")
         for changes in (outer, inner, again):
             await next_of(changes)
@@ -275,14 +305,18 @@ class StoreContract:
         return time.monotonic()
 
     async def test_lease_is_proven_again_and_again(self, store: Store) -> None:
-        """The lease is held from the start, never beyond a session timeout, and advances by itself."""
+        """The lease is held from the start, never beyond a session timeout, and
+        advances by itself.
+        """
         first_s = store.lease.valid_until_s
         assert store.lease.held(self.now_s())
         await until(lambda: store.lease.valid_until_s > first_s, "the lease advances")
         assert store.lease.valid_until_s <= self.now_s() + store.session_timeout_s
 
     async def test_expired_session_is_lost_and_a_new_one_follows(self, store: Store) -> None:
-        """An expired session: LOST, ephemeral nodes gone, then CONNECTED with a new id, a RESYNC of each watch, and watches that work."""
+        """An expired session: LOST, ephemeral nodes gone, then CONNECTED with a new id, a RESYNC of
+        each watch, and watches that work.
+        """
         other = await self.open()
         states, changes = other.session_states(), other.watch("/x")
         assert await next_of(states) is SessionState.CONNECTED

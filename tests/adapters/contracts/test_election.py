@@ -1,4 +1,6 @@
-"""Leader election on both stores: one leader a term, epochs that grow, deposed before anybody else can lead."""
+"""Leader election on both stores: one leader a term, epochs that grow, deposed before anybody else
+can lead.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Candidates:
         """A further broker, which watches but does not campaign yet."""
         number = len(self.stores)
         store = await self._stack.enter_async_context(await self._open_store())
-        election = StoreElection(store, SystemClock(), broker_id=f"b{number}:8080", web_url=f"http://b{number}:8080")
+        election = StoreElection(
+            store, SystemClock(), broker_id=f"b{number}:8080", web_url=f"http://b{number}:8080"
+        )
         watcher = Watcher(store, paths.LEADER, election.on_change)
         self.scope.spawn(watcher.run(), f"watch-{number}")
         await watcher.synced.wait()
@@ -91,7 +95,9 @@ def electorate(request: pytest.FixtureRequest) -> Electorate:
 
 
 async def test_one_leads_and_everybody_knows(electorate: Electorate) -> None:
-    """The first to campaign leads; the node is Pulsar's JSON with an epoch; the second sees the first."""
+    """The first to campaign leads; the node is Pulsar's JSON with an epoch; the second sees the
+    first.
+    """
     async with electorate() as candidates:
         store, first = await candidates.add()
         _, second = await candidates.add()
@@ -101,11 +107,17 @@ async def test_one_leads_and_everybody_knows(electorate: Electorate) -> None:
         node = await store.get("/loadbalance/leader")
         assert node is not None
         assert node.ephemeral_owner == store.session_id
-        assert json.loads(node.value) == {"serviceUrl": "http://b0:8080", "brokerId": "b0:8080", "epoch": 1}
+        assert json.loads(node.value) == {
+            "serviceUrl": "http://b0:8080",
+            "brokerId": "b0:8080",
+            "epoch": 1,
+        }
 
 
 async def test_resigning_hands_over(electorate: Electorate) -> None:
-    """Whoever resigns is deposed at once and stands no more; the other leads with the next epoch."""
+    """Whoever resigns is deposed at once and stands no more; the other leads with
+    the next epoch.
+    """
     async with electorate() as candidates:
         _, first = await candidates.add()
         await candidates.add()
@@ -120,7 +132,9 @@ async def test_resigning_hands_over(electorate: Electorate) -> None:
 
 
 async def test_who_could_not_begin_stands_again(electorate: Electorate) -> None:
-    """Resigning with the wish to stand again leads to a term of its own when nobody else wants to lead."""
+    """Resigning with the wish to stand again leads to a term of its own when nobody else wants to
+    lead.
+    """
     async with electorate() as candidates:
         _, only = await candidates.add()
         candidates.scope.spawn(candidates.run(0), "run-0")
@@ -131,7 +145,9 @@ async def test_who_could_not_begin_stands_again(electorate: Electorate) -> None:
 
 
 async def test_many_candidates_lead_one_after_the_other(electorate: Electorate) -> None:
-    """Twelve brokers campaign at once and each leads in turn: never two at a time, epochs without a gap."""
+    """Twelve brokers campaign at once and each leads in turn: never two at a time, epochs without a
+    gap.
+    """
     async with electorate() as candidates:
         count = 12
         for number in range(count):
@@ -155,7 +171,9 @@ async def test_nonsense_that_nobody_holds_is_replaced(electorate: Electorate) ->
         assert election.leader == Leader("b0:8080", "http://b0:8080", 1)
 
 
-async def test_something_below_a_node_that_nobody_holds_is_no_obstacle(electorate: Electorate) -> None:
+async def test_something_below_a_node_that_nobody_holds_is_no_obstacle(
+    electorate: Electorate,
+) -> None:
     """ZooKeeper deletes no node with children: they go first."""
     async with electorate() as candidates:
         _, election = await candidates.add()
@@ -166,12 +184,16 @@ async def test_something_below_a_node_that_nobody_holds_is_no_obstacle(electorat
 
 @pytest.mark.parametrize("digits", [16, 30, 4300])
 async def test_an_impossible_epoch_is_nonsense(electorate: Electorate, digits: int) -> None:
-    """Counting on from it ended every broker, or made orders that peers refuse (an int of so many digits is no text)."""
+    """Counting on from it ended every broker, or made orders that peers refuse (an int of so many
+    digits is no text).
+    """
     nines = b"9" * digits
     async with electorate() as candidates:
         _, election = await candidates.add()
         other, follower = await candidates.add()
-        await other.create("/loadbalance/leader", b'{"brokerId": "x", "serviceUrl": "", "epoch": %b}' % nines)
+        await other.create(
+            "/loadbalance/leader", b'{"brokerId": "x", "serviceUrl": "", "epoch": %b}' % nines
+        )
         await other.create("/loadmanager/epochs/loadbalance/leader", nines)
         assert (await election.campaign()).epoch < 10
         await until(lambda: follower.leader == election.leader, "everybody reads it")
@@ -186,7 +208,9 @@ async def test_nonsense_over_a_term_ends_the_term(electorate: Electorate) -> Non
         await until(lambda: candidates.terms, "it leads")
         await other.put("/loadbalance/leader", b'{"brokerId": 7}')
         await until(lambda: len(candidates.terms) == 2, "it leads again")
-        await until(lambda: follower.leader == Leader("b0:8080", "http://b0:8080", 2), "everybody reads it")
+        await until(
+            lambda: follower.leader == Leader("b0:8080", "http://b0:8080", 2), "everybody reads it"
+        )
         assert election.leader == follower.leader
 
 
@@ -219,9 +243,16 @@ async def test_writes_of_a_deposed_leader_are_refused(electorate: Electorate) ->
 
 
 async def test_leader_is_deposed_before_another_can_lead() -> None:
-    """A leader without a connection is deposed when its lease runs out, while its node still keeps everybody else from leading."""
+    """A leader without a connection is deposed when its lease runs out, while its node still keeps
+    everybody else from leading.
+    """
     tree, clock = MemoryTree(), SystemClock()
-    async with asyncio.timeout(DEADLINE_S), tree.session(timeout_s=0.5) as store, tree.session() as other, Scope("test") as scope:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        tree.session(timeout_s=0.5) as store,
+        tree.session() as other,
+        Scope("test") as scope,
+    ):
         election = StoreElection(store, clock, broker_id="a", web_url="")
         rival = StoreElection(other, clock, broker_id="b", web_url="")
         for number, (each, candidate) in enumerate(((store, election), (other, rival))):
@@ -238,9 +269,15 @@ async def test_leader_is_deposed_before_another_can_lead() -> None:
 
 
 async def test_a_term_never_goes_on() -> None:
-    """A session that survives an outage leads again only when it is proven, and in a new term: the old one's work has ended."""
+    """A session that survives an outage leads again only when it is proven, and in a new term: the
+    old one's work has ended.
+    """
     tree, clock = MemoryTree(), SystemClock()
-    async with asyncio.timeout(DEADLINE_S), tree.session(timeout_s=0.5) as store, Scope("test") as scope:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        tree.session(timeout_s=0.5) as store,
+        Scope("test") as scope,
+    ):
         election = StoreElection(store, clock, broker_id="a", web_url="")
         scope.spawn(Watcher(store, paths.LEADER, election.on_change).run(), "watch")
         mine = await election.campaign()
@@ -260,7 +297,8 @@ from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.runtime.shared.election import StoreElection
 
 async def main():
-    async with ZooKeeperStore(ZooKeeperSettings(url=sys.argv[1], session_timeout_ms=int(sys.argv[2]))) as store:
+    settings = ZooKeeperSettings(url=sys.argv[1], session_timeout_ms=int(sys.argv[2]))
+    async with ZooKeeperStore(settings) as store:
         await StoreElection(store, SystemClock(), broker_id="doomed", web_url="").campaign()
         print("leading", flush=True)
         await asyncio.sleep(600)
@@ -273,18 +311,32 @@ asyncio.run(main())
 async def test_new_leader_within_the_session_timeout_and_a_second(
     zookeeper_server: EmbeddedZooKeeper, zookeeper_settings: Callable[..., ZooKeeperSettings]
 ) -> None:
-    """After kill -9 of the leading process another one leads within the session timeout plus a second, with a higher epoch."""
+    """After kill -9 of the leading process another one leads within the session timeout plus a
+    second, with a higher epoch.
+    """
     settings = zookeeper_settings(session_timeout_ms=2000)
-    async with asyncio.timeout(DEADLINE_S), ZooKeeperStore(settings) as store, Scope("test") as scope:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        ZooKeeperStore(settings) as store,
+        Scope("test") as scope,
+    ):
         election = StoreElection(store, SystemClock(), broker_id="heir", web_url="")
         scope.spawn(Watcher(store, paths.LEADER, election.on_change).run(), "watch")
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", LEADER_PROGRAM, settings.url, str(settings.session_timeout_ms), stdout=subprocess.PIPE
+            sys.executable,
+            "-c",
+            LEADER_PROGRAM,
+            settings.url,
+            str(settings.session_timeout_ms),
+            stdout=subprocess.PIPE,
         )
         try:
             assert process.stdout is not None
             assert await process.stdout.readline() == b"leading\n"
-            await until(lambda: election.leader is not None and election.leader.broker_id == "doomed", "the heir sees the leader")
+            await until(
+                lambda: election.leader is not None and election.leader.broker_id == "doomed",
+                "the heir sees the leader",
+            )
             campaign = scope.spawn(election.campaign(), "campaign")
         finally:
             process.kill()

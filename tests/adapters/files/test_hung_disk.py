@@ -1,4 +1,6 @@
-"""A disk that does not answer, and a spool that cannot be used: neither harms the broker, both are told of once."""
+"""A disk that does not answer, and a spool that cannot be used: neither harms the broker, both are
+told of once.
+"""
 
 from __future__ import annotations
 
@@ -34,13 +36,21 @@ class Clock:
         return time.monotonic()
 
 async def run():
-    journal = Journal(HistorySettings(directory=sys.argv[1]), cluster="c", broker="b1:8080", clock=Clock(), close_s=float(sys.argv[2]))
+    journal = Journal(
+        HistorySettings(directory=sys.argv[1]),
+        cluster="c",
+        broker="b1:8080",
+        clock=Clock(),
+        close_s=float(sys.argv[2]),
+    )
     await journal.start()
     folder = os.path.join(sys.argv[1], "cluster=c", "kind=ownership", "date=2026-11-20")
     if sys.argv[3] == "hang":
         os.makedirs(folder)
-        os.mkfifo(os.path.join(folder, "b1_8080-1795132800000-1.jsonl.open"))  # opening it waits for a reader that never comes
-        journal.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", bundle="t/n/1", before="Free", after="Owned", reason="x"))
+        # Opening a FIFO waits for a reader, who never comes.
+        os.mkfifo(os.path.join(folder, "b1_8080-1795132800000-1.jsonl.open"))
+        step = dict(bundle="t/n/1", before="Free", after="Owned", reason="x")
+        journal.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", **step))
         flush = asyncio.ensure_future(journal.flush())
         await asyncio.sleep(0.1)
         assert not flush.done()
@@ -53,11 +63,15 @@ asyncio.run(run())
 
 @needs_memory
 def test_a_stop_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
-    """The process ends, although its thread does not; what the disk did not take, the next start writes."""
+    """The process ends, although its thread does not; what the disk did not take, the next start
+    writes.
+    """
 
     def run(how: str) -> str:
         command = [sys.executable, "-c", HUNG, str(tmp_path), "0.3", how]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=True).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=30, check=True
+        ).stdout
 
     began_s = time.monotonic()
     said = run("hang")
@@ -71,7 +85,9 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
 
 
 async def test_the_worker_runs_one_call_after_the_other() -> None:
-    """Results and errors reach the caller; one that was cancelled disturbs nobody; its thread does not keep the process."""
+    """Results and errors reach the caller; one that was cancelled disturbs nobody; its thread does
+    not keep the process.
+    """
     worker, gate = Worker("test"), threading.Event()
     waiting = asyncio.ensure_future(worker.run(gate.wait))
     behind = asyncio.ensure_future(worker.run(threading.current_thread))
@@ -133,7 +149,10 @@ def test_a_spool_of_nonsense_costs_no_start(place: Path) -> None:
     """What is no record is left out and counted; the records beside it are found."""
     before = Spool(place, "b")
     before.append("ownership", "2026-11-20", b'{"good":1}')
-    data = b'\xff\xfe 2026-11-20 {}\n../../x 2026-11-20 {}\nownership yesterday {}\nalone\nownership 2026-11-20 {"good":2}\n'
+    data = (
+        b"\xff\xfe 2026-11-20 {}\n../../x 2026-11-20 {}\nownership yesterday "
+        b'{}\nalone\nownership 2026-11-20 {"good":2}\n'
+    )
     kept = b'ownership 2026-11-20 {"good":1}\n'
     with spool_of(before).open("r+b") as file:
         file.seek(HEADER_BYTES + len(kept))
@@ -142,7 +161,10 @@ def test_a_spool_of_nonsense_costs_no_start(place: Path) -> None:
     after = Spool(place, "b")
     with capture_logs() as lines:
         found = after.left_behind()
-    assert found == [("ownership", "2026-11-20", b'{"good":1}'), ("ownership", "2026-11-20", b'{"good":2}')]
+    assert found == [
+        ("ownership", "2026-11-20", b'{"good":1}'),
+        ("ownership", "2026-11-20", b'{"good":2}'),
+    ]
     assert (after.errors, len(lines)) == (4, 1)
     after.close()
 

@@ -1,4 +1,6 @@
-"""Segments on a real disk: sealed by rename, bounded, put right after a crash; a disk that fails harms nobody."""
+"""Segments on a real disk: sealed by rename, bounded, put right after a crash; a disk that fails
+harms nobody.
+"""
 
 from __future__ import annotations
 
@@ -40,19 +42,39 @@ class Clock:
         return self.now / 1000
 
 
-def a_segments(root: Path, broker: str = "b1:8080", *, size: int = 1000, age_ms: float = 60_000, total: int = 1 << 20) -> Segments:
+def a_segments(
+    root: Path,
+    broker: str = "b1:8080",
+    *,
+    size: int = 1000,
+    age_ms: float = 60_000,
+    total: int = 1 << 20,
+) -> Segments:
     """Segments of one broker."""
-    return Segments(root / "cluster=c", broker, segment_bytes_max=size, segment_ms_max=age_ms, bytes_max=total)
+    return Segments(
+        root / "cluster=c", broker, segment_bytes_max=size, segment_ms_max=age_ms, bytes_max=total
+    )
 
 
 def lines_of(root: Path) -> list[str]:
     """Every line of every compressed segment."""
-    return [line for path in sorted(root.rglob("*.jsonl.gz")) for line in gzip.open(path, "rt").read().splitlines()]
+    return [
+        line
+        for path in sorted(root.rglob("*.jsonl.gz"))
+        for line in gzip.open(path, "rt").read().splitlines()
+    ]
 
 
 def a_step(number: int) -> OwnershipStep:
     """A record."""
-    return OwnershipStep(ts=Clock.now + number, broker="b1:8080", bundle=f"t/n/{number}", before="Free", after="Owned", reason="x" * 50)
+    return OwnershipStep(
+        ts=Clock.now + number,
+        broker="b1:8080",
+        bundle=f"t/n/{number}",
+        before="Free",
+        after="Owned",
+        reason="x" * 50,
+    )
 
 
 def test_sealed_by_size_and_age(tmp_path: Path) -> None:
@@ -90,7 +112,9 @@ def test_bounded(tmp_path: Path) -> None:
 
 
 def test_recovery_after_a_crash(tmp_path: Path) -> None:
-    """The torn last line goes, empty segments go, half-compressed ones are compressed again; another broker's open segment is left alone."""
+    """The torn last line goes, empty segments go, half-compressed ones are compressed again;
+    another broker's open segment is left alone.
+    """
     folder = tmp_path / "cluster=c" / "kind=ownership" / f"date={DAY}"
     folder.mkdir(parents=True)
     (folder / "b1_8080-1-1.jsonl.open").write_bytes(b"whole\ntorn")
@@ -101,7 +125,11 @@ def test_recovery_after_a_crash(tmp_path: Path) -> None:
     segments = a_segments(tmp_path)
     assert segments.recover(5) == 1
     segments.compress(5)
-    assert sorted(path.name for path in folder.iterdir()) == ["b1_8080-1-1.jsonl.gz", "b1_8080-1-3.jsonl.gz", "b2_8080-1-1.jsonl.open"]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "b1_8080-1-1.jsonl.gz",
+        "b1_8080-1-3.jsonl.gz",
+        "b2_8080-1-1.jsonl.open",
+    ]
     assert lines_of(tmp_path) == ["whole", "sealed"]
 
 
@@ -109,7 +137,8 @@ WRITER = """
 import itertools, sys
 from pathlib import Path
 from loadmanager.adapters.files.segments import Segments
-segments = Segments(Path(sys.argv[1]) / "cluster=c", "b1:8080", segment_bytes_max=20_000, segment_ms_max=1e9, bytes_max=1 << 30)
+limits = dict(segment_bytes_max=20_000, segment_ms_max=1e9, bytes_max=1 << 30)
+segments = Segments(Path(sys.argv[1]) / "cluster=c", "b1:8080", **limits)
 for number in itertools.count():
     segments.write({("ownership", "2026-11-20"): [b'{"number": %d}' % number]}, number)
     segments.seal_due(number)
@@ -119,7 +148,9 @@ for number in itertools.count():
 
 def test_kill_9_loses_at_most_the_torn_line(tmp_path: Path) -> None:
     """What a killed process said that it had written is there."""
-    process = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     said = [int(process.stdout.readline()) for _ in range(3000)][-1]
     process.send_signal(signal.SIGKILL)
@@ -135,7 +166,9 @@ def test_kill_9_loses_at_most_the_torn_line(tmp_path: Path) -> None:
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """The kernel refuses to let files grow beyond this, in the middle of a write: a full disk, as far as a process can tell."""
+    """The kernel refuses to let files grow beyond this, in the middle of a write: a full disk, as
+    far as a process can tell.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -145,7 +178,9 @@ def file_size_limit(size: int) -> Iterator[None]:
 
 
 def test_a_full_disk_tears_no_line(tmp_path: Path) -> None:
-    """A write that stops in the middle is taken back; what came before is sealed, nothing empty stays, and later writes go on in another segment."""
+    """A write that stops in the middle is taken back; what came before is sealed, nothing empty
+    stays, and later writes go on in another segment.
+    """
     segments = a_segments(tmp_path, size=1 << 20)
     segments.write({KEY: [b"before"]}, 1)
     for at in range(2):
@@ -161,7 +196,9 @@ def test_a_full_disk_tears_no_line(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_compressed_counts_and_is_bounded(tmp_path: Path) -> None:
-    """A disk with room for records and none for their compression: they stay plain, count towards the limit, and are compressed later."""
+    """A disk with room for records and none for their compression: they stay plain, count towards
+    the limit, and are compressed later.
+    """
     segments = a_segments(tmp_path, size=1, total=100)
     segments.write({KEY: [b"x" * 60]}, 1)
     with file_size_limit(10), pytest.raises(OSError, match="File too large"):
@@ -192,7 +229,12 @@ def test_what_cannot_be_sealed_goes_on_being_written(tmp_path: Path) -> None:
 
 def a_journal(root: Path, **settings: object) -> Journal:
     """A journal below a folder."""
-    return Journal(HistorySettings(directory=str(root), **settings), cluster="c", broker="b1:8080", clock=Clock())  # type: ignore[arg-type]
+    return Journal(
+        HistorySettings(directory=str(root), **settings),
+        cluster="c",
+        broker="b1:8080",
+        clock=Clock(),
+    )  # type: ignore[arg-type]
 
 
 async def test_journal(tmp_path: Path) -> None:
@@ -206,11 +248,15 @@ async def test_journal(tmp_path: Path) -> None:
     assert journal.written == len(lines) > 0
     assert journal.written + journal.dropped == 20
     assert lines[0] | {"v": 1, "before": "Free"} == lines[0]
-    assert {sample.name: sample.value for sample in journal.samples()}["loadmanager_history_records"] == len(lines)
+    assert {sample.name: sample.value for sample in journal.samples()}[
+        "loadmanager_history_records"
+    ] == len(lines)
 
 
 async def test_a_disk_that_fails_harms_nobody(tmp_path: Path) -> None:
-    """No error reaches the broker; what was lost is counted; when the disk is back the history goes on."""
+    """No error reaches the broker; what was lost is counted; when the disk is back the history goes
+    on.
+    """
     root = tmp_path / "history"
     root.write_text("in the way")
     journal = a_journal(root)
@@ -225,7 +271,9 @@ async def test_a_disk_that_fails_harms_nobody(tmp_path: Path) -> None:
 
 
 async def test_shipping(tmp_path: Path) -> None:
-    """Each sealed segment arrives once, whole and under its name; failures are tried again; a restart ships nothing twice."""
+    """Each sealed segment arrives once, whole and under its name; failures are tried again; a
+    restart ships nothing twice.
+    """
     target = tmp_path / "far"
     target.write_text("in the way")
     journal = a_journal(tmp_path / "near", ship_url=f"file://{target}/history")
@@ -296,10 +344,12 @@ from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.core.history.records import OwnershipStep
 
 async def run():
-    journal = Journal(HistorySettings(directory=sys.argv[1]), cluster="c", broker="b1:8080", clock=SystemClock())
+    settings = HistorySettings(directory=sys.argv[1])
+    journal = Journal(settings, cluster="c", broker="b1:8080", clock=SystemClock())
     await journal.start()
     for number in range(2000):
-        journal.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", bundle=f"t/n/{number}", before="Free", after="Owned", reason="x"))
+        step = dict(bundle=f"t/n/{number}", before="Free", after="Owned", reason="x")
+        journal.append(OwnershipStep(ts=1_795_132_800_000, broker="b1:8080", **step))
         if number % 700 == 699:
             await journal.flush()
     os.kill(os.getpid(), 9)
@@ -316,7 +366,9 @@ async def test_a_killed_broker_loses_no_record(tmp_path: Path) -> None:
     journal = a_journal(tmp_path)
     await journal.start()
     await journal.close()
-    assert sorted(json.loads(line)["bundle"] for line in lines_of(tmp_path)) == sorted(f"t/n/{number}" for number in range(2000))
+    assert sorted(json.loads(line)["bundle"] for line in lines_of(tmp_path)) == sorted(
+        f"t/n/{number}" for number in range(2000)
+    )
     again = a_journal(tmp_path)
     await again.start()
     await again.close()

@@ -6,11 +6,20 @@ import json
 import subprocess
 import sys
 
-PROLOGUE = "import logging, structlog; from loadmanager.adapters.logs.configure import configure; log = structlog.get_logger('leader');"
+PROLOGUE = (
+    "import logging, structlog; from loadmanager.adapters.logs.configure import "
+    "configure; log = structlog.get_logger('leader');"
+)
 
 
 def _run(code: str) -> list[str]:
-    done = subprocess.run([sys.executable, "-c", PROLOGUE + code], capture_output=True, text=True, check=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", PROLOGUE + code],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
     assert done.stdout == ""
     return done.stderr.splitlines()
 
@@ -20,30 +29,60 @@ def _json(code: str) -> list[dict[str, object]]:
 
 
 def test_json_lines() -> None:
-    """One object a line with event, level, logger, UTC time, what is bound and what was given; JSON is the default where there is no terminal."""
-    (line,) = _json("configure('info', broker='b:1'); log.info('bundle assigned', bundle='t/n/0', n=3)")
+    """One object a line with event, level, logger, UTC time, what is bound and what was given; JSON
+    is the default where there is no terminal.
+    """
+    (line,) = _json(
+        "configure('info', broker='b:1'); log.info('bundle assigned', bundle='t/n/0', n=3)"
+    )
     assert str(line.pop("timestamp")).endswith("Z")
-    assert line == {"event": "bundle assigned", "level": "info", "logger": "leader", "broker": "b:1", "bundle": "t/n/0", "n": 3}
+    assert line == {
+        "event": "bundle assigned",
+        "level": "info",
+        "logger": "leader",
+        "broker": "b:1",
+        "bundle": "t/n/0",
+        "n": 3,
+    }
 
 
 def test_levels() -> None:
-    """What is less severe than the level is not written, be it ours or a library's; libraries that chatter are held to warnings."""
-    code = "log.info('no'); log.warning('yes'); logging.getLogger('x').info('no'); logging.getLogger('x').error('also')"
+    """What is less severe than the level is not written, be it ours or a library's; libraries that
+    chatter are held to warnings.
+    """
+    code = (
+        "log.info('no'); log.warning('yes'); logging.getLogger('x').info('no'); "
+        "logging.getLogger('x').error('also')"
+    )
     assert [line["event"] for line in _json(f"configure('warning'); {code}")] == ["yes", "also"]
-    chatter = "[logging.getLogger(n).info('no') for n in ('kazoo.client', 'asyncio', 'py4j.java_gateway')]; log.debug('yes')"
+    chatter = (
+        "[logging.getLogger(n).info('no') for n in ('kazoo.client', 'asyncio', "
+        "'py4j.java_gateway')]; log.debug('yes')"
+    )
     assert [line["event"] for line in _json(f"configure('debug'); {chatter}")] == ["yes"]
 
 
 def test_libraries_come_out_the_same_way() -> None:
     """A line of the standard module has the same shape, its arguments filled in."""
-    (line,) = _json("configure('info', broker='b:1'); logging.getLogger('kazoo.client').warning('lost %s', 'zk:1')")
-    assert (line["event"], line["logger"], line["level"], line["broker"]) == ("lost zk:1", "kazoo.client", "warning", "b:1")
+    (line,) = _json(
+        "configure('info', broker='b:1'); logging.getLogger('kazoo.client').warning('lost "
+        "%s', 'zk:1')"
+    )
+    assert (line["event"], line["logger"], line["level"], line["broker"]) == (
+        "lost zk:1",
+        "kazoo.client",
+        "warning",
+        "b:1",
+    )
     assert "timestamp" in line
 
 
 def test_exceptions_stay_on_their_line() -> None:
     """A traceback is a field of the one JSON line, whoever logs it."""
-    code = "configure('info')\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    log.exception('ours'); logging.getLogger('x').exception('theirs')"
+    code = (
+        "configure('info')\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    "
+        "log.exception('ours'); logging.getLogger('x').exception('theirs')"
+    )
     lines = _json(code)
     assert [line["event"] for line in lines] == ["ours", "theirs"]
     assert all("ZeroDivisionError" in str(line["exception"]) for line in lines)
@@ -56,8 +95,13 @@ def test_a_value_that_json_does_not_know() -> None:
 
 
 def test_console_lines() -> None:
-    """Readable, without colours where there is no terminal; what users send cannot forge a line or drive the terminal."""
-    lines = _run(r"configure('info', json=False, broker='b:1'); log.info('created', topic='a\nforged', other='\x1b[31mred')")
+    """Readable, without colours where there is no terminal; what users send cannot forge a line or
+    drive the terminal.
+    """
+    lines = _run(
+        r"configure('info', json=False, broker='b:1'); log.info('created', topic='a\nforged', "
+        r"other='\x1b[31mred')"
+    )
     assert len(lines) == 1
     assert "created" in lines[0]
     assert "broker=b:1" in lines[0]

@@ -1,4 +1,6 @@
-"""How much of it a broker takes: connections, producers, consumers, subscriptions, memory, file descriptors."""
+"""How much of it a broker takes: connections, producers, consumers, subscriptions, memory, file
+descriptors.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def refusal(wire: Wire) -> tuple[int, str]:
 
 @pytest.mark.parametrize("limit", [{"connections_max": 3}, {"connections_per_address_max": 3}])
 async def test_one_connection_too_many(broker: Broker, limit: dict[str, int]) -> None:
-    """It is told so and closed, in one log line for all that follow; when another goes there is room again."""
+    """It is told so and closed, in one log line for all that follow; when another goes there is
+    room again.
+    """
     broker.messaging.set(MessagingSettings(**limit))
     clients = [await broker.connect() for _ in range(3)]
     with capture_logs() as logs:
@@ -60,7 +64,9 @@ async def test_one_connection_too_many(broker: Broker, limit: dict[str, int]) ->
             assert refusal(wire)[0] == pb.NotAllowedError
             assert refusal(wire)[1].startswith("Reached the maximum number of connections")
             connection.connection_lost(None)
-    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["connections are refused"]
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == [
+        "connections are refused"
+    ]
     assert broker.server.admission.refused == 5
     clients[0][0].connection_lost(None)
     _, wire = await broker.connect()
@@ -73,7 +79,13 @@ async def test_one_connection_too_many(broker: Broker, limit: dict[str, int]) ->
 async def test_open_files_cap_connections_without_a_setting() -> None:
     """brokerMaxConnections=0 means as many as the limit of open files allows."""
     broker = Broker()
-    broker.server = BrokerServer(broker.messaging, clock=broker.clock, spawn=broker.spawn, throttling=broker.throttling, connections_cap=2)
+    broker.server = BrokerServer(
+        broker.messaging,
+        clock=broker.clock,
+        spawn=broker.spawn,
+        throttling=broker.throttling,
+        connections_cap=2,
+    )
     broker.server.directory = OwnsAll()
     wires = [(await broker.connect())[1] for _ in range(3)]
     assert [wire.closed for wire in wires] == [False, False, True]
@@ -118,7 +130,10 @@ LIMITS: dict[str, tuple[dict[str, int], list[bytes], int, str]] = {
     ),
     "subscriptions that are not durable": (
         {"subscriptions_per_topic_max": 2},
-        [a_subscribe(consumer_id=number, subscription=f"s{number}", durable=False) for number in range(3)],
+        [
+            a_subscribe(consumer_id=number, subscription=f"s{number}", durable=False)
+            for number in range(3)
+        ],
         pb.NotAllowedError,
         f"Exceed the maximum number of subscriptions of the topic: {TOPIC}",
     ),
@@ -126,8 +141,12 @@ LIMITS: dict[str, tuple[dict[str, int], list[bytes], int, str]] = {
 
 
 @pytest.mark.parametrize(("limit", "frames", "code", "text"), LIMITS.values(), ids=LIMITS.keys())
-async def test_limits_of_a_topic(broker: Broker, limit: dict[str, int], frames: list[bytes], code: int, text: str) -> None:
-    """Two are taken, the third is refused with Pulsar's code and text, also when all come at once; one that goes makes room."""
+async def test_limits_of_a_topic(
+    broker: Broker, limit: dict[str, int], frames: list[bytes], code: int, text: str
+) -> None:
+    """Two are taken, the third is refused with Pulsar's code and text, also when all come at once;
+    one that goes makes room.
+    """
     broker.messaging.set(MessagingSettings(**limit))
     connection, wire = await broker.connect()
     await broker.say(connection, *frames)
@@ -143,7 +162,9 @@ async def test_limits_of_a_topic(broker: Broker, limit: dict[str, int], frames: 
 
 
 async def test_a_producer_that_takes_over_needs_no_room(broker: Broker) -> None:
-    """A client that reconnects replaces itself, though the topic is full; the address is counted once."""
+    """A client that reconnects replaces itself, though the topic is full; the address is counted
+    once.
+    """
     broker.messaging.set(MessagingSettings(producers_per_topic_max=1, producers_per_address_max=1))
     connection, _ = await broker.connect()
     await broker.say(connection, a_producer(producer_name="p"))
@@ -158,18 +179,26 @@ async def test_a_producer_that_takes_over_needs_no_room(broker: Broker) -> None:
 
 
 async def test_memory_of_all_topics_is_looked_at_on_publish(broker: Broker) -> None:
-    """A producer that is attached already is closed when topics hold all that they may, and refused with the reason when it comes back."""
+    """A producer that is attached already is closed when topics hold all that they may, and refused
+    with the reason when it comes back.
+    """
     broker.messaging.set(MessagingSettings(topics_memory_mb=1))
     consumer, consumer_wire = await broker.connect()
     await broker.say(consumer, a_subscribe())
     connection, wire = await broker.producer()
-    await broker.say(connection, *(a_publish(number, payload=b"x" * 100_000) for number in range(20)))
+    await broker.say(
+        connection, *(a_publish(number, payload=b"x" * 100_000) for number in range(20))
+    )
     assert wire.count(RECEIPT) == 11
     assert wire.count(CLOSE_PRODUCER) == 1
     assert broker.server.memory.used_bytes < 1.2e6
     await broker.say(connection, a_producer())
     assert refusal(wire)[0] == pb.ProducerBlockedQuotaExceededException
-    ack = pb.CommandAck(consumer_id=1, ack_type=0, message_id=[pb.MessageIdData(ledgerId=1, entryId=number) for number in range(11)])
+    ack = pb.CommandAck(
+        consumer_id=1,
+        ack_type=0,
+        message_id=[pb.MessageIdData(ledgerId=1, entryId=number) for number in range(11)],
+    )
     await broker.say(consumer, encode(10, ack=ack))
     await broker.say(connection, a_producer())
     assert wire.count(ERROR) == 2  # retained messages were dropped a moment ago: not again at once
@@ -197,10 +226,16 @@ async def test_memory_of_closed_topics_is_given_back(broker: Broker) -> None:
 
 
 async def test_accepting_pauses_without_file_descriptors_and_goes_on() -> None:
-    """No descriptor left: nothing ends, one line is logged; with one free again, the client that waited is served."""
+    """No descriptor left: nothing ends, one line is logged; with one free again, the client that
+    waited is served.
+    """
     broker = Broker()
     await broker.server.open_bundle(BUNDLE, 1)
-    with socket.create_server(("127.0.0.1", 0)) as listening, socket.socket() as client, capture_logs() as logs:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.socket() as client,
+        capture_logs() as logs,
+    ):
         broker.server.begin(OwnsAll())
         await broker.server.listen(listening)
         await asyncio.sleep(0.01)
@@ -214,4 +249,7 @@ async def test_accepting_pauses_without_file_descriptors_and_goes_on() -> None:
         assert answer[9] == 3
         await broker.server.stop()
     events: list[Any] = [entry["event"] for entry in logs if entry["log_level"] != "debug"]
-    assert events == ["no connection can be accepted: raise the limit of open files", "connections are accepted again"]
+    assert events == [
+        "no connection can be accepted: raise the limit of open files",
+        "connections are accepted again",
+    ]

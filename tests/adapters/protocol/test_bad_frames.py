@@ -1,4 +1,6 @@
-"""Bytes that no client should send: the connection ends, with an ERROR where there is one, and the broker goes on."""
+"""Bytes that no client should send: the connection ends, with an ERROR where there is one, and the
+broker goes on.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,22 @@ def unharmed(cluster: Cluster) -> Iterator[None]:
         struct.pack(">II", 8, 500) + b"1234",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         struct.pack(">II", 8, 4) + b"\x08\x06\x32\x00",
-        encode(9, message=pb.CommandMessage(consumer_id=1, message_id=pb.MessageIdData(ledgerId=1, entryId=1))),
+        encode(
+            9,
+            message=pb.CommandMessage(
+                consumer_id=1, message_id=pb.MessageIdData(ledgerId=1, entryId=1)
+            ),
+        ),
     ],
-    ids=["oversize", "too short", "no protobuf", "command beyond frame", "http", "missing fields", "a server's command"],
+    ids=[
+        "oversize",
+        "too short",
+        "no protobuf",
+        "command beyond frame",
+        "http",
+        "missing fields",
+        "a server's command",
+    ],
 )
 def test_bad_frames_end_the_connection(cluster: Cluster, data: bytes) -> None:
     """An ERROR, and the broker hangs up."""
@@ -92,11 +107,17 @@ def test_unknown_command_with_a_request_id(cluster: Cluster) -> None:
     body = b"\x08\x32\x92\x03\x02\x08\x07"  # NEW_TXN: type 50, field 50
     with Raw("127.0.0.1", cluster.pulsar_port) as raw:
         raw.greet()
-        for data in (struct.pack(">II", 4 + len(body), len(body)) + body, encode(13, success=pb.CommandSuccess(request_id=7))):
+        for data in (
+            struct.pack(">II", 4 + len(body), len(body)) + body,
+            encode(13, success=pb.CommandSuccess(request_id=7)),
+        ):
             raw.send(data)
             frame = raw.take()
             assert frame.command.type == 14
-            assert (frame.command.error.request_id, frame.command.error.error) == (7, pb.UnsupportedVersionError)
+            assert (frame.command.error.request_id, frame.command.error.error) == (
+                7,
+                pb.UnsupportedVersionError,
+            )
 
 
 def test_send_of_an_unknown_producer(cluster: Cluster) -> None:
@@ -110,14 +131,18 @@ def test_send_of_an_unknown_producer(cluster: Cluster) -> None:
 
 
 def test_names_that_are_none(cluster: Cluster) -> None:
-    """Lookups, producers and consumers of impossible or missing names get the error of their own kind."""
+    """Lookups, producers and consumers of impossible or missing names get the error of their own
+    kind.
+    """
     with Raw("127.0.0.1", cluster.pulsar_port) as raw:
         raw.greet()
         for topic in ("persistent://public/nowhere/x", "nonsense://x"):
             raw.send(encode(23, lookup=pb.CommandLookupTopic(topic=topic, request_id=4)))
             frame = raw.take()
             assert (frame.command.type, frame.command.lookup_response.response) == (24, 2)
-            raw.send(encode(5, producer=pb.CommandProducer(topic=topic, producer_id=9, request_id=5)))
+            raw.send(
+                encode(5, producer=pb.CommandProducer(topic=topic, producer_id=9, request_id=5))
+            )
             frame = raw.take()
             assert (frame.command.type, frame.command.error.request_id) == (14, 5)
 

@@ -1,4 +1,6 @@
-"""Clients that send what no client should: their connection pays, nobody else, and the log has no traceback."""
+"""Clients that send what no client should: their connection pays, nobody else, and the log has no
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from adapters.protocol.test_throttled_server import BUNDLE, ERROR, MESSAGE, RECEIPT, Broker, OwnsAll, Wire
+from adapters.protocol.test_throttled_server import (
+    BUNDLE,
+    ERROR,
+    MESSAGE,
+    RECEIPT,
+    Broker,
+    OwnsAll,
+    Wire,
+)
 from core.throttling.driven import TOPIC
 from structlog.testing import capture_logs
 from system.raw import CONNECT, a_send
@@ -38,25 +48,46 @@ async def broker() -> AsyncIterator[Broker]:
 
 def a_subscribe(**fields: Any) -> bytes:
     """SUBSCRIBE of consumer 1."""
-    asked: dict[str, Any] = {"topic": NAME, "subscription": "s", "subType": 1, "consumer_id": 1, "request_id": 1, **fields}
+    asked: dict[str, Any] = {
+        "topic": NAME,
+        "subscription": "s",
+        "subType": 1,
+        "consumer_id": 1,
+        "request_id": 1,
+        **fields,
+    }
     return encode(4, subscribe=pb.CommandSubscribe(**asked))
 
 
 def a_producer(**fields: Any) -> bytes:
     """PRODUCER 1."""
-    return encode(5, producer=pb.CommandProducer(**{"topic": NAME, "producer_id": 1, "request_id": 1, **fields}))
+    return encode(
+        5,
+        producer=pb.CommandProducer(**{"topic": NAME, "producer_id": 1, "request_id": 1, **fields}),
+    )
 
 
-def a_publish(sequence_id: int = 0, messages: int = 1, payload: bytes = b"x", **metadata: int) -> bytes:
+def a_publish(
+    sequence_id: int = 0, messages: int = 1, payload: bytes = b"x", **metadata: int
+) -> bytes:
     """SEND with any numbers."""
     plain = a_send(0, payload)
     size = int.from_bytes(plain[4:8], "big")
     tail = plain[8 + size :]
     if metadata:
-        raw = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, **metadata).SerializeToString()  # type: ignore[arg-type]
+        raw = pb.MessageMetadata(
+            producer_name="p", sequence_id=0, publish_time=1, **metadata
+        ).SerializeToString()  # type: ignore[arg-type]
         tail = len(raw).to_bytes(4, "big") + raw + payload
-    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=messages)).SerializeToString()
-    return (4 + len(command) + len(tail)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + tail
+    command = pb.BaseCommand(
+        type=6, send=pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=messages)
+    ).SerializeToString()
+    return (
+        (4 + len(command) + len(tail)).to_bytes(4, "big")
+        + len(command).to_bytes(4, "big")
+        + command
+        + tail
+    )
 
 
 def invalid(frame: bytes) -> bytes:
@@ -68,9 +99,19 @@ def invalid(frame: bytes) -> bytes:
 HOSTILE: dict[str, list[bytes]] = {
     "topic of PRODUCER": [invalid(a_producer(topic=f"persistent://public/default/{MARK}"))],
     "topic of SUBSCRIBE": [invalid(a_subscribe(topic=f"persistent://public/default/{MARK}"))],
-    "topic of LOOKUP": [invalid(encode(23, lookup=pb.CommandLookupTopic(topic=MARK, request_id=1)))],
-    "topic of PARTITIONED_METADATA": [invalid(encode(21, partition_metadata=pb.CommandPartitionedTopicMetadata(topic=MARK, request_id=1)))],
-    "namespace": [invalid(encode(32, get_topics=pb.CommandGetTopicsOfNamespace(namespace=MARK, request_id=1)))],
+    "topic of LOOKUP": [
+        invalid(encode(23, lookup=pb.CommandLookupTopic(topic=MARK, request_id=1)))
+    ],
+    "topic of PARTITIONED_METADATA": [
+        invalid(
+            encode(
+                21, partition_metadata=pb.CommandPartitionedTopicMetadata(topic=MARK, request_id=1)
+            )
+        )
+    ],
+    "namespace": [
+        invalid(encode(32, get_topics=pb.CommandGetTopicsOfNamespace(namespace=MARK, request_id=1)))
+    ],
     "producer name": [invalid(a_producer(producer_name=MARK))],
     "subscription": [invalid(a_subscribe(subscription=MARK, durable=False))],
     "consumer name": [
@@ -92,7 +133,9 @@ HOSTILE: dict[str, list[bytes]] = {
 }
 
 
-async def neighbour_is_served(broker: Broker, neighbour: tuple[Connection, Wire], number: int = 0) -> bool:
+async def neighbour_is_served(
+    broker: Broker, neighbour: tuple[Connection, Wire], number: int = 0
+) -> bool:
     """Whether somebody else can publish."""
     connection, wire = neighbour
     before = wire.count(RECEIPT)
@@ -102,7 +145,9 @@ async def neighbour_is_served(broker: Broker, neighbour: tuple[Connection, Wire]
 
 @pytest.mark.parametrize("frames", HOSTILE.values(), ids=HOSTILE.keys())
 async def test_nonsense_is_refused_without_a_traceback(broker: Broker, frames: list[bytes]) -> None:
-    """An ERROR or the end of the connection; a neighbour goes on, and nothing counts as a failure of ours."""
+    """An ERROR or the end of the connection; a neighbour goes on, and nothing counts as a failure
+    of ours.
+    """
     neighbour = await broker.producer()
     connection, wire = await broker.connect()
     with capture_logs() as logs:
@@ -110,7 +155,9 @@ async def test_nonsense_is_refused_without_a_traceback(broker: Broker, frames: l
             await broker.say(connection, frame)
     assert wire.closed or wire.count(ERROR) == 1
     assert broker.server.failures == 0
-    assert [entry for entry in logs if "exc_info" in entry or entry["log_level"] in ("error", "warning")] == []
+    assert [
+        entry for entry in logs if "exc_info" in entry or entry["log_level"] in ("error", "warning")
+    ] == []
     assert await neighbour_is_served(broker, neighbour)
 
 
@@ -119,7 +166,12 @@ async def test_a_name_of_the_greatest_length_is_served(broker: Broker) -> None:
     connection, wire = await broker.connect()
     topic = "persistent://public/default/" + "x" * (TOPIC_NAME_BYTES_MAX - 28)
     await broker.say(connection, a_producer(topic=topic, producer_name="p" * NAME_BYTES_MAX))
-    await broker.say(connection, a_subscribe(topic=topic, subscription="s" * NAME_BYTES_MAX, consumer_name="c" * NAME_BYTES_MAX))
+    await broker.say(
+        connection,
+        a_subscribe(
+            topic=topic, subscription="s" * NAME_BYTES_MAX, consumer_name="c" * NAME_BYTES_MAX
+        ),
+    )
     assert (wire.count(17), wire.count(13), wire.count(ERROR)) == (1, 1, 0)
 
 
@@ -134,16 +186,25 @@ async def test_a_producer_with_a_huge_sequence_id_can_come_back(broker: Broker) 
 
 
 async def test_figures_of_a_consumer_are_within_range_whatever_was_sent(broker: Broker) -> None:
-    """CONSUMER_STATS and GET_LAST_MESSAGE_ID answer after nonsense about batches and after 2^33 permits."""
+    """CONSUMER_STATS and GET_LAST_MESSAGE_ID answer after nonsense about batches and after 2^33
+    permits.
+    """
     producer, _ = await broker.producer()
     connection, wire = await broker.consumer(10)
-    await broker.say(producer, a_publish(0, 1, num_messages_in_batch=-(1 << 31)), a_publish(1, (1 << 31) - 1))
+    await broker.say(
+        producer, a_publish(0, 1, num_messages_in_batch=-(1 << 31)), a_publish(1, (1 << 31) - 1)
+    )
     flow = encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=(1 << 32) - 1))
     await broker.say(connection, flow, flow, flow)
-    await broker.say(connection, encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)))
+    await broker.say(
+        connection, encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2))
+    )
     last = pb.CommandGetLastMessageId(consumer_id=1, request_id=3)
     await broker.say(connection, encode(29, get_last_message_id=last))
-    await broker.say(connection, encode(28, seek=pb.CommandSeek(consumer_id=1, request_id=4, message_publish_time=1)))
+    await broker.say(
+        connection,
+        encode(28, seek=pb.CommandSeek(consumer_id=1, request_id=4, message_publish_time=1)),
+    )
     assert (wire.count(26), wire.count(30), wire.count(13), broker.server.failures) == (1, 1, 2, 0)
     assert not wire.closed
 
@@ -159,8 +220,12 @@ async def failing_later(_connection: Connection, _frame: object) -> None:
 
 
 @pytest.mark.parametrize("handler", [failing, failing_later])
-async def test_a_bug_in_a_handler_costs_its_connection_only(broker: Broker, handler: Callable[..., Any]) -> None:
-    """Counted; logged with its traceback the first time, in a line from then on; the neighbour is served."""
+async def test_a_bug_in_a_handler_costs_its_connection_only(
+    broker: Broker, handler: Callable[..., Any]
+) -> None:
+    """Counted; logged with its traceback the first time, in a line from then on; the neighbour is
+    served.
+    """
     neighbour = await broker.producer()
     with capture_logs() as logs:
         for _ in range(3):
@@ -177,11 +242,15 @@ async def test_a_bug_in_a_handler_costs_its_connection_only(broker: Broker, hand
 
 
 async def test_a_bug_behind_a_limit_leaves_no_connection_unread(broker: Broker) -> None:
-    """Raised while a limit lets go of its connection, a bug closes the connection like any other."""
+    """Raised while a limit lets go of its connection, a bug closes the connection
+    like any other.
+    """
     broker.limit("publishRate", PublishRate(messages_per_s=10))
     connection, wire = await broker.producer()
     connection._handlers = {**connection._handlers, 18: failing}
-    await broker.say(connection, *(a_send(number) for number in range(20)), encode(18, ping=pb.CommandPing()))
+    await broker.say(
+        connection, *(a_send(number) for number in range(20)), encode(18, ping=pb.CommandPing())
+    )
     assert not wire.reading
     broker.forward(10_000)
     assert (wire.closed, broker.server.failures) == (True, 1)
@@ -189,9 +258,15 @@ async def test_a_bug_behind_a_limit_leaves_no_connection_unread(broker: Broker) 
 
 
 async def test_a_topic_that_cannot_be_delivered_does_not_stop_others(broker: Broker) -> None:
-    """A bug in the delivery of one topic closes its consumers; the other topic's consumer gets its message."""
+    """A bug in the delivery of one topic closes its consumers; the other topic's consumer gets its
+    message.
+    """
     bad, bad_wire = await broker.connect()
-    await broker.say(bad, a_subscribe(topic="bad", initialPosition=1), encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=9)))
+    await broker.say(
+        bad,
+        a_subscribe(topic="bad", initialPosition=1),
+        encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=9)),
+    )
     await broker.say(bad, encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=9)))
     _, wire = await broker.consumer(9)
     hosted = broker.server.served("persistent://public/default/bad")
@@ -236,15 +311,25 @@ async def slow_consumer(broker: Broker, consumers: int, kind: int) -> tuple[Conn
     connection.connection_made(wire)
     await broker.say(connection, CONNECT)
     for number in range(consumers):
-        await broker.say(connection, a_subscribe(consumer_id=number, subscription=f"s{number}", subType=kind, initialPosition=1))
-    flows = [encode(11, flow=pb.CommandFlow(consumer_id=number, messagePermits=100_000)) for number in range(consumers)]
+        await broker.say(
+            connection,
+            a_subscribe(
+                consumer_id=number, subscription=f"s{number}", subType=kind, initialPosition=1
+            ),
+        )
+    flows = [
+        encode(11, flow=pb.CommandFlow(consumer_id=number, messagePermits=100_000))
+        for number in range(consumers)
+    ]
     await broker.say(connection, *flows)
     return connection, wire
 
 
 @pytest.mark.parametrize("kind", [0, 1])
 async def test_delivery_is_bounded_by_bytes(broker: Broker, kind: int) -> None:
-    """A client of 20 subscriptions that does not read gets its buffer full and a message more, not 20 times the backlog; reading, it gets all."""
+    """A client of 20 subscriptions that does not read gets its buffer full and a message more, not
+    20 times the backlog; reading, it gets all.
+    """
     producer, _ = await broker.producer()
     size, count = 100_000, 60
     await broker.say(producer, *(a_publish(number, payload=b"x" * size) for number in range(count)))
@@ -274,7 +359,9 @@ async def test_one_subscription_does_not_take_a_whole_turn_of_the_loop(broker: B
 
 
 async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> None:
-    """Requests in progress answer on, though the client does not read; beyond a bound it is hung up on."""
+    """Requests in progress answer on, though the client does not read; beyond a bound it is hung up
+    on.
+    """
 
     class ManyTopics(OwnsAll):
         async def topics_of_namespace(self, namespace: Any, mode: str) -> list[str]:
@@ -285,7 +372,12 @@ async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> N
     wire = SlowWire(connection)
     connection.connection_made(wire)
     ask = [
-        encode(32, get_topics=pb.CommandGetTopicsOfNamespace(namespace="public/default", request_id=number, mode=2))
+        encode(
+            32,
+            get_topics=pb.CommandGetTopicsOfNamespace(
+                namespace="public/default", request_id=number, mode=2
+            ),
+        )
         for number in range(100)
     ]
     await broker.say(connection, CONNECT, *ask)
@@ -305,31 +397,68 @@ async def test_a_client_that_never_reads_its_last_words_is_aborted(broker: Broke
     await asyncio.wait_for(aborted.wait(), 5)
 
 
-async def test_closing_more_topics_than_time_allows_leaves_no_client_waiting(broker: Broker) -> None:
-    """Clients of topics that were not reached in time are hung up on: attached to nothing, they would wait for ever."""
+async def test_closing_more_topics_than_time_allows_leaves_no_client_waiting(
+    broker: Broker,
+) -> None:
+    """Clients of topics that were not reached in time are hung up on: attached to nothing, they
+    would wait for ever.
+    """
     wires = []
     for number in range(3):
         connection, wire = await broker.connect()
         for local in range(50):
-            await broker.say(connection, a_producer(topic=f"t{number}-{local}", producer_id=local, request_id=local))
+            await broker.say(
+                connection,
+                a_producer(topic=f"t{number}-{local}", producer_id=local, request_id=local),
+            )
         wires.append(wire)
     await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=-1)
-    assert [(wire.closed, wire.count(15)) for wire in wires] == [(False, 50), (False, 50), (True, 0)]
+    assert [(wire.closed, wire.count(15)) for wire in wires] == [
+        (False, 50),
+        (False, 50),
+        (True, 0),
+    ]
     assert broker.server.memory.used_bytes == 0
 
 
 async def test_mutated_frames(broker: Broker) -> None:
-    """Thirty thousand frames with bits, sizes and fields changed: no exception of ours, no task left, the neighbour is served."""
-    rng = random.Random(20261121)  # noqa: S311 - repeatable, not secret
+    """Thirty thousand frames with bits, sizes and fields changed: no exception of ours, no task
+    left, the neighbour is served.
+    """
+    rng = random.Random(20261121)
     neighbour = await broker.producer()
     pool = [frame for frames in HOSTILE.values() for frame in frames if len(frame) < 5000]
-    pool += [a_producer(), a_subscribe(), a_subscribe(subType=0, durable=False), a_subscribe(subType=2), a_send(1), a_publish(2, 7)]
+    pool += [
+        a_producer(),
+        a_subscribe(),
+        a_subscribe(subType=0, durable=False),
+        a_subscribe(subType=2),
+        a_send(1),
+        a_publish(2, 7),
+    ]
     pool += [
         encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=5)),
-        encode(10, ack=pb.CommandAck(consumer_id=1, ack_type=1, message_id=[pb.MessageIdData(ledgerId=1, entryId=3)])),
-        encode(10, ack=pb.CommandAck(consumer_id=1, ack_type=0, message_id=[pb.MessageIdData(ledgerId=1, entryId=2, ack_set=[5])])),
+        encode(
+            10,
+            ack=pb.CommandAck(
+                consumer_id=1, ack_type=1, message_id=[pb.MessageIdData(ledgerId=1, entryId=3)]
+            ),
+        ),
+        encode(
+            10,
+            ack=pb.CommandAck(
+                consumer_id=1,
+                ack_type=0,
+                message_id=[pb.MessageIdData(ledgerId=1, entryId=2, ack_set=[5])],
+            ),
+        ),
         encode(20, redeliver=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1)),
-        encode(28, seek=pb.CommandSeek(consumer_id=1, request_id=4, message_id=pb.MessageIdData(ledgerId=1, entryId=1))),
+        encode(
+            28,
+            seek=pb.CommandSeek(
+                consumer_id=1, request_id=4, message_id=pb.MessageIdData(ledgerId=1, entryId=1)
+            ),
+        ),
         encode(29, get_last_message_id=pb.CommandGetLastMessageId(consumer_id=1, request_id=3)),
         encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)),
         encode(12, unsubscribe=pb.CommandUnsubscribe(consumer_id=1, request_id=3)),
@@ -362,5 +491,7 @@ def mutated(rng: random.Random, frame: bytes) -> bytes:
     data = bytearray(frame)
     first = 8 if rng.random() < 0.95 else 0
     for _ in range(rng.choice((0, 1, 1, 2, 4))):
-        data[rng.randrange(first, len(data))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        data[rng.randrange(first, len(data))] = rng.choice(
+            (0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256))
+        )
     return bytes(data)

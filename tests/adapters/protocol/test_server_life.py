@@ -1,4 +1,6 @@
-"""The protocol server without sockets: timers, virtual time, settings that change, order that repeats."""
+"""The protocol server without sockets: timers, virtual time, settings that change, order that
+repeats.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +82,9 @@ async def test_settings_that_change_act_on_what_exists(broker: Broker) -> None:
 
 
 async def test_time_is_the_clocks(broker: Broker) -> None:
-    """A silent connection is probed and closed by the given clock, without a second of real time."""
+    """A silent connection is probed and closed by the given clock, without a second
+    of real time.
+    """
     broker.messaging.set(MessagingSettings(keep_alive_s=0.5))
     _, wire = await broker.connect()
     broker.server.begin(OwnsAll())
@@ -93,7 +97,9 @@ async def test_time_is_the_clocks(broker: Broker) -> None:
 
 @pytest.mark.parametrize("split", [False, True])
 async def test_what_was_read_of_an_older_life_opens_no_topic(broker: Broker, split: bool) -> None:
-    """Subscriptions read before the bundle was opened anew, or was split, are not those of the present life."""
+    """Subscriptions read before the bundle was opened anew, or was split, are not those of the
+    present life.
+    """
 
     class Slow(OwnsAll):
         def __init__(self) -> None:

@@ -83,12 +83,20 @@ def publish_until_refused(producer: pulsar.Producer) -> None:
         pulsar.CompressionType.SNAPPY,
     ],
 )
-def test_batched_and_compressed(user: pulsar.Client, topic: str, batching: bool, compression: Any) -> None:
+def test_batched_and_compressed(
+    user: pulsar.Client, topic: str, batching: bool, compression: Any
+) -> None:
     """Batches and compressed messages pass through, with properties, keys and event times."""
     consumer = user.subscribe(topic, "s")
     producer = user.create_producer(topic, batching_enabled=batching, compression_type=compression)
     for payload in numbers(0, 50):
-        producer.send_async(payload * 20, lambda *_: None, properties={"n": payload.decode()}, partition_key="k", event_timestamp=7)
+        producer.send_async(
+            payload * 20,
+            lambda *_: None,
+            properties={"n": payload.decode()},
+            partition_key="k",
+            event_timestamp=7,
+        )
     producer.flush()
     for payload in numbers(0, 50):
         message = consumer.receive(timeout_millis=5000)
@@ -109,7 +117,9 @@ def test_chunked(user: pulsar.Client, topic: str) -> None:
 
 
 def test_exclusive(user: pulsar.Client, topic: str) -> None:
-    """A second consumer of an exclusive subscription is refused; another subscription has all messages of its own."""
+    """A second consumer of an exclusive subscription is refused; another subscription has all
+    messages of its own.
+    """
     first, other = user.subscribe(topic, "a"), user.subscribe(topic, "b")
     with pytest.raises(pulsar.ConsumerBusy):
         user.subscribe(topic, "a")
@@ -118,7 +128,9 @@ def test_exclusive(user: pulsar.Client, topic: str) -> None:
 
 
 def test_shared(user: pulsar.Client, topic: str) -> None:
-    """Two shared consumers divide the messages; what one leaves unacknowledged goes to the other when it closes."""
+    """Two shared consumers divide the messages; what one leaves unacknowledged goes to the other
+    when it closes.
+    """
     kind = pulsar.ConsumerType.Shared
     first, second = (user.subscribe(topic, "s", kind, receiver_queue_size=10) for _ in range(2))
     publish(user.create_producer(topic), 0, 40)
@@ -142,7 +154,9 @@ def test_failover(user: pulsar.Client, topic: str) -> None:
 
 def test_negative_acknowledgement(user: pulsar.Client, topic: str) -> None:
     """A message that is refused comes again, counted."""
-    consumer = user.subscribe(topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=200)
+    consumer = user.subscribe(
+        topic, "s", pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=200
+    )
     publish(user.create_producer(topic), 0, 2)
     first = consumer.receive(timeout_millis=5000)
     consumer.acknowledge(consumer.receive(timeout_millis=5000))
@@ -185,7 +199,9 @@ def test_seek(user: pulsar.Client, topic: str) -> None:
 
 
 def test_readers(user: pulsar.Client, topic: str) -> None:
-    """A reader starts at the begin, behind a message or at the end, and knows whether there is more."""
+    """A reader starts at the begin, behind a message or at the end, and knows whether there is
+    more.
+    """
     producer = user.create_producer(topic)
     ids = publish(producer, 0, 5)
     reader = user.create_reader(topic, pulsar.MessageId.earliest)
@@ -202,7 +218,9 @@ def test_readers(user: pulsar.Client, topic: str) -> None:
 
 
 def test_earliest_and_last_message_id(user: pulsar.Client, topic: str) -> None:
-    """A new subscription can begin with what is there; the last message's id is known, batch index and all."""
+    """A new subscription can begin with what is there; the last message's id is known, batch index
+    and all.
+    """
     producer = user.create_producer(topic, batching_enabled=True)
     for payload in numbers(0, 7):
         producer.send_async(payload, lambda *_: None)
@@ -213,7 +231,9 @@ def test_earliest_and_last_message_id(user: pulsar.Client, topic: str) -> None:
 
 
 def test_unsubscribe(user: pulsar.Client, topic: str) -> None:
-    """A subscription that was given up begins anew at the end; one that was only closed does not."""
+    """A subscription that was given up begins anew at the end; one that was only
+    closed does not.
+    """
     producer = user.create_producer(topic)
     kept, gone = user.subscribe(topic, "kept"), user.subscribe(topic, "gone")
     kept.close()
@@ -225,10 +245,17 @@ def test_unsubscribe(user: pulsar.Client, topic: str) -> None:
 
 def test_partitioned(cluster: Cluster, user: pulsar.Client, topic: str) -> None:
     """A partitioned topic spreads over its partitions; ids tell which; nothing is lost."""
-    assert cluster.request(0, "PUT", "/admin/v2/" + topic.replace("://", "/") + "/partitions", 4)[0] == 204
-    assert cluster.get(1, "/admin/v2/" + topic.replace("://", "/") + "/partitions") == {"partitions": 4}
+    assert (
+        cluster.request(0, "PUT", "/admin/v2/" + topic.replace("://", "/") + "/partitions", 4)[0]
+        == 204
+    )
+    assert cluster.get(1, "/admin/v2/" + topic.replace("://", "/") + "/partitions") == {
+        "partitions": 4
+    }
     consumer = user.subscribe(topic, "s")
-    producer = user.create_producer(topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution)
+    producer = user.create_producer(
+        topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution
+    )
     publish(producer, 0, 40)
     messages = [consumer.receive(timeout_millis=5000) for _ in range(40)]
     assert sorted(message.data() for message in messages) == sorted(numbers(0, 40))
@@ -239,7 +266,9 @@ def test_subscription_by_pattern(user: pulsar.Client, topic: str) -> None:
     """A pattern finds the namespace's topics that match."""
     for suffix in ("a", "b"):
         publish(user.create_producer(f"{topic}-{suffix}"), 0, 1)
-    consumer = user.subscribe(re.compile(f"{topic}-.*"), "s", initial_position=pulsar.InitialPosition.Earliest)
+    consumer = user.subscribe(
+        re.compile(f"{topic}-.*"), "s", initial_position=pulsar.InitialPosition.Earliest
+    )
     assert receive(consumer, 2) == [b"0", b"0"]
 
 
@@ -251,7 +280,9 @@ def test_schema(user: pulsar.Client, topic: str) -> None:
 
 
 def test_unload_under_clients(cluster: Cluster, user: pulsar.Client, topic: str) -> None:
-    """A bundle that moves takes its clients along: producer and consumer carry on by themselves, and the subscription is known at the new owner."""
+    """A bundle that moves takes its clients along: producer and consumer carry on by themselves,
+    and the subscription is known at the new owner.
+    """
     consumer, producer = user.subscribe(topic, "s"), user.create_producer(topic)
     publish(producer, 0, 5)
     assert receive(consumer, 5) == numbers(0, 5)
@@ -268,21 +299,39 @@ def test_unload_under_clients(cluster: Cluster, user: pulsar.Client, topic: str)
 
 
 def test_split_under_clients(cluster: Cluster, user: pulsar.Client) -> None:
-    """A bundle that is split goes on serving its clients, who notice nothing; the children are owned by the same broker."""
-    assert cluster.request(0, "PUT", "/admin/v2/namespaces/public/split", {"bundles": {"numBundles": 1}})[0] == 204
+    """A bundle that is split goes on serving its clients, who notice nothing; the children are
+    owned by the same broker.
+    """
+    assert (
+        cluster.request(
+            0, "PUT", "/admin/v2/namespaces/public/split", {"bundles": {"numBundles": 1}}
+        )[0]
+        == 204
+    )
     topics = [f"persistent://public/split/t-{number}" for number in range(8)]
     consumers = [user.subscribe(name, "s") for name in topics]
     producers = [user.create_producer(name) for name in topics]
     owner = cluster.owner_of(topics[0])
-    assert cluster.request(1 - owner, "PUT", "/admin/v2/namespaces/public/split/0x00000000_0xffffffff/split")[0] == 204
-    assert cluster.get(0, "/admin/v2/namespaces/public/split/bundles")["boundaries"] == ["0x00000000", "0x7fffffff", "0xffffffff"]
+    assert (
+        cluster.request(
+            1 - owner, "PUT", "/admin/v2/namespaces/public/split/0x00000000_0xffffffff/split"
+        )[0]
+        == 204
+    )
+    assert cluster.get(0, "/admin/v2/namespaces/public/split/bundles")["boundaries"] == [
+        "0x00000000",
+        "0x7fffffff",
+        "0xffffffff",
+    ]
     assert {cluster.owner_of(name, asked=1 - owner) for name in topics} == {owner}
     for producer in producers:
         publish(producer, 0, 3)
     assert all(receive(consumer, 3) == numbers(0, 3) for consumer in consumers)
 
 
-def test_backlog_limit_is_an_error_for_new_producers(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_backlog_limit_is_an_error_for_new_producers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     """A topic that holds as much as it may refuses producers with Pulsar's error."""
     settings = {"backlogQuotaDefaultLimitBytes": "20000", "defaultRetentionSizeInMB": "0"}
     with Cluster(tmp_path_factory.mktemp("full"), brokers=1, settings=settings) as small:

@@ -1,4 +1,6 @@
-"""The protocol server at its limits, with a clock that the test drives and a transport that only writes down what it is told."""
+"""The protocol server at its limits, with a clock that the test drives and a transport that only
+writes down what it is told.
+"""
 
 from __future__ import annotations
 
@@ -107,9 +109,13 @@ class Broker:
 
     def __init__(self, **settings: Any) -> None:
         self.clock = DrivenClock()
-        self.throttling = BrokerThrottling(Live(ThrottlingSettings(**settings)), cluster="c", clock=self.clock)
+        self.throttling = BrokerThrottling(
+            Live(ThrottlingSettings(**settings)), cluster="c", clock=self.clock
+        )
         self.messaging = Live(MessagingSettings())
-        self.server = BrokerServer(self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling)
+        self.server = BrokerServer(
+            self.messaging, clock=self.clock, spawn=self.spawn, throttling=self.throttling
+        )
         self.server.directory = OwnsAll(self.server.fence_all)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -138,20 +144,40 @@ class Broker:
     async def producer(self) -> tuple[Connection, Wire]:
         """A client with producer 1."""
         connection, wire = await self.connect()
-        await self.say(connection, encode(5, producer=pb.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=1)))
+        await self.say(
+            connection,
+            encode(5, producer=pb.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=1)),
+        )
         return connection, wire
 
     async def consumer(self, permits: int) -> tuple[Connection, Wire]:
-        """A client with consumer 1 of a subscription from the beginning, which wants that many messages."""
+        """A client with consumer 1 of a subscription from the beginning, which wants that many
+        messages.
+        """
         connection, wire = await self.connect()
-        asked = pb.CommandSubscribe(topic=str(TOPIC), subscription="s", subType=1, consumer_id=1, request_id=1, initialPosition=1)
-        await self.say(connection, encode(4, subscribe=asked), encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)))
-        await self.say(connection, encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)))
+        asked = pb.CommandSubscribe(
+            topic=str(TOPIC),
+            subscription="s",
+            subType=1,
+            consumer_id=1,
+            request_id=1,
+            initialPosition=1,
+        )
+        await self.say(
+            connection,
+            encode(4, subscribe=asked),
+            encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)),
+        )
+        await self.say(
+            connection, encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits))
+        )
         return connection, wire
 
     def limit(self, field: str, rate: PublishRate | DispatchRate | SubscribeRate) -> None:
         """Set one limit of the topic."""
-        self.throttling.set_topic_policies(TOPIC, {**self.throttling.topic_policies(TOPIC), field: plain(rate)})
+        self.throttling.set_topic_policies(
+            TOPIC, {**self.throttling.topic_policies(TOPIC), field: plain(rate)}
+        )
 
     def forward(self, ms: float) -> None:
         """Time passes; wake-ups happen when they are due."""
@@ -172,7 +198,9 @@ async def broker() -> AsyncIterator[Broker]:
 
 
 async def test_one_read_with_many_frames_is_taken_frame_by_frame(broker: Broker) -> None:
-    """Of 1000 SENDs in one read, each second takes a hundred, the first second included; reading resumes when the last was taken."""
+    """Of 1000 SENDs in one read, each second takes a hundred, the first second included; reading
+    resumes when the last was taken.
+    """
     broker.limit("publishRate", PublishRate(messages_per_s=100))
     connection, wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(1000)))
@@ -189,7 +217,9 @@ async def test_one_read_with_many_frames_is_taken_frame_by_frame(broker: Broker)
 
 
 async def test_what_a_limit_let_go_is_not_served_when_the_lease_has_run_out(broker: Broker) -> None:
-    """A process that was paused wakes up with SENDs that it read before: none is stored or answered, and nobody gets a message."""
+    """A process that was paused wakes up with SENDs that it read before: none is stored or
+    answered, and nobody gets a message.
+    """
     broker.limit("publishRate", PublishRate(messages_per_s=100))
     broker.limit("subscriptionDispatchRate", DispatchRate(messages=50))
     await broker.producer()
@@ -216,7 +246,9 @@ async def test_without_a_limit_nothing_is_held(broker: Broker) -> None:
 
 
 async def test_other_connections_have_their_turn_after_a_thousand_publishes(broker: Broker) -> None:
-    """maxPendingPublishRequestsPerConnection: after so many SENDs the receipts are written, and the rest is taken a turn of the loop later."""
+    """maxPendingPublishRequestsPerConnection: after so many SENDs the receipts are written, and the
+    rest is taken a turn of the loop later.
+    """
     connection, wire = await broker.producer()
     connection.data_received(b"".join(a_send(number) for number in range(1500)))
     assert (wire.count(RECEIPT), wire.reading) == (1000, False)
@@ -226,7 +258,9 @@ async def test_other_connections_have_their_turn_after_a_thousand_publishes(brok
 
 
 async def test_a_full_publish_buffer_stops_those_who_would_fill_it(broker: Broker) -> None:
-    """Above maxMessagePublishBufferSizeInMB a producer that met a limit before is not read from until the waiting ones are down to half."""
+    """Above maxMessagePublishBufferSizeInMB a producer that met a limit before is not read from
+    until the waiting ones are down to half.
+    """
     broker.throttling.publish_buffer.limit_bytes = 10_000
     broker.limit("publishRate", PublishRate(messages_per_s=100))
     modest, modest_wire = await broker.producer()
@@ -267,10 +301,14 @@ async def test_removing_the_limit_lets_everything_pass_at_once(broker: Broker) -
 
 
 async def test_unloading_the_bundle_in_the_middle_lets_the_connection_go_on(broker: Broker) -> None:
-    """After the fence nothing of the topic is stored, and its connection serves its other requests again."""
+    """After the fence nothing of the topic is stored, and its connection serves its other requests
+    again.
+    """
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, wire = await broker.producer()
-    await broker.say(connection, *(a_send(number) for number in range(50)), encode(18, ping=pb.CommandPing()))
+    await broker.say(
+        connection, *(a_send(number) for number in range(50)), encode(18, ping=pb.CommandPing())
+    )
     before = wire.count(RECEIPT)
     broker.server.fence_bundle(BUNDLE, 1)
     assert wire.reading
@@ -323,7 +361,9 @@ async def test_two_limits_and_a_full_outbound_buffer_must_all_let_go(broker: Bro
 
 @pytest.mark.parametrize("entries", [[1] * 200, [2] * 100, [1] * 9 + [30] + [1] * 160])
 async def test_dispatch_delivers_the_limit_every_second(broker: Broker, entries: list[int]) -> None:
-    """At 10/s ten messages a second go out; an entry that exceeds it is paid back by the seconds after it."""
+    """At 10/s ten messages a second go out; an entry that exceeds it is paid back by the seconds
+    after it.
+    """
     connection, _ = await broker.producer()
     hosted = broker.server.served(str(TOPIC))
     assert hosted is not None
@@ -343,8 +383,12 @@ async def test_dispatch_delivers_the_limit_every_second(broker: Broker, entries:
         assert each == [10] * 10
 
 
-async def test_caught_up_subscriptions_are_limited_only_if_the_broker_says_so(broker: Broker) -> None:
-    """With dispatchThrottlingOnNonBacklogConsumerEnabled=false a subscription without backlog gets everything at once."""
+async def test_caught_up_subscriptions_are_limited_only_if_the_broker_says_so(
+    broker: Broker,
+) -> None:
+    """With dispatchThrottlingOnNonBacklogConsumerEnabled=false a subscription without backlog gets
+    everything at once.
+    """
     broker.throttling.live_settings.set(ThrottlingSettings(dispatch_limits_caught_up=False))
     broker.limit("dispatchRate", DispatchRate(messages=10))
     _, wire = await broker.consumer(1000)
@@ -361,7 +405,14 @@ async def test_subscribes_beyond_the_limit_are_refused(broker: Broker) -> None:
     broker.limit("subscribeRate", SubscribeRate(subscribes=2, period_s=30))
     connection, wire = await broker.connect()
     for request_id in range(3):
-        asked = pb.CommandSubscribe(topic=str(TOPIC), subscription="s", subType=1, consumer_id=1, request_id=request_id, consumer_name="n")
+        asked = pb.CommandSubscribe(
+            topic=str(TOPIC),
+            subscription="s",
+            subType=1,
+            consumer_id=1,
+            request_id=request_id,
+            consumer_name="n",
+        )
         await broker.say(connection, encode(4, subscribe=asked))
     errors = [frame.command.error for frame in wire.frames if frame.command.type == ERROR]
     assert [(error.request_id, error.error) for error in errors] == [(2, pb.NotAllowedError)]
@@ -369,7 +420,9 @@ async def test_subscribes_beyond_the_limit_are_refused(broker: Broker) -> None:
 
 @pytest.mark.parametrize("idle", [0, 40])
 async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idle: int) -> None:
-    """At 10/s for the whole broker, one consumer gets 10/s, whoever else has a subscription and nothing that could be sent to it."""
+    """At 10/s for the whole broker, one consumer gets 10/s, whoever else has a subscription and
+    nothing that could be sent to it.
+    """
     connection, _ = await broker.producer()
     hosted = broker.server.served(str(TOPIC))
     assert hosted is not None
@@ -385,7 +438,11 @@ async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idl
         await broker.say(connection, a_send(1000))
         seconds.append(hosted.core.messages_out - before)
     assert all(9 <= got <= 11 for got in seconds), seconds
-    assert all(not gate.blocked and not gate.throttled_by for name, gate in hosted.limits.gates.items() if name.startswith("idle"))
+    assert all(
+        not gate.blocked and not gate.throttled_by
+        for name, gate in hosted.limits.gates.items()
+        if name.startswith("idle")
+    )
 
 
 async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Broker) -> None:
@@ -401,7 +458,9 @@ async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Br
 
 
 async def test_exempting_caught_up_subscriptions_lets_them_go_at_once(broker: Broker) -> None:
-    """dispatchThrottlingOnNonBacklogConsumerEnabled, set to false on the running broker, acts on who waits."""
+    """dispatchThrottlingOnNonBacklogConsumerEnabled, set to false on the running broker, acts on
+    who waits.
+    """
     connection, _ = await broker.producer()
     broker.limit("dispatchRate", DispatchRate(messages=1, period_s=3600))
     _, wire = await broker.consumer(1000)

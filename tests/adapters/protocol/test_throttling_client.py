@@ -1,4 +1,6 @@
-"""Limits as a stock client feels them, on real brokers: held to them, freed at once, never stuck."""
+"""Limits as a stock client feels them, on real brokers: held to them, freed at once,
+never stuck.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,13 @@ def throttling(cluster: Cluster, topic: str) -> Any:
 
 def limited(cluster: Cluster, topic: str, rate: float) -> None:
     """Wait until the topic's owner enforces exactly this limit in messages."""
-    wait_for(lambda: [one["configuredMessagesPerS"] for one in throttling(cluster, topic)["limits"]] == [rate], f"a limit of {rate}")
+    wait_for(
+        lambda: (
+            [one["configuredMessagesPerS"] for one in throttling(cluster, topic)["limits"]]
+            == [rate]
+        ),
+        f"a limit of {rate}",
+    )
 
 
 def at_once(consumer: pulsar.Consumer) -> Iterator[bytes]:
@@ -99,7 +107,9 @@ def at_once(consumer: pulsar.Consumer) -> Iterator[bytes]:
 def test_a_flat_out_producer_is_held_to_the_limit_and_freed_at_once(
     cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
 ) -> None:
-    """Two hundred a second are never exceeded by more than 5 %, the first second included; without the limit the rest passes at once."""
+    """Two hundred a second are never exceeded by more than 5 %, the first second included; without
+    the limit the rest passes at once.
+    """
     sending = Sending(clients(), topic)
     set_rate(cluster, topic, "publishRate", publishThrottlingRateInMsg=200)
     limited(cluster, topic, 200)
@@ -116,8 +126,12 @@ def test_a_flat_out_producer_is_held_to_the_limit_and_freed_at_once(
     wait_for(lambda: len(sending.done_s) == 900, "the rest", 5)
 
 
-def test_topic_and_broker_limit_together(cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str) -> None:
-    """The smaller one governs; when it is removed on the running brokers the other one does; then none."""
+def test_topic_and_broker_limit_together(
+    cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
+) -> None:
+    """The smaller one governs; when it is removed on the running brokers the other one does; then
+    none.
+    """
     sending = Sending(clients(), topic)
     set_rate(cluster, topic, "publishRate", publishThrottlingRateInMsg=300)
     assert cluster.request(0, "POST", f"{BROKER_LIMIT}/50")[0] == 204
@@ -134,7 +148,9 @@ def test_topic_and_broker_limit_together(cluster: Cluster, clients: Callable[[],
     wait_for(lambda: len(sending.done_s) == 990, "the rest", 5)
 
 
-def test_a_producer_that_disconnects_while_it_waits(cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str) -> None:
+def test_a_producer_that_disconnects_while_it_waits(
+    cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
+) -> None:
     """Its place in the queue goes with it, and the other producers go on."""
     staying, leaving_user = Sending(clients(), topic), clients()
     leaving = Sending(leaving_user, topic)
@@ -152,8 +168,12 @@ def test_a_producer_that_disconnects_while_it_waits(cluster: Cluster, clients: C
     assert not staying.errors
 
 
-def test_a_bundle_that_is_unloaded_while_its_producer_waits(cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str) -> None:
-    """The producer goes on at the new owner, under the same limit; every message arrives once the limit is lifted."""
+def test_a_bundle_that_is_unloaded_while_its_producer_waits(
+    cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
+) -> None:
+    """The producer goes on at the new owner, under the same limit; every message arrives once the
+    limit is lifted.
+    """
     user = clients()
     consumer = user.subscribe(topic, "s")
     sending = Sending(user, topic)
@@ -176,7 +196,9 @@ def test_a_bundle_that_is_unloaded_while_its_producer_waits(cluster: Cluster, cl
     assert list(got) == sorted(got)
 
 
-def test_dispatch_is_paced_and_freed_at_once(cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str) -> None:
+def test_dispatch_is_paced_and_freed_at_once(
+    cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
+) -> None:
     """A backlog comes out at the limit, in order; without the limit the rest comes at once."""
     user = clients()
     user.subscribe(topic, "s").close()
@@ -198,7 +220,9 @@ def test_dispatch_is_paced_and_freed_at_once(cluster: Cluster, clients: Callable
     assert got == list(range(900))
 
 
-def test_one_subscription_is_limited_and_another_is_not(cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str) -> None:
+def test_one_subscription_is_limited_and_another_is_not(
+    cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
+) -> None:
     """A policy of one subscription holds for it alone."""
     user = clients()
     slow, fast = (user.subscribe(topic, name) for name in ("slow", "fast"))
@@ -213,18 +237,27 @@ def test_one_subscription_is_limited_and_another_is_not(cluster: Cluster, client
     assert got < 50
 
 
-def test_subscribing_too_often_is_refused(cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str) -> None:
+def test_subscribing_too_often_is_refused(
+    cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
+) -> None:
     """The third SUBSCRIBE of one consumer within the window fails, another consumer's does not."""
     user = clients()
     user.subscribe(topic, "s", consumer_name="first").close()
     assert (
-        cluster.request(0, "POST", "/admin/v2/namespaces/public/default/subscribeRate", {"subscribeThrottlingRatePerConsumer": 1})[0] == 204
+        cluster.request(
+            0,
+            "POST",
+            "/admin/v2/namespaces/public/default/subscribeRate",
+            {"subscribeThrottlingRatePerConsumer": 1},
+        )[0]
+        == 204
     )
     try:
         time_limit_s = time.monotonic() + 10
         refused = None
         while refused is None and time.monotonic() < time_limit_s:
-            # Consumer ids differ from one consumer to the next of a client, so each try comes from a client of its own.
+            # Consumer ids differ from one consumer to the next of a client, so each try comes from
+            # a client of its own.
             again = clients()
             again.subscribe(topic, "s", consumer_name="same").close()
             try:
@@ -233,4 +266,7 @@ def test_subscribing_too_often_is_refused(cluster: Cluster, clients: Callable[[]
                 refused = error
         assert refused is not None
     finally:
-        assert cluster.request(0, "DELETE", "/admin/v2/namespaces/public/default/subscribeRate")[0] == 204
+        assert (
+            cluster.request(0, "DELETE", "/admin/v2/namespaces/public/default/subscribeRate")[0]
+            == 204
+        )

@@ -61,7 +61,9 @@ def test_v2_without_limits(tmp_path: Path) -> None:
 
 
 def test_v2_tightest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
-    """A slice's tighter quota wins over the service's own, with the slice's usage; memory is decided for itself."""
+    """A slice's tighter quota wins over the service's own, with the slice's usage; memory is
+    decided for itself.
+    """
     group = find(
         tmp_path,
         {
@@ -103,7 +105,9 @@ def test_v1(tmp_path: Path, mount: str) -> None:
 
 
 def test_v1_without_limits_in_a_container(tmp_path: Path) -> None:
-    """−1 and a number near 2⁶³ are no limits; a path of the host that is not visible means the root."""
+    """−1 and a number near 2⁶³ are no limits; a path of the host that is not visible means the
+    root.
+    """
     group = find(
         tmp_path,
         {
@@ -127,6 +131,20 @@ def test_no_groups(tmp_path: Path) -> None:
 
 def test_unreadable_figures_are_none(tmp_path: Path) -> None:
     """Files that are missing or hold nonsense give None, never an exception."""
-    group = find(tmp_path, {"cgroup.controllers": "", "cpu.max": "many", "cpu.stat": "usage_usec x", "memory.max": "?"}, "nonsense")
+    group = find(
+        tmp_path,
+        {
+            "cgroup.controllers": "",
+            "cpu.max": "many",
+            "cpu.stat": "usage_usec x",
+            "memory.max": "?",
+        },
+        "nonsense",
+    )
     assert group is not None
-    assert (group.cpu_limit_cores(), group.cpu_used_s(), group.memory_limit_bytes(), group.memory_used_bytes()) == (None,) * 4
+    assert (
+        group.cpu_limit_cores(),
+        group.cpu_used_s(),
+        group.memory_limit_bytes(),
+        group.memory_used_bytes(),
+    ) == (None,) * 4

@@ -30,7 +30,15 @@ class World:
     busy: float = 0.0
     group: Cgroup | None = None
 
-    def nic(self, name: str, *, speed: str | None = "1000", state: str = "up", kind: str = "1", virtual: bool = False) -> None:
+    def nic(
+        self,
+        name: str,
+        *,
+        speed: str | None = "1000",
+        state: str = "up",
+        kind: str = "1",
+        virtual: bool = False,
+    ) -> None:
         """Add a device, linked as `/sys/class/net` links them."""
         device = self.folder / "devices" / ("virtual" if virtual else "pci0") / "net" / name
         device.mkdir(parents=True)
@@ -44,7 +52,11 @@ class World:
 
     def cgroup(self, *, cpu_max: str = "200000 100000", used_s: float = 0.0) -> None:
         """Be in a group (v2) with a quota, and 1 of 4 MiB used."""
-        files = {"cgroup.controllers": "", "cpu.max": cpu_max, "cpu.stat": f"usage_usec {int(used_s * 1e6)}"}
+        files = {
+            "cgroup.controllers": "",
+            "cpu.max": cpu_max,
+            "cpu.stat": f"usage_usec {int(used_s * 1e6)}",
+        }
         for name, text in {**files, "memory.max": str(4 * MIB), "memory.current": str(MIB)}.items():
             (self.folder / name).write_text(text)
         self.group = Cgroup.find(self.folder, self.folder / "none")
@@ -53,7 +65,9 @@ class World:
         """A sampler of this world."""
         own = OwnTraffic(lambda: self.bytes_in, lambda: self.bytes_out, lambda: self.busy)
         settings = SamplerSettings(scope=scope, nic_speed_gbps=gbps)
-        return SystemSampler(settings, own, net=self.folder / "net", cgroup=self.group, clock_s=lambda: self.now_s)
+        return SystemSampler(
+            settings, own, net=self.folder / "net", cgroup=self.group, clock_s=lambda: self.now_s
+        )
 
 
 @pytest.fixture
@@ -73,7 +87,9 @@ def test_auto_is_the_group_when_it_has_a_quota(world: World) -> None:
 
 
 def test_cgroup_scope(world: World) -> None:
-    """CPU time over the quota in percent of a core (never more than the cores there are), memory over the group's limit."""
+    """CPU time over the quota in percent of a core (never more than the cores there are), memory
+    over the group's limit.
+    """
     world.cgroup(cpu_max="50000 100000", used_s=10)
     sampler = world.sampler("cgroup", gbps=1)
     world.cgroup(cpu_max="50000 100000", used_s=12)
@@ -87,7 +103,9 @@ def test_cgroup_scope(world: World) -> None:
 
 
 def test_process_scope(world: World) -> None:
-    """Limit is the one core of the loop, bytes are the process's own over the NIC's speed, memory is RSS over the memory limit."""
+    """Limit is the one core of the loop, bytes are the process's own over the NIC's speed, memory
+    is RSS over the memory limit.
+    """
     world.nic("eth0")
     world.group = None
     sampler = world.sampler()
@@ -102,7 +120,9 @@ def test_process_scope(world: World) -> None:
 
 
 def test_process_scope_within_a_group_is_measured_against_its_memory_limit(world: World) -> None:
-    """The memory limit of the process is the group's when that is lower; more than all of it is not believed."""
+    """The memory limit of the process is the group's when that is lower; more than all of it is not
+    believed.
+    """
     world.cgroup()
     usage = world.sampler().sample()
     assert usage.memory.limit == 0.0
@@ -121,7 +141,9 @@ def test_saturated_loop_counts_as_cpu(world: World, scope: str) -> None:
 
 
 def test_virtual_and_idle_devices_are_left_out(world: World) -> None:
-    """Devices whose resolved link is virtual, that are not ethernet, or that are down do not count; the speeds of the others add up."""
+    """Devices whose resolved link is virtual, that are not ethernet, or that are down do not count;
+    the speeds of the others add up.
+    """
     world.nic("eth0", speed="10000")
     world.nic("eth1", speed="2500", state="unknown")
     world.nic("veth1", virtual=True)
@@ -135,7 +157,9 @@ def test_virtual_and_idle_devices_are_left_out(world: World) -> None:
 
 @pytest.mark.parametrize("speed", ["0", "-1", "65535", "4294967295", "fast", None])
 def test_unknown_speed_drives_nothing(world: World, speed: str | None) -> None:
-    """A NIC without a speed is a fault that says what to set, and the limit is 0; with the override it does not matter."""
+    """A NIC without a speed is a fault that says what to set, and the limit is 0; with the override
+    it does not matter.
+    """
     world.nic("eth0")
     world.nic("eth1", speed=speed)
     usage = world.sampler().sample()
@@ -148,7 +172,9 @@ def test_unknown_speed_drives_nothing(world: World, speed: str | None) -> None:
 
 
 def test_no_device_at_all(world: World) -> None:
-    """A container without physical devices: a fault; with the override, the traffic of the process is measured against it."""
+    """A container without physical devices: a fault; with the override, the traffic of the process
+    is measured against it.
+    """
     world.nic("eth0", virtual=True)
     assert [fault.sensor for fault in world.sampler("host").sample().faults] == ["nicSpeed"]
     sampler = world.sampler("host", gbps=1)
@@ -158,13 +184,17 @@ def test_no_device_at_all(world: World) -> None:
 
 
 def test_more_than_all_is_not_believed(world: World) -> None:
-    """Usage above 100 % is reported with limit 0 and a fault; a little above, from clocks read apart, is 100 %."""
+    """Usage above 100 % is reported with limit 0 and a fault; a little above, from clocks read
+    apart, is 100 %.
+    """
     sampler = world.sampler(gbps=0.001)
     world.bytes_in, world.bytes_out = 500_000, 128_000
     world.now_s += 1
     usage = sampler.sample()
     assert usage.bandwidth_in == Reading(4000.0, 0.0)
-    assert [(fault.sensor, fault.reason) for fault in usage.faults] == [("bandwidthIn", "usage is 400 % of the limit")]
+    assert [(fault.sensor, fault.reason) for fault in usage.faults] == [
+        ("bandwidthIn", "usage is 400 % of the limit")
+    ]
     assert usage.bandwidth_out == Reading(1000.0, 1000.0)
 
 
@@ -180,7 +210,9 @@ def test_counter_that_goes_back_is_not_believed(world: World) -> None:
 
 
 def test_first_sample_is_not_garbage(world: World) -> None:
-    """Rates right after the start are 0, not what a few milliseconds would extrapolate to; later ones span the time since."""
+    """Rates right after the start are 0, not what a few milliseconds would extrapolate to; later
+    ones span the time since.
+    """
     sampler = world.sampler(gbps=1)
     world.bytes_in = 10_000_000
     world.now_s += 0.01
@@ -193,10 +225,14 @@ def test_first_sample_is_not_garbage(world: World) -> None:
 
 
 def test_this_machine() -> None:
-    """On the real system each scope gives plausible figures; a process that works is seen to work."""
+    """On the real system each scope gives plausible figures; a process that works is
+    seen to work.
+    """
     own = OwnTraffic(lambda: 0, lambda: 0, lambda: 0.0)
     for scope in ("host", "cgroup", "process"):
-        sampler = SystemSampler(SamplerSettings(scope=scope, nic_speed_gbps=1), own, cgroup=Cgroup.find())
+        sampler = SystemSampler(
+            SamplerSettings(scope=scope, nic_speed_gbps=1), own, cgroup=Cgroup.find()
+        )
         until_s = time.monotonic() + 0.6
         while time.monotonic() < until_s:
             pass
@@ -207,12 +243,19 @@ def test_this_machine() -> None:
 
 
 def test_no_file_descriptors_are_a_fault_not_an_error(world: World) -> None:
-    """A system that cannot be read is reported as untrusted sensors; the next sample is a good one again."""
+    """A system that cannot be read is reported as untrusted sensors; the next sample is a good one
+    again.
+    """
     sampler = world.sampler()
     world.now_s += 60
     with no_descriptors():
         usage = sampler.sample()
-    assert {fault.sensor for fault in usage.faults} == {"cpu", "memory", "bandwidthIn", "bandwidthOut"}
+    assert {fault.sensor for fault in usage.faults} == {
+        "cpu",
+        "memory",
+        "bandwidthIn",
+        "bandwidthOut",
+    }
     assert usage.cpu == usage.memory == Reading(0.0, 0.0)
     world.now_s += 60
     assert sampler.sample().cpu.limit > 0

@@ -96,7 +96,9 @@ async def test_server_that_accepts_no_connection_costs_no_session(
 
 
 @pytest.mark.zookeeper
-async def test_outage_is_logged_once_with_what_to_look_at(zookeeper_server: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
+async def test_outage_is_logged_once_with_what_to_look_at(
+    zookeeper_server: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     """One line at the loss, one when ZooKeeper is back; kazoo's retries say nothing."""
     now_s = asyncio.get_running_loop().time
     with Proxy(zookeeper_server.port) as proxy, capture_logs() as logs:

@@ -1,4 +1,6 @@
-"""The store on the real ZooKeeper server keeps the contract, and its own promises about sessions and outages."""
+"""The store on the real ZooKeeper server keeps the contract, and its own promises about sessions
+and outages.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ pytestmark = pytest.mark.zookeeper
 
 def end_session(settings: ZooKeeperSettings, identity: tuple[int, bytes]) -> None:
     """Close somebody's session from elsewhere, as its expiry would."""
-    thief = KazooClient(settings.hosts, client_id=identity, timeout=settings.session_timeout_ms / 1000)
+    thief = KazooClient(
+        settings.hosts, client_id=identity, timeout=settings.session_timeout_ms / 1000
+    )
     thief.start()
     thief.stop()
     thief.close()
@@ -52,10 +56,14 @@ class TestZooKeeperStore(StoreContract):
     async def expire(self, store: ZooKeeperStore) -> None:
         await asyncio.to_thread(end_session, self.settings, store._client.client_id)
 
-    async def test_chroot_is_invisible(self, store: ZooKeeperStore, zookeeper_server: EmbeddedZooKeeper) -> None:
+    async def test_chroot_is_invisible(
+        self, store: ZooKeeperStore, zookeeper_server: EmbeddedZooKeeper
+    ) -> None:
         """Nodes lie below the chroot, and paths do not show it."""
         await store.create("/inside", b"1")
-        async with ZooKeeperStore(ZooKeeperSettings(url=zookeeper_server.url, session_timeout_ms=2000)) as above:
+        async with ZooKeeperStore(
+            ZooKeeperSettings(url=zookeeper_server.url, session_timeout_ms=2000)
+        ) as above:
             node = await above.get(f"/{self.settings.chroot}/inside")
         assert node is not None
         assert node.value == b"1"
@@ -67,8 +75,12 @@ class TestZooKeeperStore(StoreContract):
         assert None not in await store.get_many([f"/bulk/{number}" for number in range(1000)])
 
 
-async def test_client_that_gave_up_ends_its_readers(zookeeper_settings: Callable[..., ZooKeeperSettings]) -> None:
-    """When kazoo ends for good, nobody waits forever: states and watches end, the lease is revoked."""
+async def test_client_that_gave_up_ends_its_readers(
+    zookeeper_settings: Callable[..., ZooKeeperSettings],
+) -> None:
+    """When kazoo ends for good, nobody waits forever: states and watches end, the
+    lease is revoked.
+    """
     async with ZooKeeperStore(zookeeper_settings()) as store:
         states, changes = store.session_states(), store.watch("/g")
         await next_of(states)
@@ -89,13 +101,19 @@ async def own_server() -> AsyncIterator[EmbeddedZooKeeper]:
 
 def settings_for(server: EmbeddedZooKeeper, **changes: float) -> ZooKeeperSettings:
     """Short timeouts."""
-    return ZooKeeperSettings(url=server.url, **{"session_timeout_ms": 1000, "operation_timeout_s": 2.0, **changes})  # type: ignore[arg-type]
+    return ZooKeeperSettings(
+        url=server.url, **{"session_timeout_ms": 1000, "operation_timeout_s": 2.0, **changes}
+    )  # type: ignore[arg-type]
 
 
 def java_of(server: EmbeddedZooKeeper) -> psutil.Process:
     """The server's own process."""
     assert server._process is not None
-    found = [child for child in psutil.Process(server._process.pid).children(recursive=True) if "java" in child.name()]
+    found = [
+        child
+        for child in psutil.Process(server._process.pid).children(recursive=True)
+        if "java" in child.name()
+    ]
     assert len(found) == 1
     return found[0]
 
@@ -109,7 +127,9 @@ def gone(process: psutil.Process) -> bool:
 
 
 async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooKeeper) -> None:
-    """A stopped server (kill -STOP) proves nothing: the lease runs out in time, operations fail with `OperationalError`, and -CONT heals all."""
+    """A stopped server (kill -STOP) proves nothing: the lease runs out in time, operations fail
+    with `OperationalError`, and -CONT heals all.
+    """
     async with ZooKeeperStore(settings_for(own_server)) as store:
         states, now_s = store.session_states(), asyncio.get_running_loop().time
         assert await next_of(states) is SessionState.CONNECTED
@@ -128,10 +148,14 @@ async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooK
 
 
 async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
-    """A server that restarts with its data within the session timeout keeps the session; the watch resyncs and works."""
+    """A server that restarts with its data within the session timeout keeps the session; the watch
+    resyncs and works.
+    """
     port = free_port()
     async with EmbeddedZooKeeper(port=port, data_dir=tmp_path, tick_ms=100) as server:
-        store = ZooKeeperStore(settings_for(server, session_timeout_ms=40_000, operation_timeout_s=10))
+        store = ZooKeeperStore(
+            settings_for(server, session_timeout_ms=40_000, operation_timeout_s=10)
+        )
         await store.__aenter__()
         await store.create("/kept", b"1", ephemeral=True)
         changes, session_id = store.watch("/kept"), store.session_id
@@ -149,7 +173,9 @@ async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
 
 
 async def test_granted_timeout_counts_not_the_wanted_one(own_server: EmbeddedZooKeeper) -> None:
-    """The server may grant another session timeout than was asked for; the lease goes by the granted one."""
+    """The server may grant another session timeout than was asked for; the lease goes by the
+    granted one.
+    """
     async with ZooKeeperStore(settings_for(own_server, session_timeout_ms=100)) as store:
         assert store.session_timeout_s == pytest.approx(0.5, abs=0.01)
 
@@ -157,7 +183,10 @@ async def test_granted_timeout_counts_not_the_wanted_one(own_server: EmbeddedZoo
 async def test_no_server_is_said_clearly() -> None:
     """Nobody answers: an `OperationalError` that names the address and the setting."""
     settings = ZooKeeperSettings(url=f"zk:127.0.0.1:{free_port()}", operation_timeout_s=0.3)
-    with pytest.raises(OperationalError, match=r"127\.0\.0\.1:\d+ does not answer within 0\.3 s; is metadataStoreUrl right"):
+    with pytest.raises(
+        OperationalError,
+        match=r"127\.0\.0\.1:\d+ does not answer within 0\.3 s; is metadataStoreUrl right",
+    ):
         await ZooKeeperStore(settings).__aenter__()
 
 
@@ -176,7 +205,9 @@ def test_urls(url: str, hosts: str, chroot: str) -> None:
     assert (settings.hosts, settings.chroot) == (hosts, chroot)
 
 
-@pytest.mark.parametrize("url", ["rocksdb:///data", "etcd:http://e:2379", "zk:", "zk:a:port", "zk:a:1,,b:2"])
+@pytest.mark.parametrize(
+    "url", ["rocksdb:///data", "etcd:http://e:2379", "zk:", "zk:a:port", "zk:a:1,,b:2"]
+)
 def test_other_urls_are_refused(url: str) -> None:
     """Another store, or no address at all, is a `ConfigError` that says what is allowed."""
     with pytest.raises(ConfigError, match=r"metadataStoreUrl.*zk:host:port"):
@@ -192,27 +223,43 @@ class TestEmbedded:
             EmbeddedZooKeeper(port=own_server.port).start()
 
     async def test_data_survive_and_stopping_leaves_no_process(self, tmp_path: Path) -> None:
-        """With a data directory what was written is there after a restart; after the end no process is left."""
+        """With a data directory what was written is there after a restart; after the end no process
+        is left.
+        """
         port = free_port()
-        async with EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server, ZooKeeperStore(settings_for(server)) as store:
+        async with (
+            EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server,
+            ZooKeeperStore(settings_for(server)) as store,
+        ):
             java = java_of(server)
             await store.create("/durable", b"1")
         await until(lambda: not java.is_running(), "the server is gone")
-        async with EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server, ZooKeeperStore(settings_for(server)) as store:
+        async with (
+            EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server,
+            ZooKeeperStore(settings_for(server)) as store,
+        ):
             assert await store.get("/durable") is not None
 
     async def test_server_ends_when_its_parent_is_killed(self, tmp_path: Path) -> None:
         """kill -9 of the process that started the server takes the server along."""
         port = free_port()
         program = (
-            "import pathlib, sys, time; from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper as E;"
-            f"server = E(port={port}, data_dir=pathlib.Path({str(tmp_path)!r})); server.start(); server.wait_until_ready();"
+            "import pathlib, sys, time; from loadmanager.adapters.zookeeper.embedded import "
+            "EmbeddedZooKeeper as E;"
+            f"server = E(port={port}, data_dir=pathlib.Path({str(tmp_path)!r})); server.start(); "
+            "server.wait_until_ready();"
             "print('up', flush=True); time.sleep(600)"
         )
-        parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=subprocess.PIPE)
+        parent = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", program, stdout=subprocess.PIPE
+        )
         assert parent.stdout is not None
         assert await parent.stdout.readline() == b"up\n"
-        (java,) = (child for child in psutil.Process(parent.pid).children(recursive=True) if "java" in child.name())
+        (java,) = (
+            child
+            for child in psutil.Process(parent.pid).children(recursive=True)
+            if "java" in child.name()
+        )
         parent.kill()
         await parent.wait()
         await until(lambda: gone(java), "the server is gone")

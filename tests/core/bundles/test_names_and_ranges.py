@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadmanager.core.bundles.names import NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX, NamespaceName, TopicName, check_name
+from loadmanager.core.bundles.names import (
+    NAME_BYTES_MAX,
+    TOPIC_NAME_BYTES_MAX,
+    NamespaceName,
+    TopicName,
+    check_name,
+)
 from loadmanager.core.bundles.ranges import (
     FULL_UPPER,
     BundleRange,
@@ -38,7 +44,9 @@ def test_topic_hash(topic: str, value: int) -> None:
 
 
 def test_topic_names() -> None:
-    """Short forms get Pulsar's defaults, partitions know their topic, and text and name round-trip."""
+    """Short forms get Pulsar's defaults, partitions know their topic, and text and
+    name round-trip.
+    """
     assert str(TopicName.parse("my-topic")) == "persistent://public/default/my-topic"
     assert str(TopicName.parse("t/n/x")) == "persistent://t/n/x"
     partition = TopicName.parse("non-persistent://t/n/x-partition-12")
@@ -49,7 +57,16 @@ def test_topic_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "kafka://a/b/c", "persistent://a/b", "persistent://a//c", "persistent://a/b/", "a/b", "persistent://a b/c/d"]
+    "text",
+    [
+        "",
+        "kafka://a/b/c",
+        "persistent://a/b",
+        "persistent://a//c",
+        "persistent://a/b/",
+        "a/b",
+        "persistent://a b/c/d",
+    ],
 )
 def test_bad_topic_names(text: str) -> None:
     """What is no topic name is refused, naming it."""
@@ -63,7 +80,19 @@ def test_bad_topic_names(text: str) -> None:
         (1, ["0x00000000", "0xffffffff"]),
         (3, ["0x00000000", "0x55555555", "0xaaaaaaaa", "0xffffffff"]),
         (4, ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"]),
-        (7, ["0x00000000", "0x24924924", "0x49249248", "0x6db6db6c", "0x92492490", "0xb6db6db4", "0xdb6db6d8", "0xffffffff"]),
+        (
+            7,
+            [
+                "0x00000000",
+                "0x24924924",
+                "0x49249248",
+                "0x6db6db6c",
+                "0x92492490",
+                "0xb6db6db4",
+                "0xdb6db6d8",
+                "0xffffffff",
+            ],
+        ),
     ],
 )
 def test_equal_boundaries(count: int, texts: list[str]) -> None:
@@ -81,7 +110,15 @@ def test_impossible_numbers_of_bundles(count: int) -> None:
 
 @pytest.mark.parametrize(
     "texts",
-    [[], ["0x00000000"], ["0x1", "0xffffffff"], ["0x0", "0x5", "0x5", "0xffffffff"], ["0x0", "x"], ["0x0", None], ["0x0", "0xfffffffe"]],
+    [
+        [],
+        ["0x00000000"],
+        ["0x1", "0xffffffff"],
+        ["0x0", "0x5", "0x5", "0xffffffff"],
+        ["0x0", "x"],
+        ["0x0", None],
+        ["0x0", "0xfffffffe"],
+    ],
 )
 def test_bad_boundaries(texts: list[str]) -> None:
     """Boundaries ascend strictly from 0 to 0xffffffff."""
@@ -101,7 +138,9 @@ def test_split_keeps_the_space_covered(data: st.DataObject, count: int) -> None:
     """A split replaces one range by pieces that cover it, and touches no other."""
     before = NamespaceBundles(NS, equal_boundaries(count))
     parent = data.draw(st.sampled_from(before.ranges))
-    cuts = data.draw(st.lists(st.integers(parent.lower + 1, parent.upper - 1), min_size=1, max_size=5))
+    cuts = data.draw(
+        st.lists(st.integers(parent.lower + 1, parent.upper - 1), min_size=1, max_size=5)
+    )
     after = before.split(parent, cuts)
     assert set(before.ranges) - {parent} <= set(after.ranges)
     assert len(after.ranges) == len(before.ranges) + len(set(cuts))
@@ -121,7 +160,9 @@ def test_bad_splits() -> None:
 
 
 def test_range_texts() -> None:
-    """Ranges read what Java's decode reads and write Pulsar's form; names split at the last slash."""
+    """Ranges read what Java's decode reads and write Pulsar's form; names split at
+    the last slash.
+    """
     assert str(BundleRange.parse("0_4294967295")) == "0x00000000_0xffffffff"
     assert split_bundle_name("a/b/0x00000000_0xffffffff") == ("a/b", "0x00000000_0xffffffff")
     assert not BundleRange(5, 6).splittable
@@ -143,7 +184,9 @@ def test_range_texts() -> None:
     ],
 )
 def test_names_that_no_topic_may_have(text: str) -> None:
-    """Refused with a short text: longer than the limit in bytes, not UTF-8, a partition's index beyond int32."""
+    """Refused with a short text: longer than the limit in bytes, not UTF-8, a partition's index
+    beyond int32.
+    """
     with pytest.raises(BadInputError) as caught:
         TopicName.parse(text)
     assert len(str(caught.value)) < 300

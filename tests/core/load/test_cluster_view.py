@@ -26,10 +26,18 @@ def a_report(**rates: float) -> LocalBrokerData:
     return LocalBrokerData(bundles=list(stats), last_stats=stats)
 
 
-def snapshot_of(view: ClusterView, now_ms: int = NOW_MS, *, domains: bool = False) -> ClusterSnapshot:
+def snapshot_of(
+    view: ClusterView, now_ms: int = NOW_MS, *, domains: bool = False
+) -> ClusterSnapshot:
     """The snapshot under default settings."""
     settings = StrategySettings(failure_domains=domains)
-    return view.snapshot(now_ms, settings, isolation_policies={}, anti_affinity_groups={}, failure_domains={"left": ["b1"]})
+    return view.snapshot(
+        now_ms,
+        settings,
+        isolation_policies={},
+        anti_affinity_groups={},
+        failure_domains={"left": ["b1"]},
+    )
 
 
 def pending(view: ClusterView, now_ms: int = NOW_MS) -> dict[str, set[str]]:
@@ -49,7 +57,10 @@ def test_a_placement_counts_until_its_broker_reports_it() -> None:
 
 
 def test_bundles_count_as_reported_also_without_statistics() -> None:
-    """A broker may own an idle bundle: `bundles` names it. A report without `bundles` shows those with statistics."""
+    """A broker may own an idle bundle: `bundles` names it.
+
+    A report without `bundles` shows those with statistics.
+    """
     view = ClusterView()
     view.placed(A, "b1", NOW_MS)
     view.placed(B, "b1", NOW_MS)
@@ -60,7 +71,9 @@ def test_bundles_count_as_reported_also_without_statistics() -> None:
 
 
 def test_a_placement_counts_for_a_minute() -> None:
-    """Not a millisecond more; asking for it again does not prolong it, a new decision begins anew."""
+    """Not a millisecond more; asking for it again does not prolong it, a new
+    decision begins anew.
+    """
     view = ClusterView()
     view.placed(A, "b1", NOW_MS)
     view.placed(A, "b1", NOW_MS + 30_000)
@@ -83,7 +96,12 @@ def test_a_broker_that_goes_takes_along_what_was_on_its_way() -> None:
     view.moved(B, "b1", NOW_MS)
     view.gone("b1", NOW_MS)
     after = snapshot_of(view)
-    assert (after.reports, after.time_averages, after.pending, after.recently_unloaded_brokers_ms) == ({}, {}, {}, {})
+    assert (
+        after.reports,
+        after.time_averages,
+        after.pending,
+        after.recently_unloaded_brokers_ms,
+    ) == ({}, {}, {}, {})
     assert after.bundle_data[A].short_term_data.rate == 7
     assert after.recently_unloaded_ms == {B: NOW_MS}
 
@@ -109,7 +127,9 @@ def test_averages_take_a_sample_a_report() -> None:
 
 
 def test_bundles_that_nobody_reports_are_forgotten_later() -> None:
-    """A bundle that moves from broker to broker keeps its averages; one that is split or deleted does not stay for ever."""
+    """A bundle that moves from broker to broker keeps its averages; one that is split or deleted
+    does not stay for ever.
+    """
     view = ClusterView()
     view.observe("b1", a_report(a=1, b=2), NOW_MS)
     view.observe("b1", a_report(), NOW_MS)
@@ -119,7 +139,9 @@ def test_bundles_that_nobody_reports_are_forgotten_later() -> None:
 
 
 def test_the_new_owner_may_report_first() -> None:
-    """A bundle that two brokers reported is still known when the old owner's reports have long been without it."""
+    """A bundle that two brokers reported is still known when the old owner's reports have long been
+    without it.
+    """
     view = ClusterView()
     view.observe("b1", a_report(a=1), NOW_MS)
     view.observe("b2", a_report(a=1), NOW_MS)
@@ -131,7 +153,9 @@ def test_restored_averages_are_kept_while_somebody_reports_their_bundles() -> No
     """The broker's sums are computed from them."""
     view = ClusterView()
     view.observe("b1", a_report(a=1), NOW_MS)
-    stored = BundleData(short_term_data=TimeAverageMessageData(max_samples=10, num_samples=1, msg_rate_in=8))
+    stored = BundleData(
+        short_term_data=TimeAverageMessageData(max_samples=10, num_samples=1, msg_rate_in=8)
+    )
     view.restore({A: stored, B: BundleData()}, NOW_MS)
     assert snapshot_of(view).time_averages["b1"].short_term_msg_rate_in == 8
     assert set(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX).bundle_data) == {A}
@@ -149,14 +173,18 @@ def test_without_a_clock_nothing_is_under_way() -> None:
 
 
 def test_reports_of_the_extensible_manager() -> None:
-    """The busiest bundles that a broker publishes are no longer on their way; a broker has the reports of one manager."""
+    """The busiest bundles that a broker publishes are no longer on their way; a broker has the
+    reports of one manager.
+    """
     view = ClusterView()
     view.observe("b1", a_report(a=1), NOW_MS)
     view.observe("b1", BrokerLoadData(), NOW_MS)
     assert (set(view.reports), set(view.load_data)) == (set(), {"b1"})
     view.placed(A, "b1", NOW_MS)
     view.placed(B, "b1", NOW_MS)
-    view.observe_top_bundles({"b1": TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=A)])})
+    view.observe_top_bundles(
+        {"b1": TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=A)])}
+    )
     assert pending(view) == {"b1": {B}}
     assert snapshot_of(view).extensible
     view.observe("b1", a_report(a=1), NOW_MS)
@@ -179,4 +207,9 @@ def test_a_snapshot_is_one_moment() -> None:
     view.observe("b2", a_report(b=1), NOW_MS)
     view.gone("b1", NOW_MS)
     view.moved(A, "b1", NOW_MS)
-    assert (set(taken.reports), set(taken.bundle_data), set(taken.pending), taken.recently_unloaded_ms) == ({"b1"}, {A}, {"b1"}, {})
+    assert (
+        set(taken.reports),
+        set(taken.bundle_data),
+        set(taken.pending),
+        taken.recently_unloaded_ms,
+    ) == ({"b1"}, {A}, {"b1"}, {})

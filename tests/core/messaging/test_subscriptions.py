@@ -14,10 +14,19 @@ from loadmanager.core.errors import ConflictError
 from loadmanager.core.messaging.log import EntryLog
 from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Consumer, Delivery, Subscription, SubscriptionType
+from loadmanager.core.messaging.subscription import (
+    Consumer,
+    Delivery,
+    Subscription,
+    SubscriptionType,
+)
 from loadmanager.core.messaging.topic import QuotaExceededError, Topic
 
-EXCLUSIVE, SHARED, FAILOVER = SubscriptionType.EXCLUSIVE, SubscriptionType.SHARED, SubscriptionType.FAILOVER
+EXCLUSIVE, SHARED, FAILOVER = (
+    SubscriptionType.EXCLUSIVE,
+    SubscriptionType.SHARED,
+    SubscriptionType.FAILOVER,
+)
 
 
 def a_log(entries: int = 0, messages: int = 1) -> EntryLog:
@@ -38,7 +47,9 @@ def ids(deliveries: list[Delivery]) -> list[int]:
     return [delivery.entry.entry_id for delivery in deliveries]
 
 
-def a_subscription(log: EntryLog, kind: SubscriptionType, *names: str, permits: int = 1000) -> tuple[Subscription, list[Consumer]]:
+def a_subscription(
+    log: EntryLog, kind: SubscriptionType, *names: str, permits: int = 1000
+) -> tuple[Subscription, list[Consumer]]:
     """A subscription at the log's begin with consumers."""
     subscription = Subscription("s", kind, log, 0, durable=True)
     consumers = [Consumer(name, permits=permits) for name in names]
@@ -48,7 +59,9 @@ def a_subscription(log: EntryLog, kind: SubscriptionType, *names: str, permits: 
 
 
 def test_exclusive_in_order_within_permits() -> None:
-    """One consumer gets entries in order, as many as it has permits for; a batch may take it below zero."""
+    """One consumer gets entries in order, as many as it has permits for; a batch may take it below
+    zero.
+    """
     subscription, (consumer,) = a_subscription(a_log(10, messages=3), EXCLUSIVE, "a", permits=4)
     assert ids(deliver(subscription)) == [0, 1]
     assert consumer.permits == -2
@@ -57,9 +70,16 @@ def test_exclusive_in_order_within_permits() -> None:
 
 
 def test_shared_takes_turns() -> None:
-    """Consumers with permits take turns of a few entries; one that cannot be written to is left out."""
+    """Consumers with permits take turns of a few entries; one that cannot be written to is left
+    out.
+    """
     subscription, (a, b) = a_subscription(a_log(8), SHARED, "a", "b")
-    assert [delivery.consumer.name for delivery in deliver(subscription)] == ["a", "a", "b", "b"] * 2
+    assert [delivery.consumer.name for delivery in deliver(subscription)] == [
+        "a",
+        "a",
+        "b",
+        "b",
+    ] * 2
     b.writable = False
     log = subscription._log
     log.append(b"x", 1)
@@ -69,7 +89,9 @@ def test_shared_takes_turns() -> None:
 
 
 def test_failover_moves_on_in_order() -> None:
-    """Only the active consumer is served; when it goes, the next gets what was not acknowledged, in order."""
+    """Only the active consumer is served; when it goes, the next gets what was not acknowledged, in
+    order.
+    """
     subscription, (a, b) = a_subscription(a_log(6), FAILOVER, "a", "b")
     assert {delivery.consumer for delivery in deliver(subscription)} == {a}
     subscription.ack(a, 0)
@@ -82,7 +104,9 @@ def test_failover_moves_on_in_order() -> None:
 
 
 def test_redelivery_of_some() -> None:
-    """A negative acknowledgement brings just those entries again, with their count; to a shared consumer that has permits."""
+    """A negative acknowledgement brings just those entries again, with their count; to a shared
+    consumer that has permits.
+    """
     subscription, (consumer,) = a_subscription(a_log(5), SHARED, "a")
     deliver(subscription)
     subscription.redeliver(consumer, [3, 1, 99])
@@ -92,12 +116,17 @@ def test_redelivery_of_some() -> None:
 
 
 def test_batch_index_acknowledgement() -> None:
-    """A batch is done with when each of its messages is; what is delivered again carries the messages still wanted."""
+    """A batch is done with when each of its messages is; what is delivered again carries the
+    messages still wanted.
+    """
     subscription, (consumer,) = a_subscription(a_log(2, messages=4), SHARED, "a")
     deliver(subscription)
     subscription.ack(consumer, 0, (0b1010,))
     subscription.redeliver(consumer)
-    assert [(d.entry.entry_id, d.ack_set) for d in deliver(subscription)] == [(0, (0b1010,)), (1, ())]
+    assert [(d.entry.entry_id, d.ack_set) for d in deliver(subscription)] == [
+        (0, (0b1010,)),
+        (1, ()),
+    ]
     subscription.ack(consumer, 0, (0b0101,))
     assert subscription.mark == 1
 
@@ -110,7 +139,11 @@ def test_cumulative_acknowledgement() -> None:
     assert subscription.mark == 0
     subscription.ack(consumer, 3)
     subscription.ack_cumulative(consumer, 2)
-    assert (subscription.mark, consumer.unacked_messages, subscription.backlog_messages) == (4, 1, 1)
+    assert (subscription.mark, consumer.unacked_messages, subscription.backlog_messages) == (
+        4,
+        1,
+        1,
+    )
 
 
 def test_seek_begins_anew() -> None:
@@ -124,10 +157,18 @@ def test_seek_begins_anew() -> None:
 
 @given(
     kind=st.sampled_from([SHARED, FAILOVER, EXCLUSIVE]),
-    steps=st.lists(st.tuples(st.sampled_from(["publish", "deliver", "ack", "nack", "leave", "join"]), st.integers(0, 30)), max_size=60),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["publish", "deliver", "ack", "nack", "leave", "join"]),
+            st.integers(0, 30),
+        ),
+        max_size=60,
+    ),
 )
 def test_nothing_is_lost(kind: SubscriptionType, steps: list[tuple[str, int]]) -> None:
-    """Whatever consumers do, in the end every entry was acknowledged once it was asked for: none is lost, none is stuck."""
+    """Whatever consumers do, in the end every entry was acknowledged once it was asked for: none is
+    lost, none is stuck.
+    """
     log = a_log()
     subscription = Subscription("s", kind, log, 0, durable=True)
     acked: set[int] = set()
@@ -159,7 +200,11 @@ def test_nothing_is_lost(kind: SubscriptionType, steps: list[tuple[str, int]]) -
     assert kind is SHARED or rest == sorted(rest)
     for entry_id in rest:
         subscription.ack(last, entry_id)
-    assert (subscription.mark, subscription.backlog_messages, last.unacked_messages) == (log.end_id, 0, 0)
+    assert (subscription.mark, subscription.backlog_messages, last.unacked_messages) == (
+        log.end_id,
+        0,
+        0,
+    )
 
 
 def test_log_drops_from_the_front() -> None:
@@ -177,11 +222,15 @@ def test_log_drops_from_the_front() -> None:
 
 def a_topic(memory_bytes: int = 1 << 60, **settings: float) -> Topic:
     """A topic with small limits."""
-    return Topic("persistent://t/n/x", 7, Live(MessagingSettings(**settings)), TopicMemory(memory_bytes))
+    return Topic(
+        "persistent://t/n/x", 7, Live(MessagingSettings(**settings)), TopicMemory(memory_bytes)
+    )
 
 
 def test_resent_messages_are_stored_once() -> None:
-    """A producer that reconnects sends again what it does not know to be stored; the topic knows."""
+    """A producer that reconnects sends again what it does not know to be stored; the
+    topic knows.
+    """
     topic = a_topic()
     first = topic.attach_publisher("p", 0, exclusive=False)
     for sequence_id in range(3):
@@ -189,12 +238,19 @@ def test_resent_messages_are_stored_once() -> None:
     topic.detach_publisher(first, 0.0, for_good=False)
     again = topic.attach_publisher("p", 1, exclusive=False)
     assert again.resent_until == 2
-    assert [topic.publish(again, sequence_id, b"x", 1) is None for sequence_id in (1, 2, 3, 4)] == [True, True, False, False]
+    assert [topic.publish(again, sequence_id, b"x", 1) is None for sequence_id in (1, 2, 3, 4)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert topic.log.end_id == 5
 
 
 def test_a_new_producer_of_the_same_name_begins_anew() -> None:
-    """Sequence ids of an earlier producer that was closed, or of another life of the name, drop nothing."""
+    """Sequence ids of an earlier producer that was closed, or of another life of the name, drop
+    nothing.
+    """
     topic = a_topic()
     first = topic.attach_publisher("p", 0, exclusive=False)
     topic.publish(first, 41, b"x", 1)
@@ -232,10 +288,16 @@ def test_backlog_limit() -> None:
 
 
 def test_limits_that_cut_turns_short_are_fair() -> None:
-    """Rounds of a turn and a quarter: without going on with a turn, every other consumer would get four times as much as the others."""
-    subscription, consumers = a_subscription(a_log(5_000), SHARED, *(f"c{index}" for index in range(10)), permits=10_000)
+    """Rounds of a turn and a quarter: without going on with a turn, every other consumer would get
+    four times as much as the others.
+    """
+    subscription, consumers = a_subscription(
+        a_log(5_000), SHARED, *(f"c{index}" for index in range(10)), permits=10_000
+    )
     for _ in range(160):
-        for count, _ in enumerate(subscription.dispatch(entries_max=1000, round_robin_max=20, unacked_max=0), start=1):
+        for count, _ in enumerate(
+            subscription.dispatch(entries_max=1000, round_robin_max=20, unacked_max=0), start=1
+        ):
             if count == 25:
                 break
     assert {consumer.delivered_messages for consumer in consumers} == {400}
@@ -311,7 +373,9 @@ def fastest(measured: Callable[[], object]) -> float:
 
 
 def test_nothing_that_is_asked_per_request_grows_with_the_backlog() -> None:
-    """Backlog, an acknowledgement and a publish cost no more behind 200,000 entries than behind 200."""
+    """Backlog, an acknowledgement and a publish cost no more behind 200,000 entries than behind
+    200.
+    """
     costs = []
     for entries in (200, 200_000):
         topic = a_topic(retention_mb=0, backlog_bytes_max=-1)
@@ -329,7 +393,11 @@ def test_nothing_that_is_asked_per_request_grows_with_the_backlog() -> None:
         costs.append(
             (
                 fastest(lambda found=subscription: found.backlog_messages),
-                fastest(lambda found=subscription, who=consumer, at=marks: found.ack_cumulative(who, next(at))),
+                fastest(
+                    lambda found=subscription, who=consumer, at=marks: found.ack_cumulative(
+                        who, next(at)
+                    )
+                ),
                 fastest(lambda found=topic, who=publisher: found.publish(who, 1 << 40, b"x", 1)),
             )
         )
@@ -346,7 +414,9 @@ def test_cumulative_acknowledgements_of_shared_subscriptions_are_ignored() -> No
 
 
 def test_a_turn_ends_when_its_consumer_can_take_no_more() -> None:
-    """A consumer of a shared subscription whose buffer fills up within its turn gets nothing more in it."""
+    """A consumer of a shared subscription whose buffer fills up within its turn gets nothing more
+    in it.
+    """
     subscription, (a, b) = a_subscription(a_log(100), SHARED, "a", "b")
     names = []
     for delivery in subscription.dispatch(entries_max=100, round_robin_max=50, unacked_max=0):

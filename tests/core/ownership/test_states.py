@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from loadmanager.core.ownership.states import TRANSITIONS, BundleLife, BundleState, IllegalTransitionError
+from loadmanager.core.ownership.states import (
+    TRANSITIONS,
+    BundleLife,
+    BundleState,
+    IllegalTransitionError,
+)
 
 
 def test_only_the_table_is_legal() -> None:
@@ -26,13 +31,19 @@ def test_an_illegal_step_tells_the_story() -> None:
     life = BundleLife("t/n/0x00000000_0xffffffff")
     life.become(BundleState.ASSIGNING, "lookup")
     life.become(BundleState.OPENING, "lock taken")
-    with pytest.raises(IllegalTransitionError, match=r"Free -> Assigning \(lookup\) \| Assigning -> Opening \(lock taken\)"):
+    with pytest.raises(
+        IllegalTransitionError,
+        match=r"Free -> Assigning \(lookup\) \| Assigning -> Opening \(lock taken\)",
+    ):
         life.become(BundleState.ASSIGNING, "again")
 
 
 def test_served_in_two_states_only() -> None:
     """A bundle is served while it is owned or being split, never otherwise."""
-    assert {state for state in BundleState if BundleLife("b", state=state).served} == {BundleState.OWNED, BundleState.SPLITTING}
+    assert {state for state in BundleState if BundleLife("b", state=state).served} == {
+        BundleState.OWNED,
+        BundleState.SPLITTING,
+    }
 
 
 def test_a_life_that_is_over_does_not_begin_again() -> None:

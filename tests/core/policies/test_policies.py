@@ -24,13 +24,19 @@ from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.settings import StrategySettings
 
 POLICIES = b"""{"gold": {"namespaces": ["gold/.*"], "primary": ["p1.*"], "secondary": ["s\\\\d"],
-  "auto_failover_policy": {"policy_type": "min_available", "parameters": {"min_limit": "2", "usage_threshold": "80"}}}}"""
+  "auto_failover_policy": {"policy_type": "min_available",
+                           "parameters": {"min_limit": "2", "usage_threshold": "80"}}}}"""
 
 
 def test_primaries_secondaries_and_the_rest() -> None:
-    """A policy's namespaces go to its primaries, to secondaries while those are too few; other namespaces to nobody's primaries."""
+    """A policy's namespaces go to its primaries, to secondaries while those are too few; other
+    namespaces to nobody's primaries.
+    """
     policies, rejected = decode_policies(POLICIES), dict[str, str]()
-    assert allowed("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}, rejected) == ["p1:80", "s1:80"]
+    assert allowed("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}, rejected) == [
+        "p1:80",
+        "s1:80",
+    ]
     assert "x:80" in rejected
     assert allowed("gold/a", ["p1:80", "p12:80", "s1:80"], policies, {}, {}) == ["p12:80", "p1:80"]
     assert allowed("iron/a", ["p1:80", "s1:80", "x:80"], policies, {}, {}) == ["s1:80", "x:80"]
@@ -40,16 +46,25 @@ def test_primaries_secondaries_and_the_rest() -> None:
 
 @pytest.mark.parametrize("raw", [b"[]", b'{"a": {"primary": [1]}}', b'{"a": {"primary": ["("]}}'])
 def test_bad_policies(raw: bytes) -> None:
-    """Wrong types and expressions that are none are refused with the policy's name where there is one."""
+    """Wrong types and expressions that are none are refused with the policy's name where there is
+    one.
+    """
     with pytest.raises(BadInputError):
         decode_policies(raw)
 
 
-@pytest.mark.parametrize("expression", [r"(?=a)b", r"(?<!a)b", r"(a)\1", "a++", "(", "(a{1000}){1000}", "(ab|cd){1000}" * 3])
+@pytest.mark.parametrize(
+    "expression",
+    [r"(?=a)b", r"(?<!a)b", r"(a)\1", "a++", "(", "(a{1000}){1000}", "(ab|cd){1000}" * 3],
+)
 def test_what_re2_cannot_do_is_refused_with_its_name(expression: str) -> None:
-    """Whoever comes from Java's expressions is told which of them are not there, and which policy has one."""
+    """Whoever comes from Java's expressions is told which of them are not there, and which policy
+    has one.
+    """
     raw = json.dumps({"gold": {"namespaces": [expression]}}).encode()
-    with pytest.raises(BadInputError, match=r"policy .gold..* cannot be used.*RE2.*lookahead.*backreference"):
+    with pytest.raises(
+        BadInputError, match=r"policy .gold..* cannot be used.*RE2.*lookahead.*backreference"
+    ):
         decode_policies(raw)
 
 
@@ -58,7 +73,9 @@ def test_expressions_are_bounded() -> None:
     longest = {"namespaces": ["x" * EXPRESSION_LENGTH_MAX]}
     decode_policies(json.dumps({"p": longest}).encode())
     with pytest.raises(BadInputError, match=r"'p'.*characters"):
-        decode_policies(json.dumps({"p": {"primary": ["x" * (EXPRESSION_LENGTH_MAX + 1)]}}).encode())
+        decode_policies(
+            json.dumps({"p": {"primary": ["x" * (EXPRESSION_LENGTH_MAX + 1)]}}).encode()
+        )
     many = {name: {"secondary": ["x"] * (EXPRESSIONS_MAX // 2)} for name in "ab"}
     decode_policies(json.dumps(many).encode())
     with pytest.raises(BadInputError, match=f"{EXPRESSIONS_MAX} are allowed"):
@@ -66,10 +83,20 @@ def test_expressions_are_bounded() -> None:
 
 
 def test_expressions_match_in_full() -> None:
-    """As Java's `matches`: what is longer than the expression is not meant, and anchors change nothing."""
-    policies = decode_policies(b'{"p": {"namespaces": ["a/b", "^c/d$", "e/.*|f/g"], "primary": ["h"]}}')
-    assert [name for name in ("a/b", "c/d", "e/x", "f/g") if policy_of(name, policies) is None] == []
-    assert [name for name in ("a/bb", "xa/b", "c/d\n", "f/gh", "e") if policy_of(name, policies) is not None] == []
+    """As Java's `matches`: what is longer than the expression is not meant, and anchors change
+    nothing.
+    """
+    policies = decode_policies(
+        b'{"p": {"namespaces": ["a/b", "^c/d$", "e/.*|f/g"], "primary": ["h"]}}'
+    )
+    assert [
+        name for name in ("a/b", "c/d", "e/x", "f/g") if policy_of(name, policies) is None
+    ] == []
+    assert [
+        name
+        for name in ("a/bb", "xa/b", "c/d\n", "f/gh", "e")
+        if policy_of(name, policies) is not None
+    ] == []
     assert matches_broker(policies["p"].primary, "h:8080")
     assert not matches_broker(policies["p"].primary, "hh:8080")
 
@@ -84,16 +111,22 @@ def test_matching_takes_time_linear_in_the_text() -> None:
 
 
 def test_documented_anti_affinity_sequence() -> None:
-    """Two domains of two brokers: the namespaces of a group go to D1B1, D2B3, D1B2, D2B4 (up to the order within a domain)."""
+    """Two domains of two brokers: the namespaces of a group go to D1B1, D2B3, D1B2, D2B4 (up to the
+    order within a domain).
+    """
     domains = {"D1": ["b1:80", "b2:80"], "D2": ["b3:80", "b4:80"]}
     groups = {f"t/n{number}": "g" for number in range(4)}
     bundles: dict[str, list[str]] = {broker: [] for names in domains.values() for broker in names}
     chosen = []
     for number in range(4):
         reports = {broker: LocalBrokerData(bundles=served) for broker, served in bundles.items()}
-        snapshot = ClusterSnapshot(now_ms=0, reports=reports, anti_affinity_groups=groups, failure_domains=domains)
+        snapshot = ClusterSnapshot(
+            now_ms=0, reports=reports, anti_affinity_groups=groups, failure_domains=domains
+        )
         bundle = f"t/n{number}/0x00000000_0xffffffff"
-        (placement,), _ = cycle.place(snapshot, [bundle], StrategySettings(), Memory(), random.Random(number))  # noqa: S311 - reproducible, not secret
+        (placement,), _ = cycle.place(
+            snapshot, [bundle], StrategySettings(), Memory(), random.Random(number)
+        )
         assert placement.broker is not None
         assert set(placement.candidates) | set(placement.rejected) == set(bundles)
         bundles[placement.broker].append(bundle)
@@ -109,29 +142,47 @@ def test_documented_anti_affinity_sequence() -> None:
 
 
 def test_versions_and_load_managers() -> None:
-    """With preferLaterVersions only the newest version counts, a version that is none gives up both (Pulsar's rule); another load manager gets nothing."""
+    """With preferLaterVersions only the newest version counts, a version that is none gives up both
+    (Pulsar's rule); another load manager gets nothing.
+    """
 
     def placed(versions: dict[str, str], **settings: object) -> set[str]:
         reports = {
             broker: LocalBrokerData(
-                broker_version_string=version, load_manager_class_name="x.ModularLoadManagerImpl" if broker != "old" else "x.Other"
+                broker_version_string=version,
+                load_manager_class_name="x.ModularLoadManagerImpl"
+                if broker != "old"
+                else "x.Other",
             )
             for broker, version in versions.items()
         }
         snapshot = ClusterSnapshot(now_ms=0, reports=reports)
-        (placement,), _ = cycle.place(snapshot, ["t/n/0x00000000_0xffffffff"], StrategySettings(**settings), Memory(), random.Random(0))  # type: ignore[arg-type] # noqa: S311
+        (placement,), _ = cycle.place(
+            snapshot,
+            ["t/n/0x00000000_0xffffffff"],
+            StrategySettings(**settings),
+            Memory(),
+            random.Random(0),
+        )  # type: ignore[arg-type]
         return set(placement.candidates)
 
     versions = {"a": "3.0.1", "b": "3.0.10", "c": "3.0.10-SNAPSHOT", "old": "4.0.0"}
     assert placed(versions) == {"a", "b", "c"}
     assert placed(versions, prefer_later_versions=True) == {"b"}
-    assert placed({**versions, "a": "unknown"}, prefer_later_versions=True) == {"a", "b", "c", "old"}
+    assert placed({**versions, "a": "unknown"}, prefer_later_versions=True) == {
+        "a",
+        "b",
+        "c",
+        "old",
+    }
 
 
 def test_excluded_namespaces_go_round() -> None:
     """Bundles of excluded namespaces are dealt out in turn."""
-    snapshot = ClusterSnapshot(now_ms=0, reports={name: LocalBrokerData() for name in ("a", "b", "c")})
+    snapshot = ClusterSnapshot(
+        now_ms=0, reports={name: LocalBrokerData() for name in ("a", "b", "c")}
+    )
     settings = StrategySettings(excluded_namespaces=("t/n",), distribute_evenly=False)
     bundles = [f"t/n/0x{number:08x}_0x{number + 1:08x}" for number in range(5)]
-    placements, _ = cycle.place(snapshot, bundles, settings, Memory(), random.Random(0))  # noqa: S311 - reproducible
+    placements, _ = cycle.place(snapshot, bundles, settings, Memory(), random.Random(0))
     assert [placement.broker for placement in placements] == ["a", "b", "c", "a", "b"]

@@ -20,12 +20,17 @@ from loadmanager.core.strategies.decision import Unload
 from loadmanager.core.strategies.guards import Guards, usable
 from loadmanager.core.strategies.settings import StrategySettings
 
-A, B, C, SYSTEM = (f"{namespace}/0x00000000_0xffffffff" for namespace in ("t/a", "t/b", "t/c", "pulsar/system"))
+A, B, C, SYSTEM = (
+    f"{namespace}/0x00000000_0xffffffff" for namespace in ("t/a", "t/b", "t/c", "pulsar/system")
+)
 NOW_MS = 10_000_000
 SNAPSHOT = ClusterSnapshot(
     now_ms=NOW_MS,
     reports={
-        "b1": LocalBrokerData(bundles=[A, B, SYSTEM], last_stats={A: NamespaceBundleStats(), B: NamespaceBundleStats()}),
+        "b1": LocalBrokerData(
+            bundles=[A, B, SYSTEM],
+            last_stats={A: NamespaceBundleStats(), B: NamespaceBundleStats()},
+        ),
         "b2": LocalBrokerData(bundles=[C], last_update=NOW_MS),
         "b3": LocalBrokerData(num_topics=60_000),
         "b4": LocalBrokerData(load_manager_class_name="x.ExtensibleLoadManagerImpl", last_update=1),
@@ -33,7 +38,9 @@ SNAPSHOT = ClusterSnapshot(
 )
 
 
-def move(bundle: str = A, source: str = "b1", destination: str | None = "b2", swap: str | None = None) -> Unload:
+def move(
+    bundle: str = A, source: str = "b1", destination: str | None = "b2", swap: str | None = None
+) -> Unload:
     """What a shedder may answer."""
     return Unload(bundle, source, destination, "x", swap=swap)
 
@@ -49,12 +56,18 @@ def move(bundle: str = A, source: str = "b1", destination: str | None = "b2", sw
         (move(), {"recently_unloaded_ms": {A: NOW_MS}}, "GracePeriod"),
         (move(), {"pending": {"b2": {A: default_bundle_data()}}}, "UnderWay"),
         (move(), {"owners": {A: "b2"}}, "NotOwned"),
-        (move(), {"reports": {"b1": SNAPSHOT.reports["b1"]}, "unusable": {"b2": "StaleReport: old"}}, "StaleReport"),
+        (
+            move(),
+            {"reports": {"b1": SNAPSHOT.reports["b1"]}, "unusable": {"b2": "StaleReport: old"}},
+            "StaleReport",
+        ),
     ],
 )
 def test_refused(unload: Unload, changed: dict[str, object], reason: str) -> None:
     """A move that must not be has its reason, and what is right beside it goes on."""
-    allowed, refused = Guards(replace(SNAPSHOT, **changed), StrategySettings()).admit([unload, move(B, destination=None)])  # type: ignore[arg-type]
+    allowed, refused = Guards(replace(SNAPSHOT, **changed), StrategySettings()).admit(
+        [unload, move(B, destination=None)]
+    )  # type: ignore[arg-type]
     assert [item.bundle for item in allowed] == [B]
     assert [item.what for item in refused] == [unload.bundle]
     assert reason in refused[0].reason
@@ -66,28 +79,57 @@ def test_refused(unload: Unload, changed: dict[str, object], reason: str) -> Non
         ("b3", {}, "MaxTopics"),
         ("b4", {}, "LoadManagerClass"),
         ("b5", {}, "PersistentTopicsDisabled"),
-        ("b6", {"isolation_policies": decode_policies(b'{"p": {"namespaces": ["gold/.*"], "primary": ["b6"]}}')}, "Isolation"),
+        (
+            "b6",
+            {
+                "isolation_policies": decode_policies(
+                    b'{"p": {"namespaces": ["gold/.*"], "primary": ["b6"]}}'
+                )
+            },
+            "Isolation",
+        ),
         ("b2", {"anti_affinity_groups": {"t/a": "g", "t/c": "g"}}, "AntiAffinity"),
     ],
 )
-def test_a_destination_that_placement_would_refuse_is_dropped(destination: str, changed: dict[str, object], reason: str) -> None:
+def test_a_destination_that_placement_would_refuse_is_dropped(
+    destination: str, changed: dict[str, object], reason: str
+) -> None:
     """The move is made all the same, to where placement says; in a swap it is none."""
     others = {"b5": LocalBrokerData(persistent_topics_enabled=False), "b6": LocalBrokerData()}
     snapshot = replace(SNAPSHOT, reports={**SNAPSHOT.reports, **others}, **changed)  # type: ignore[arg-type]
-    (allowed,), refused = Guards(snapshot, StrategySettings()).admit([move(destination=destination)])
+    (allowed,), refused = Guards(snapshot, StrategySettings()).admit(
+        [move(destination=destination)]
+    )
     assert (allowed.destination, refused) == (None, ())
     assert reason in str(allowed.why["notTo"])
-    (), refused = Guards(snapshot, StrategySettings()).admit([move(C, "b2", destination, swap=A), move(destination=destination, swap=A)])
+    (), refused = Guards(snapshot, StrategySettings()).admit(
+        [move(C, "b2", destination, swap=A), move(destination=destination, swap=A)]
+    )
     assert len(refused) == 2
 
 
 def test_extensible_destinations_are_filtered_too() -> None:
-    """Also those of third parties' shedders: the filters and the rule for bundles under policies."""
-    top = TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=A), TopBundle(bundle_name=B)])
+    """Also those of third parties' shedders: the filters and the rule for bundles
+    under policies.
+    """
+    top = TopBundlesLoadData(
+        top_bundles_load_data=[TopBundle(bundle_name=A), TopBundle(bundle_name=B)]
+    )
     load = {"b1": BrokerLoadData(), "b2": BrokerLoadData(topics=60_000), "b3": BrokerLoadData()}
-    snapshot = ClusterSnapshot(now_ms=0, reports={}, load_data=load, top_bundles={"b1": top}, anti_affinity_groups={"t/b": "g"})
-    allowed, refused = Guards(snapshot, StrategySettings()).admit([move(A), move(B, destination="b3")])
-    assert (allowed, [item.reason.split(":")[0] for item in refused]) == ((), ["b2", "PolicyBundle"])
+    snapshot = ClusterSnapshot(
+        now_ms=0,
+        reports={},
+        load_data=load,
+        top_bundles={"b1": top},
+        anti_affinity_groups={"t/b": "g"},
+    )
+    allowed, refused = Guards(snapshot, StrategySettings()).admit(
+        [move(A), move(B, destination="b3")]
+    )
+    assert (allowed, [item.reason.split(":")[0] for item in refused]) == (
+        (),
+        ["b2", "PolicyBundle"],
+    )
     assert len(Guards(snapshot, StrategySettings()).admit([move(A, destination="b3")])[0]) == 1
 
 
@@ -98,7 +140,8 @@ def test_each_bundle_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "reason"), [({"moves_per_cycle_max": 2}, "CycleLimit"), ({"excluded_namespaces": ("t/c",)}, "Excluded")]
+    ("settings", "reason"),
+    [({"moves_per_cycle_max": 2}, "CycleLimit"), ({"excluded_namespaces": ("t/c",)}, "Excluded")],
 )
 def test_a_swap_is_made_whole_or_not_at_all(settings: dict[str, object], reason: str) -> None:
     """What a swap brings back is not moved without what it sends out, nor the other way round."""
@@ -111,6 +154,8 @@ def test_a_swap_is_made_whole_or_not_at_all(settings: dict[str, object], reason:
 
 
 def test_stale_reports() -> None:
-    """A broker whose report is older than the TTL does not count; one whose report does not say its age does."""
+    """A broker whose report is older than the TTL does not count; one whose report does not say its
+    age does.
+    """
     found = usable(SNAPSHOT, StrategySettings(report_ttl_s=1800))
     assert (sorted(found.reports), list(found.unusable)) == (["b1", "b2", "b3"], ["b4"])

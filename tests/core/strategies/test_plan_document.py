@@ -12,9 +12,19 @@ from loadmanager.core.strategies.plan_document import log_fields, plan_document,
 
 PLAN = Plan(
     "ThresholdShedder",
-    unloads=(Unload("t/n/0x00000000_0x40000000", "b1", None, "Overloaded", {"usage": 0.91234567, "notTo": "b2: full"}),),
+    unloads=(
+        Unload(
+            "t/n/0x00000000_0x40000000",
+            "b1",
+            None,
+            "Overloaded",
+            {"usage": 0.91234567, "notTo": "b2: full"},
+        ),
+    ),
     placements=(
-        Placement("t/n/0x40000000_0x80000000", "b2", ("b2", "b3"), {"b4": "full", "b1": "overloaded"}),
+        Placement(
+            "t/n/0x40000000_0x80000000", "b2", ("b2", "b3"), {"b4": "full", "b1": "overloaded"}
+        ),
         Placement("t/n/0x80000000_0xc0000000", None, (), {}),
     ),
     splits=(Split("t/n/0xc0000000_0xffffffff", (0xD0000000, 0xE0000000), "Topics"),),
@@ -40,7 +50,13 @@ DOCUMENT = {
         },
         {"bundle": "t/n/0x80000000_0xc0000000", "broker": None, "candidates": [], "rejected": {}},
     ],
-    "splits": [{"bundle": "t/n/0xc0000000_0xffffffff", "boundaries": ["0xd0000000", "0xe0000000"], "reason": "Topics"}],
+    "splits": [
+        {
+            "bundle": "t/n/0xc0000000_0xffffffff",
+            "boundaries": ["0xd0000000", "0xe0000000"],
+            "reason": "Topics",
+        }
+    ],
     "skipped": [{"what": "b3", "reason": "NotOverloaded: usage 0.1"}],
 }
 
@@ -53,7 +69,10 @@ def test_the_document() -> None:
 def test_lines_for_people() -> None:
     """They read the same from a plan and from its JSON."""
     assert plan_lines(DOCUMENT) == [
-        "  move   t/n/0x00000000_0x40000000  b1 -> (to be placed)  Overloaded: usage 0.9123, notTo b2: full",
+        (
+            "  move   t/n/0x00000000_0x40000000  b1 -> (to be placed)  Overloaded: usage 0.9123, "
+            "notTo b2: full"
+        ),
         "  place  t/n/0x40000000_0x80000000  -> b2  out of b2, b3",
         "         not b1: overloaded",
         "         not b4: full",
@@ -78,13 +97,30 @@ def test_fields_of_the_log() -> None:
 def test_records_of_the_history() -> None:
     """One for each part of the plan, with the numbers as texts."""
     records = [msgspec.to_builtins(item) for item in decisions(7, "b1", PLAN, epoch=2, cycle=3)]
-    assert {(item["ts"], item["broker"], item["epoch"], item["cycle"], item["strategy"]) for item in records} == {
-        (7, "b1", 2, 3, "ThresholdShedder")
-    }
+    assert {
+        (item["ts"], item["broker"], item["epoch"], item["cycle"], item["strategy"])
+        for item in records
+    } == {(7, "b1", 2, 3, "ThresholdShedder")}
     fields = ("action", "bundle", "what", "source", "destination", "reason", "why")
     assert [tuple(item[name] for name in fields) for item in records] == [
-        ("unload", "t/n/0x00000000_0x40000000", None, "b1", None, "Overloaded", {"usage": "0.91234567", "notTo": "b2: full"}),
-        ("place", "t/n/0x40000000_0x80000000", None, None, "b2", "one of 2 candidates", {"b1": "overloaded", "b4": "full"}),
+        (
+            "unload",
+            "t/n/0x00000000_0x40000000",
+            None,
+            "b1",
+            None,
+            "Overloaded",
+            {"usage": "0.91234567", "notTo": "b2: full"},
+        ),
+        (
+            "place",
+            "t/n/0x40000000_0x80000000",
+            None,
+            None,
+            "b2",
+            "one of 2 candidates",
+            {"b1": "overloaded", "b4": "full"},
+        ),
         ("place", "t/n/0x80000000_0xc0000000", None, None, None, "one of 0 candidates", {}),
         ("split", "t/n/0xc0000000_0xffffffff", None, None, None, "Topics", {}),
         ("skip", None, "b3", None, None, "NotOverloaded: usage 0.1", {}),
@@ -93,5 +129,10 @@ def test_records_of_the_history() -> None:
 
 def test_a_cycle_records_a_limited_number_of_skips() -> None:
     """The first ones."""
-    plan = Plan("ThresholdShedder", skipped=tuple(Skip(str(number), "no") for number in range(SKIPS_MAX + 5)))
-    assert [item.what for item in decisions(7, "b1", plan, epoch=2, cycle=3)] == [str(number) for number in range(SKIPS_MAX)]
+    plan = Plan(
+        "ThresholdShedder",
+        skipped=tuple(Skip(str(number), "no") for number in range(SKIPS_MAX + 5)),
+    )
+    assert [item.what for item in decisions(7, "b1", plan, epoch=2, cycle=3)] == [
+        str(number) for number in range(SKIPS_MAX)
+    ]

@@ -18,17 +18,32 @@ from loadmanager.core.load.reports import TopBundlesLoadData as Top
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.memory import Memory
 from loadmanager.core.strategies.splitting import threshold
-from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, FLOW_OR_QPS, POSITIONS, FlowLimits, TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.algorithms import (
+    ALGORITHMS,
+    FLOW_OR_QPS,
+    POSITIONS,
+    FlowLimits,
+    TopicLoad,
+    boundaries,
+)
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 
 BUNDLE = "t/n/0x00000000_0x40000000"
 HOT = NamespaceBundleStats(msg_rate_in=20_000, msg_rate_out=10_001, topics=2)
 
 
-def modular(stats: dict[str, NamespaceBundleStats], rate: float = 0.0, **settings: object) -> threshold.Splits:
+def modular(
+    stats: dict[str, NamespaceBundleStats], rate: float = 0.0, **settings: object
+) -> threshold.Splits:
     """Splits of one broker's bundles, all with one long-term rate."""
-    data = {name: BundleData(long_term_data=TimeAverageMessageData(msg_rate_in=rate)) for name in stats}
-    snapshot = ClusterSnapshot(now_ms=0, reports={"b1": LocalBrokerData(last_stats=stats), "b2": LocalBrokerData()}, bundle_data=data)
+    data = {
+        name: BundleData(long_term_data=TimeAverageMessageData(msg_rate_in=rate)) for name in stats
+    }
+    snapshot = ClusterSnapshot(
+        now_ms=0,
+        reports={"b1": LocalBrokerData(last_stats=stats), "b2": LocalBrokerData()},
+        bundle_data=data,
+    )
     return threshold.modular(snapshot, SplitSettings(**settings), {}, {"t/n": 4})  # type: ignore[arg-type]
 
 
@@ -49,7 +64,9 @@ def test_a_namespace_without_boundaries_is_not_split() -> None:
 
 
 def test_thresholds_are_strict() -> None:
-    """At a threshold nothing happens, above it the bundle is split in the middle, for the first reason that holds."""
+    """At a threshold nothing happens, above it the bundle is split in the middle, for the first
+    reason that holds.
+    """
     at = NamespaceBundleStats(topics=1000, producer_count=500, consumer_count=500)
     assert modular({BUNDLE: at}, 30_000).splits == ()
     for stats, rate, reason in (
@@ -59,7 +76,12 @@ def test_thresholds_are_strict() -> None:
     ):
         (split,) = modular({BUNDLE: stats}, rate).splits
         assert (split.reason, split.boundaries) == (reason, (0x20000000,))
-    assert modular({BUNDLE: NamespaceBundleStats(topics=2, producer_count=5000)}, sessions_max=-1).splits == ()
+    assert (
+        modular(
+            {BUNDLE: NamespaceBundleStats(topics=2, producer_count=5000)}, sessions_max=-1
+        ).splits
+        == ()
+    )
 
 
 def test_what_no_cut_helps_is_reported() -> None:
@@ -72,15 +94,25 @@ def test_what_no_cut_helps_is_reported() -> None:
     assert (full.splits, "MaxBundles" in full.skipped[0].reason) == ((), True)
 
 
-def extensible(stats: dict[str, NamespaceBundleStats], memory: Memory, **settings: object) -> tuple[threshold.Splits, Memory]:
+def extensible(
+    stats: dict[str, NamespaceBundleStats], memory: Memory, **settings: object
+) -> tuple[threshold.Splits, Memory]:
     """Splits of one broker's published bundles."""
-    tops = Top(top_bundles_load_data=[TopBundle(bundle_name=name, stats=item) for name, item in stats.items()])
-    snapshot = ClusterSnapshot(now_ms=0, reports={}, load_data={"b1": BrokerLoadData()}, top_bundles={"b1": tops})
+    tops = Top(
+        top_bundles_load_data=[
+            TopBundle(bundle_name=name, stats=item) for name, item in stats.items()
+        ]
+    )
+    snapshot = ClusterSnapshot(
+        now_ms=0, reports={}, load_data={"b1": BrokerLoadData()}, top_bundles={"b1": tops}
+    )
     return threshold.extensible(snapshot, SplitSettings(**settings), {}, {}, memory)  # type: ignore[arg-type]
 
 
 def test_hit_counts() -> None:
-    """Four checks in a row above a threshold; one below begins anew; a bundle with one topic keeps its count; a vanished one loses it."""
+    """Four checks in a row above a threshold; one below begins anew; a bundle with one topic keeps
+    its count; a vanished one loses it.
+    """
     memory = Memory()
     for _ in range(3):
         answer, memory = extensible({BUNDLE: HOT}, memory)
@@ -103,15 +135,25 @@ def test_splits_per_cycle() -> None:
     assert memory.split_hits == dict.fromkeys(sorted(stats)[10:], 3)
 
 
-TOPICS = st.lists(st.tuples(st.integers(0x10, 0xFFF), st.floats(0, 1e5), st.floats(0, 1e9)), max_size=20)
+TOPICS = st.lists(
+    st.tuples(st.integers(0x10, 0xFFF), st.floats(0, 1e5), st.floats(0, 1e9)), max_size=20
+)
 
 
-@given(topics=TOPICS, algorithm=st.sampled_from(ALGORITHMS), positions=st.lists(st.integers(0, 0x1FFF), min_size=1, max_size=5))
-def test_cuts_are_inside_and_ascending(topics: list[tuple[int, float, float]], algorithm: str, positions: list[int]) -> None:
+@given(
+    topics=TOPICS,
+    algorithm=st.sampled_from(ALGORITHMS),
+    positions=st.lists(st.integers(0, 0x1FFF), min_size=1, max_size=5),
+)
+def test_cuts_are_inside_and_ascending(
+    topics: list[tuple[int, float, float]], algorithm: str, positions: list[int]
+) -> None:
     """Whatever the topics, a cut that is used lies strictly inside the bundle, and cuts ascend."""
     span = BundleRange(0x10, 0x1000)
     loads = {f"topic-{index}": TopicLoad(*item) for index, item in enumerate(topics)}
-    cuts, why_not = threshold.useful_cuts(algorithm, span, loads, settings=SplitSettings(), positions=tuple(positions))
+    cuts, why_not = threshold.useful_cuts(
+        algorithm, span, loads, settings=SplitSettings(), positions=tuple(positions)
+    )
     assert bool(cuts) != bool(why_not)
     assert list(cuts) == sorted(set(cuts))
     assert all(span.lower < cut < span.upper for cut in cuts)
@@ -128,8 +170,13 @@ def test_flow_pieces_stay_within_limits(topics: list[tuple[int, float, float]]) 
     cuts = boundaries(FLOW_OR_QPS, BundleRange(0, 0x10000), loads, limits=limits)
     edges = [0, *cuts, 0x10000]
     for low, high in zip(edges, edges[1:], strict=False):
-        piece = [topic for topic in loads.values() if low <= topic.hash < high and (topic.rate > 0 or topic.throughput > 0)]
+        piece = [
+            topic
+            for topic in loads.values()
+            if low <= topic.hash < high and (topic.rate > 0 or topic.throughput > 0)
+        ]
         within = (
-            sum(topic.rate for topic in piece) <= limits.rate * 1.1001 and sum(t.throughput for t in piece) <= limits.throughput * 1.1001
+            sum(topic.rate for topic in piece) <= limits.rate * 1.1001
+            and sum(t.throughput for t in piece) <= limits.throughput * 1.1001
         )
         assert len(piece) <= 1 or within

@@ -35,9 +35,19 @@ class DrivenClock:
 
 
 class Client:
-    """A connection with one producer that has an endless backlog of frames of one size; `sent` is (ns, messages, bytes) of each."""
+    """A connection with one producer that has an endless backlog of frames of one size; `sent` is
+    (ns, messages, bytes) of each.
+    """
 
-    def __init__(self, broker: BrokerThrottling, topic: TopicThrottling, messages: int, size: int, *, cap: int | None = None) -> None:
+    def __init__(
+        self,
+        broker: BrokerThrottling,
+        topic: TopicThrottling,
+        messages: int,
+        size: int,
+        *,
+        cap: int | None = None,
+    ) -> None:
         self.clock = broker.clock
         self.throttle = broker.connection(self.on_pause, self.go_on)
         self.topic = topic
@@ -70,7 +80,9 @@ def a_broker(clock: DrivenClock, **settings: object) -> BrokerThrottling:
     return BrokerThrottling(Live(ThrottlingSettings(**settings)), cluster="c", clock=clock)  # type: ignore[arg-type]
 
 
-def run_until(broker: BrokerThrottling, clock: DrivenClock, end_ns: int, *, late_ms: float = 0.0) -> None:
+def run_until(
+    broker: BrokerThrottling, clock: DrivenClock, end_ns: int, *, late_ms: float = 0.0
+) -> None:
     """Serve wake-ups in order of time, each `late_ms` late, until `end_ns`."""
     while (at_ns := broker.wakeups.next_ns()) is not None and at_ns < end_ns:
         clock.now_ns = max(clock.now_ns, at_ns + round(late_ms * MS))

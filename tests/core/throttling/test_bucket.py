@@ -51,7 +51,9 @@ def test_debt_is_paused_off(resolution_ns: int) -> None:
 
 @pytest.mark.parametrize("resolution_ns", [RESOLUTION_NS, 0])
 def test_fractions_are_carried_from_look_to_look(resolution_ns: int) -> None:
-    """At 10/s, 150 looks a millisecond apart bring one token, and the half that was over is there at the next."""
+    """At 10/s, 150 looks a millisecond apart bring one token, and the half that was over is there
+    at the next.
+    """
     clock = DrivenClock()
     tokens = bucket(10, clock, capacity=100, initial_tokens=0, resolution_ns=resolution_ns)
     for _ in range(150):
@@ -79,7 +81,9 @@ def test_leftovers_at_one_per_second() -> None:
 
 
 def test_debt_and_refill_cancel_exactly() -> None:
-    """Ten thousand rounds of 500 tokens of debt and 50 s of refill at 10/s leave nothing but the last nine seconds."""
+    """Ten thousand rounds of 500 tokens of debt and 50 s of refill at 10/s leave nothing but the
+    last nine seconds.
+    """
     clock = DrivenClock()
     tokens = bucket(10, clock, capacity=100, initial_tokens=0)
     for _ in range(10_000):
@@ -117,15 +121,38 @@ def test_equal_rates_in_and_out_leave_the_balance_alone() -> None:
 
 
 RATES = st.sampled_from(
-    [(1, 3600 * SECOND), (1, SECOND), (3, SECOND), (7, 60 * SECOND), (999_983, SECOND), (700_000_000, SECOND), (10**9, SECOND)]
+    [
+        (1, 3600 * SECOND),
+        (1, SECOND),
+        (3, SECOND),
+        (7, 60 * SECOND),
+        (999_983, SECOND),
+        (700_000_000, SECOND),
+        (10**9, SECOND),
+    ]
 )
 
 
-@given(rate=RATES, steps=st.lists(st.integers(1, 200 * MS), min_size=1, max_size=200), resolution_ns=st.sampled_from([0, RESOLUTION_NS]))
-def test_no_drift_from_one_per_hour_to_a_billion_per_second(rate: tuple[int, int], steps: list[int], resolution_ns: int) -> None:
-    """However time is cut into looks, what was granted is elapsed × rate, never more, and less only by what the resolution holds back."""
+@given(
+    rate=RATES,
+    steps=st.lists(st.integers(1, 200 * MS), min_size=1, max_size=200),
+    resolution_ns=st.sampled_from([0, RESOLUTION_NS]),
+)
+def test_no_drift_from_one_per_hour_to_a_billion_per_second(
+    rate: tuple[int, int], steps: list[int], resolution_ns: int
+) -> None:
+    """However time is cut into looks, what was granted is elapsed × rate, never more, and less only
+    by what the resolution holds back.
+    """
     clock = DrivenClock()
-    tokens = bucket(rate[0], clock, period_ns=rate[1], capacity=1 << 100, initial_tokens=0, resolution_ns=resolution_ns)
+    tokens = bucket(
+        rate[0],
+        clock,
+        period_ns=rate[1],
+        capacity=1 << 100,
+        initial_tokens=0,
+        resolution_ns=resolution_ns,
+    )
     for step in steps:
         clock.now_ns += step
         exact = (clock.now_ns - 100 * SECOND) * rate[0] // rate[1]
@@ -137,8 +164,15 @@ def test_no_drift_from_one_per_hour_to_a_billion_per_second(rate: tuple[int, int
 class Reference:
     """Revision R3 of Pulsar's bucket, restated step by step."""
 
-    def __init__(self, rate: int, capacity: int, initial: int, resolution_ns: int, now_ns: int) -> None:
-        self.rate, self.capacity, self.balance, self.resolution_ns = rate, capacity, initial, resolution_ns
+    def __init__(
+        self, rate: int, capacity: int, initial: int, resolution_ns: int, now_ns: int
+    ) -> None:
+        self.rate, self.capacity, self.balance, self.resolution_ns = (
+            rate,
+            capacity,
+            initial,
+            resolution_ns,
+        )
         self.last_ns, self.remainder_ns, self.pending = now_ns, 0, 0
 
     def new_tokens(self, now_ns: int) -> int:
@@ -168,7 +202,9 @@ class Reference:
     resolution_ns=st.sampled_from([0, MS, RESOLUTION_NS]),
     capacity_factor=st.integers(1, 10),
 )
-def test_every_balance_is_that_of_revision_r3(rate: int, steps: list[tuple[int, int]], resolution_ns: int, capacity_factor: int) -> None:
+def test_every_balance_is_that_of_revision_r3(
+    rate: int, steps: list[tuple[int, int]], resolution_ns: int, capacity_factor: int
+) -> None:
     """Where the rate divides the second, every balance after every step is Pulsar's."""
     clock = DrivenClock()
     ours = bucket(rate, clock, capacity=rate * capacity_factor, resolution_ns=resolution_ns)
@@ -185,8 +221,12 @@ def test_every_balance_is_that_of_revision_r3(rate: int, steps: list[tuple[int, 
     moves=st.lists(st.integers(-10 * SECOND, 1000 * SECOND), min_size=1, max_size=50),
     taken=st.integers(0, 10**9),
 )
-def test_a_clock_that_stalls_jumps_or_goes_back_is_survived(rate: int, moves: list[int], taken: int) -> None:
-    """Whatever the clock does, the balance never exceeds the capacity, and waiting the told time brings tokens."""
+def test_a_clock_that_stalls_jumps_or_goes_back_is_survived(
+    rate: int, moves: list[int], taken: int
+) -> None:
+    """Whatever the clock does, the balance never exceeds the capacity, and waiting the told time
+    brings tokens.
+    """
     clock = DrivenClock(10**6 * SECOND)
     tokens = bucket(rate, clock)
     for move in moves:
@@ -222,7 +262,9 @@ def test_forgiveness_lifts_debt_to_the_floor_and_says_how_much() -> None:
 
 
 def test_a_dynamic_rate_is_followed_at_once_up_and_down() -> None:
-    """A rate that rises grants more from the next look on, one that falls grants less and lowers the capacity."""
+    """A rate that rises grants more from the next look on, one that falls grants less and lowers
+    the capacity.
+    """
     clock = DrivenClock()
     rate = [10]
     tokens = DynamicTokenBucket(lambda: rate[0], clock=clock, initial_factor=0.0)
@@ -237,7 +279,9 @@ def test_a_dynamic_rate_is_followed_at_once_up_and_down() -> None:
     assert (slow, fast, tokens.tokens()) == (10, 510, 10)
 
 
-@pytest.mark.parametrize("arguments", [{"rate": 0}, {"rate": 1, "period_ns": 0}, {"rate": 1, "resolution_ns": -1}])
+@pytest.mark.parametrize(
+    "arguments", [{"rate": 0}, {"rate": 1, "period_ns": 0}, {"rate": 1, "resolution_ns": -1}]
+)
 def test_nonsense_is_refused_at_construction(arguments: dict[str, int]) -> None:
     """A rate or period below one, or a negative resolution, is the caller's fault."""
     with pytest.raises(BadInputError):
@@ -253,9 +297,15 @@ def test_negative_consumption_is_refused() -> None:
 
 
 def test_nothing_consumed_by_several_threads_is_forgotten() -> None:
-    """Eight threads consume with the interpreter switching between them as often as it can; the balance accounts for every token."""
-    tokens = TokenBucket(1, clock=time.monotonic_ns, period_ns=10**6 * SECOND, capacity=0, initial_tokens=0)
-    fast = TokenBucket(10**9, clock=time.monotonic_ns, capacity=10**15, initial_tokens=0, resolution_ns=0)
+    """Eight threads consume with the interpreter switching between them as often as it can; the
+    balance accounts for every token.
+    """
+    tokens = TokenBucket(
+        1, clock=time.monotonic_ns, period_ns=10**6 * SECOND, capacity=0, initial_tokens=0
+    )
+    fast = TokenBucket(
+        10**9, clock=time.monotonic_ns, capacity=10**15, initial_tokens=0, resolution_ns=0
+    )
     started = time.monotonic_ns()
 
     def work() -> None:
@@ -275,4 +325,5 @@ def test_nothing_consumed_by_several_threads_is_forgotten() -> None:
     finally:
         sys.setswitchinterval(interval)
     assert tokens.tokens() == -8 * 20_000 * 5
-    assert fast.tokens() + 8 * 20_000 <= (time.monotonic_ns() - started) + SECOND  # nothing granted twice
+    # nothing granted twice
+    assert fast.tokens() + 8 * 20_000 <= (time.monotonic_ns() - started) + SECOND

@@ -15,10 +15,18 @@ START = 100 * SECOND
 
 
 class Dispatcher:
-    """A subscription with an endless backlog of entries; each entry's messages come from `batches`."""
+    """A subscription with an endless backlog of entries; each entry's messages come
+    from `batches`.
+    """
 
     def __init__(
-        self, broker: BrokerThrottling, topic: TopicThrottling, batches: Iterator[int], *, name: str = "s", size: int = 100
+        self,
+        broker: BrokerThrottling,
+        topic: TopicThrottling,
+        batches: Iterator[int],
+        *,
+        name: str = "s",
+        size: int = 100,
     ) -> None:
         self.clock = broker.clock
         self.batches = batches
@@ -63,8 +71,14 @@ def policy(**rates: int) -> dict[str, object]:
 
 
 def test_over_delivery_is_paid_back_as_documented() -> None:
-    """At 10/s, 11 delivered in one second leave 9 for the next, and 30 at once leave none for the next two."""
-    for first, expected in (((1,) * 9 + (2,), [11, 9, 10, 10]), ((30,), [30, 0, 0, 10]), ((1000,), [1000, *[0] * 99, 10])):
+    """At 10/s, 11 delivered in one second leave 9 for the next, and 30 at once leave none for the
+    next two.
+    """
+    for first, expected in (
+        ((1,) * 9 + (2,), [11, 9, 10, 10]),
+        ((30,), [30, 0, 0, 10]),
+        ((1000,), [1000, *[0] * 99, 10]),
+    ):
         clock = DrivenClock()
         broker = a_broker(clock)
         topic = broker.topic(TOPIC)
@@ -77,7 +91,9 @@ def test_over_delivery_is_paid_back_as_documented() -> None:
 
 @pytest.mark.parametrize("rate", [100, 1000, 10_000, 50_000])
 def test_every_second_the_first_included_delivers_the_limit(rate: int) -> None:
-    """Five subscriptions that share a topic's limit get it within 5 % each second, 0.5 % over ten, in equal parts."""
+    """Five subscriptions that share a topic's limit get it within 5 % each second, 0.5 % over ten,
+    in equal parts.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -95,12 +111,18 @@ def test_every_second_the_first_included_delivers_the_limit(rate: int) -> None:
 @pytest.mark.parametrize("tightest", ["broker", "topic", "subscription"])
 def test_the_tightest_of_all_levels_wins(tightest: str) -> None:
     """With limits at every level at once, the smallest governs, whichever level it is at."""
-    rates = {level: 1000 if level == tightest else 5000 for level in ("broker", "topic", "subscription")}
+    rates = {
+        level: 1000 if level == tightest else 5000 for level in ("broker", "topic", "subscription")
+    }
     clock = DrivenClock()
     broker = a_broker(clock, broker_dispatch_messages_per_s=rates["broker"])
     topic = broker.topic(TOPIC)
     broker.set_topic_policies(
-        TOPIC, {**policy(messages=rates["topic"]), "subscriptionDispatchRate": plain(DispatchRate(messages=rates["subscription"]))}
+        TOPIC,
+        {
+            **policy(messages=rates["topic"]),
+            "subscriptionDispatchRate": plain(DispatchRate(messages=rates["subscription"])),
+        },
     )
     dispatcher = Dispatcher(broker, topic, ones())
     dispatcher.dispatch()
@@ -140,7 +162,9 @@ def test_a_limit_relative_to_the_publish_rate_follows_it() -> None:
 
 
 def test_batches_count_as_one_where_the_broker_says_so() -> None:
-    """With dispatchThrottlingOnBatchMessageEnabled, 10/s are ten entries however many messages they hold."""
+    """With dispatchThrottlingOnBatchMessageEnabled, 10/s are ten entries however many messages they
+    hold.
+    """
     clock = DrivenClock()
     broker = a_broker(clock, dispatch_charges_entries=True)
     topic = broker.topic(TOPIC)
@@ -152,7 +176,9 @@ def test_batches_count_as_one_where_the_broker_says_so() -> None:
 
 
 def test_removing_the_limit_or_the_subscription_leaves_nothing_waiting() -> None:
-    """A dispatcher in deep debt goes on when its limit is removed; a closed one is never called again."""
+    """A dispatcher in deep debt goes on when its limit is removed; a closed one is never called
+    again.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -185,7 +211,9 @@ def test_a_caught_up_dispatcher_that_uses_no_tokens_does_not_stop_others() -> No
 
 
 def test_subscribes_are_counted_per_consumer_and_window() -> None:
-    """Two per 30 s: the third is refused, another consumer is not, and the next window begins anew."""
+    """Two per 30 s: the third is refused, another consumer is not, and the next
+    window begins anew.
+    """
     clock = DrivenClock()
     limiter = SubscribeLimiter(clock)
     limiter.update(SubscribeRate(subscribes=2, period_s=30))

@@ -1,4 +1,6 @@
-"""Nothing is ever stuck: any order of sends, clock steps, limits set and removed, producers and topics that come and go."""
+"""Nothing is ever stuck: any order of sends, clock steps, limits set and removed, producers and
+topics that come and go.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.core.throttling.tracker import Cause
 
 NAMES = [TOPIC, TopicName.parse("persistent://public/default/other")]
-RATES = st.builds(PublishRate, messages_per_s=st.sampled_from([-1, 0, 1, 10, 1000]), bytes_per_s=st.sampled_from([-1, 100, 100_000]))
+RATES = st.builds(
+    PublishRate,
+    messages_per_s=st.sampled_from([-1, 0, 1, 10, 1000]),
+    bytes_per_s=st.sampled_from([-1, 100, 100_000]),
+)
 
 
 class Link:
@@ -62,10 +68,17 @@ class Throttled(RuleBasedStateMachine):
     @precondition(lambda self: len(self.links) < 5)
     def connect(self, topics: list[int]) -> None:
         link = Link(self)
-        link.producers = [(self.topics[i], self.topics[i].sender(f"p{i}", link.throttle)) for i in topics]
+        link.producers = [
+            (self.topics[i], self.topics[i].sender(f"p{i}", link.throttle)) for i in topics
+        ]
         self.links.append(link)
 
-    @rule(which=st.integers(0, 9), frames=st.lists(st.tuples(st.integers(0, 5), st.integers(0, 100), st.integers(1, 50_000)), max_size=5))
+    @rule(
+        which=st.integers(0, 9),
+        frames=st.lists(
+            st.tuples(st.integers(0, 5), st.integers(0, 100), st.integers(1, 50_000)), max_size=5
+        ),
+    )
     @precondition(lambda self: self.links)
     def send(self, which: int, frames: list[tuple[int, int, int]]) -> None:
         link = self.links[which % len(self.links)]
@@ -87,13 +100,21 @@ class Throttled(RuleBasedStateMachine):
     @rule(messages=st.sampled_from([0, 1, 50]), size=st.sampled_from([0, 1000]))
     def set_broker_limit(self, messages: int, size: int) -> None:
         self.broker.live_settings.set(
-            ThrottlingSettings(broker_publish_messages_per_s=messages, broker_publish_bytes_per_s=size, debt_max_ms=5000)
+            ThrottlingSettings(
+                broker_publish_messages_per_s=messages,
+                broker_publish_bytes_per_s=size,
+                debt_max_ms=5000,
+            )
         )
 
     @rule(rate=st.sampled_from([None, 0, 5]), attached=st.booleans())
     def set_group(self, rate: int | None, attached: bool) -> None:
-        self.broker.set_resource_group("g", None if rate is None else ResourceGroup(publish_messages=rate))
-        self.broker.set_namespace_policies("public/default", {"resource_group_name": "g"} if attached else {})
+        self.broker.set_resource_group(
+            "g", None if rate is None else ResourceGroup(publish_messages=rate)
+        )
+        self.broker.set_namespace_policies(
+            "public/default", {"resource_group_name": "g"} if attached else {}
+        )
 
     @rule(which=st.integers(0, 9))
     @precondition(lambda self: any(link.producers for link in self.links))
@@ -131,22 +152,33 @@ class Throttled(RuleBasedStateMachine):
         assert self.broker.pauses.paused_connections == paused
         assert (self.broker.wakeups.next_ns() is not None) == (paused > 0)
         for cause in Cause:
-            held = sum(any(hold.cause is cause for hold in link.throttle.holds()) for link in self.links)
+            held = sum(
+                any(hold.cause is cause for hold in link.throttle.holds()) for link in self.links
+            )
             assert self.broker.pauses.by_cause[cause].connections == held
 
     @invariant()
     def queue_lengths_are_right(self) -> None:
-        waiting = [ticket.limit for link in self.links for _, sender in link.producers for ticket in sender.waiting()]
+        waiting = [
+            ticket.limit
+            for link in self.links
+            for _, sender in link.producers
+            for ticket in sender.waiting()
+        ]
         for limit in self.broker.limits():
             assert limit.length == waiting.count(limit)
 
     def teardown(self) -> None:
         run_until(self.broker, self.clock, self.clock.now_ns + 100_000 * SECOND)
-        assert not any(link.throttle.paused or link.wanted for link in self.links), "still held after a day"
+        assert not any(link.throttle.paused or link.wanted for link in self.links), (
+            "still held after a day"
+        )
 
 
 class Reader:
-    """A subscription that is sent its backlog while it has a consumer, as the protocol server does it."""
+    """A subscription that is sent its backlog while it has a consumer, as the protocol server does
+    it.
+    """
 
     def __init__(self, topic: TopicThrottling, name: str) -> None:
         self.gate = topic.gate(name, self.dispatch)
@@ -170,7 +202,9 @@ class Reader:
 
 
 class Dispatched(RuleBasedStateMachine):
-    """Dispatch limits of broker, topic, subscription and resource group under everything that can happen to them."""
+    """Dispatch limits of broker, topic, subscription and resource group under everything that can
+    happen to them.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -201,7 +235,10 @@ class Dispatched(RuleBasedStateMachine):
     def the_timer_is_late(self, ms: int) -> None:
         self.clock.forward_ms(ms)
 
-    @rule(field=st.sampled_from(["dispatchRate", "subscriptionDispatchRate"]), messages=st.sampled_from([-1, 1, 10, 1000]))
+    @rule(
+        field=st.sampled_from(["dispatchRate", "subscriptionDispatchRate"]),
+        messages=st.sampled_from([-1, 1, 10, 1000]),
+    )
     def set_topic_limit(self, field: str, messages: int) -> None:
         self.broker.set_topic_policies(TOPIC, {field: plain(DispatchRate(messages=messages))})
 
@@ -211,8 +248,12 @@ class Dispatched(RuleBasedStateMachine):
 
     @rule(rate=st.sampled_from([None, 0, 5]), attached=st.booleans())
     def set_group(self, rate: int | None, attached: bool) -> None:
-        self.broker.set_resource_group("g", None if rate is None else ResourceGroup(dispatch_messages=rate))
-        self.broker.set_namespace_policies("public/default", {"resource_group_name": "g"} if attached else {})
+        self.broker.set_resource_group(
+            "g", None if rate is None else ResourceGroup(dispatch_messages=rate)
+        )
+        self.broker.set_namespace_policies(
+            "public/default", {"resource_group_name": "g"} if attached else {}
+        )
 
     @rule(which=st.integers(0, 3))
     def reopen(self, which: int) -> None:
@@ -225,14 +266,22 @@ class Dispatched(RuleBasedStateMachine):
             wanting = reader.attached and reader.backlog > 0
             assert wanting or not reader.gate.blocked
             assert not wanting or reader.gate.blocked, "neither sent nor waiting"
-        assert (self.broker.wakeups.next_ns() is not None) == any(reader.gate.blocked for reader in self.readers)
+        assert (self.broker.wakeups.next_ns() is not None) == any(
+            reader.gate.blocked for reader in self.readers
+        )
 
     def teardown(self) -> None:
         run_until(self.broker, self.clock, self.clock.now_ns + 100_000 * SECOND)
-        assert not any(reader.attached and reader.backlog for reader in self.readers), "still held after a day"
+        assert not any(reader.attached and reader.backlog for reader in self.readers), (
+            "still held after a day"
+        )
 
 
 TestDispatchNothingStuck = Dispatched.TestCase
-TestDispatchNothingStuck.settings = hypothesis_settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestDispatchNothingStuck.settings = hypothesis_settings(
+    max_examples=100, stateful_step_count=40, deadline=None
+)
 TestNothingStuck = Throttled.TestCase
-TestNothingStuck.settings = hypothesis_settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestNothingStuck.settings = hypothesis_settings(
+    max_examples=200, stateful_step_count=40, deadline=None
+)

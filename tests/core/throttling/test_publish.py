@@ -22,8 +22,12 @@ def policy(messages: int = -1, size: int = -1) -> dict[str, object]:
 @pytest.mark.parametrize("producers", [1, 10, 50])
 @pytest.mark.parametrize("rate", [100, 1000, 10_000])
 @pytest.mark.parametrize("late_ms", [0.0, 3.0, 60.0])
-def test_every_second_the_first_included_grants_the_limit(rate: int, producers: int, late_ms: float) -> None:
-    """Flat-out producers on connections of their own get the limit within 5 % in each second and 0.5 % over ten, though the timer is late."""
+def test_every_second_the_first_included_grants_the_limit(
+    rate: int, producers: int, late_ms: float
+) -> None:
+    """Flat-out producers on connections of their own get the limit within 5 % in each second and
+    0.5 % over ten, though the timer is late.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -32,15 +36,22 @@ def test_every_second_the_first_included_grants_the_limit(rate: int, producers: 
     for client in clients:
         client.go_on()
     run_until(broker, clock, START + 20 * SECOND, late_ms=late_ms)
-    seconds = [sum(c.messages(START + i * SECOND, START + (i + 1) * SECOND) for c in clients) for i in range(20)]
-    assert all(abs(got - rate) <= 0.05 * rate + rate * late_ms / 1000 + (late_ms > 0) for got in seconds), seconds
+    seconds = [
+        sum(c.messages(START + i * SECOND, START + (i + 1) * SECOND) for c in clients)
+        for i in range(20)
+    ]
+    assert all(
+        abs(got - rate) <= 0.05 * rate + rate * late_ms / 1000 + (late_ms > 0) for got in seconds
+    ), seconds
     assert abs(sum(seconds[:10]) - 10 * rate) <= 0.005 * 10 * rate + rate * late_ms / 1000
     assert abs(sum(seconds[10:]) - 10 * rate) <= 0.005 * 10 * rate + (late_ms > 0)
     assert jain([c.messages() for c in clients]) >= 0.99
 
 
 def test_sizes_that_differ_tenfold_share_bytes_fairly() -> None:
-    """Under a byte limit, producers of 100-byte and of 1000-byte messages get the same number of bytes."""
+    """Under a byte limit, producers of 100-byte and of 1000-byte messages get the same number of
+    bytes.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -54,7 +65,9 @@ def test_sizes_that_differ_tenfold_share_bytes_fairly() -> None:
 
 
 def test_batches_that_differ_tenfold_share_messages_fairly() -> None:
-    """Under a message limit, producers of batches of 2 and of 20 get the same number of messages."""
+    """Under a message limit, producers of batches of 2 and of 20 get the same number
+    of messages.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -67,7 +80,9 @@ def test_batches_that_differ_tenfold_share_messages_fairly() -> None:
 
 
 def test_newcomers_do_not_starve_who_was_there() -> None:
-    """Twenty clients that connect, send one message and leave, again and again: a steady producer beside them still gets its part."""
+    """Twenty clients that connect, send one message and leave, again and again: a steady producer
+    beside them still gets its part.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -77,7 +92,9 @@ def test_newcomers_do_not_starve_who_was_there() -> None:
     churning: list[Client] = []
     for _ in range(30 * 1000):
         clock_ns = clock.now_ns + 1_000_000
-        for client in [client for client in churning if client.left == 0 and not client.throttle.paused]:
+        for client in [
+            client for client in churning if client.left == 0 and not client.throttle.paused
+        ]:
             topic.leave(client.sender)
             broker.disconnect(client.throttle)
             churning.remove(client)
@@ -90,7 +107,9 @@ def test_newcomers_do_not_starve_who_was_there() -> None:
 
 
 def test_unloading_while_the_next_frame_closes_the_producer() -> None:
-    """Letting go of a held producer may resume its connection, and what it had sent next may be its end: nobody trips over that."""
+    """Letting go of a held producer may resume its connection, and what it had sent next may be its
+    end: nobody trips over that.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -105,7 +124,9 @@ def test_unloading_while_the_next_frame_closes_the_producer() -> None:
 
 
 def test_many_producers_on_one_connection_do_not_lose_to_one_on_another() -> None:
-    """A connection that carries nine producers in turn gets nine times what a connection with one gets."""
+    """A connection that carries nine producers in turn gets nine times what a connection with one
+    gets.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -129,7 +150,9 @@ def test_many_producers_on_one_connection_do_not_lose_to_one_on_another() -> Non
 
 
 def test_a_huge_batch_freezes_no_longer_than_the_configured_maximum() -> None:
-    """A batch worth a thousand seconds is forgiven down to throttlingMaxDebtMillis, and the forgiven tokens are counted."""
+    """A batch worth a thousand seconds is forgiven down to throttlingMaxDebtMillis, and the
+    forgiven tokens are counted.
+    """
     clock = DrivenClock()
     broker = a_broker(clock, debt_max_ms=5000)
     topic = broker.topic(TOPIC)
@@ -142,7 +165,9 @@ def test_a_huge_batch_freezes_no_longer_than_the_configured_maximum() -> None:
 
 
 def test_raising_or_removing_a_limit_releases_at_once() -> None:
-    """Producers in deep debt go on the moment their limit changes; lifting only the byte limit is enough."""
+    """Producers in deep debt go on the moment their limit changes; lifting only the byte limit is
+    enough.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -158,7 +183,9 @@ def test_raising_or_removing_a_limit_releases_at_once() -> None:
 
 
 def test_topic_and_broker_limit_hold_together() -> None:
-    """With 1000/s on the topic and 400/s on the broker, 400/s are delivered; without the broker's limit the topic's holds."""
+    """With 1000/s on the topic and 400/s on the broker, 400/s are delivered; without the broker's
+    limit the topic's holds.
+    """
     clock = DrivenClock()
     broker = a_broker(clock, broker_publish_messages_per_s=400)
     topic = broker.topic(TOPIC)
@@ -185,7 +212,9 @@ def test_a_resource_group_is_shared_and_lets_go_when_deleted() -> None:
         client.go_on()
     run_until(broker, clock, START + 5 * SECOND)
     assert sum(c.messages() for c in clients) == pytest.approx(500, abs=5)
-    assert {hold.cause for c in clients for hold in c.throttle.holds()} == {Cause.RESOURCE_GROUP_PUBLISH_RATE}
+    assert {hold.cause for c in clients for hold in c.throttle.holds()} == {
+        Cause.RESOURCE_GROUP_PUBLISH_RATE
+    }
     broker.set_resource_group("g", None)
     assert [c.messages() for c in clients] == [2000, 2000]
 
@@ -207,7 +236,9 @@ def test_closing_the_topic_lets_its_connections_go_on() -> None:
 
 
 def test_without_limits_nothing_is_asked_of_a_send() -> None:
-    """A topic without limits has an empty tuple of them, and a removed limit leaves it empty again."""
+    """A topic without limits has an empty tuple of them, and a removed limit leaves
+    it empty again.
+    """
     broker = a_broker(DrivenClock())
     topic = broker.topic(TOPIC)
     assert topic.publish == ()
@@ -227,7 +258,9 @@ def test_partitions_have_the_policies_of_their_topic_each_for_itself() -> None:
 
 
 def test_the_vectors_of_pulsars_limiter() -> None:
-    """At 10 msg/s and 100 B/s: 5 msg/50 B pass, a second later 11 msg/100 B hold, after another 9 msg/110 B hold, as in Pulsar's test."""
+    """At 10 msg/s and 100 B/s: 5 msg/50 B pass, a second later 11 msg/100 B hold, after another 9
+    msg/110 B hold, as in Pulsar's test.
+    """
     clock = DrivenClock()
     broker = a_broker(clock, burst_ms=1000)
     topic = broker.topic(TOPIC)
@@ -243,7 +276,9 @@ def test_the_vectors_of_pulsars_limiter() -> None:
 
 
 def test_figures_tell_what_was_delivered_and_who_waits() -> None:
-    """A limit's snapshot has configured and delivered rate, their error, the queue, and a producer's place and cause."""
+    """A limit's snapshot has configured and delivered rate, their error, the queue, and a
+    producer's place and cause.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)
@@ -258,7 +293,11 @@ def test_figures_tell_what_was_delivered_and_who_waits() -> None:
     assert figures.delivered_messages_per_s == pytest.approx(1000, rel=0.005)
     assert abs(figures.error or 1.0) < 0.005
     assert figures.queue_length == 3
-    assert sorted(limit.places()[ticket] for c in clients for ticket in c.sender.waiting()) == [0, 1, 2]
+    assert sorted(limit.places()[ticket] for c in clients for ticket in c.sender.waiting()) == [
+        0,
+        1,
+        2,
+    ]
     assert broker.pauses.by_cause[Cause.TOPIC_PUBLISH_RATE].connections == 3
     assert figures.wakeups <= 15 * 70
 
@@ -268,8 +307,12 @@ def test_figures_tell_what_was_delivered_and_who_waits() -> None:
     messages=st.integers(10, 5000),
     size=st.one_of(st.just(-1), st.integers(10_000, 10_000_000)),
 )
-def test_any_mix_of_frames_is_granted_the_limit_and_no_more(sizes: list[tuple[int, int]], messages: int, size: int) -> None:
-    """Whatever the producers send, over ten seconds neither limit is exceeded by more than one frame of each, and one of them is used up."""
+def test_any_mix_of_frames_is_granted_the_limit_and_no_more(
+    sizes: list[tuple[int, int]], messages: int, size: int
+) -> None:
+    """Whatever the producers send, over ten seconds neither limit is exceeded by more than one
+    frame of each, and one of them is used up.
+    """
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC)

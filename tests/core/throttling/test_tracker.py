@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from core.throttling.driven import DrivenClock
 
-from loadmanager.core.throttling.tracker import Cause, ConnectionThrottle, PauseTotals, PublishBuffer
+from loadmanager.core.throttling.tracker import (
+    Cause,
+    ConnectionThrottle,
+    PauseTotals,
+    PublishBuffer,
+)
 
 
 class Connection:
@@ -15,7 +20,10 @@ class Connection:
         self.clock = DrivenClock()
         self.totals = totals or PauseTotals()
         self.throttle = ConnectionThrottle(
-            lambda: self.told.append("pause"), lambda: self.told.append("resume"), clock=self.clock, totals=self.totals
+            lambda: self.told.append("pause"),
+            lambda: self.told.append("resume"),
+            clock=self.clock,
+            totals=self.totals,
         )
 
 
@@ -36,7 +44,10 @@ def test_rates_are_counted_and_states_are_not() -> None:
     for _ in range(2):
         connection.throttle.hold(Cause.BROKER_PUBLISH_RATE)
         connection.throttle.hold(Cause.PUBLISH_BUFFER)
-    assert [(hold.cause, hold.count) for hold in connection.throttle.holds()] == [(Cause.BROKER_PUBLISH_RATE, 2), (Cause.PUBLISH_BUFFER, 1)]
+    assert [(hold.cause, hold.count) for hold in connection.throttle.holds()] == [
+        (Cause.BROKER_PUBLISH_RATE, 2),
+        (Cause.PUBLISH_BUFFER, 1),
+    ]
     connection.throttle.release(Cause.PUBLISH_BUFFER)
     connection.throttle.release(Cause.BROKER_PUBLISH_RATE)
     assert connection.throttle.paused
@@ -58,7 +69,11 @@ def test_time_by_cause_is_added_up() -> None:
     totals = connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE]
     assert (totals.connections, totals.times, totals.held_ns) == (0, 1, 15_000_000)
     assert connection.throttle.throttled_ns == {Cause.TOPIC_PUBLISH_RATE: 15_000_000}
-    assert (connection.throttle.throttled_times, connection.totals.pauses, connection.totals.resumes) == (1, 1, 1)
+    assert (
+        connection.throttle.throttled_times,
+        connection.totals.pauses,
+        connection.totals.resumes,
+    ) == (1, 1, 1)
 
 
 def test_a_closed_connection_is_neither_paused_nor_resumed() -> None:
@@ -69,11 +84,16 @@ def test_a_closed_connection_is_neither_paused_nor_resumed() -> None:
     connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
     connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
     assert connection.told == ["pause"]
-    assert (connection.totals.paused_connections, connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE].connections) == (0, 0)
+    assert (
+        connection.totals.paused_connections,
+        connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE].connections,
+    ) == (0, 0)
 
 
 def test_a_full_publish_buffer_holds_those_who_would_add_to_it() -> None:
-    """Above the limit, connections that met a limit before are held unless they have something waiting; at half of it all go on."""
+    """Above the limit, connections that met a limit before are held unless they have something
+    waiting; at half of it all go on.
+    """
     totals = PauseTotals()
     first, second, idle, late = (Connection(totals) for _ in range(4))
     buffer = PublishBuffer(100)

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import FrameError, FrameReader, MessageEncoder, ReceiptEncoder, check_tail, encode, frames_of, metadata_of
+from loadmanager.core.wire.frames import (
+    FrameError,
+    FrameReader,
+    MessageEncoder,
+    ReceiptEncoder,
+    check_tail,
+    encode,
+    frames_of,
+    metadata_of,
+)
 
 LIMIT = 1 << 20
 U64 = st.integers(0, (1 << 64) - 1)
@@ -19,7 +28,9 @@ U64 = st.integers(0, (1 << 64) - 1)
 
 def a_tail(payload: bytes = b"hello", checksum: bool = True) -> bytes:
     """What follows the command of a SEND."""
-    metadata = pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=7).SerializeToString()
+    metadata = pb.MessageMetadata(
+        producer_name="p", sequence_id=1, publish_time=7
+    ).SerializeToString()
     body = struct.pack(">I", len(metadata)) + metadata + payload
     return struct.pack(">HI", 0x0E01, crc32c(body)) + body if checksum else body
 
@@ -27,7 +38,9 @@ def a_tail(payload: bytes = b"hello", checksum: bool = True) -> bytes:
 @given(cuts=st.lists(st.integers(1, 30), max_size=40))
 def test_frames_survive_any_segmentation(cuts: list[int]) -> None:
     """However TCP cuts the stream, the same frames come out."""
-    stream = b"".join(encode(11, flow=pb.CommandFlow(consumer_id=n, messagePermits=n + 1)) for n in range(20))
+    stream = b"".join(
+        encode(11, flow=pb.CommandFlow(consumer_id=n, messagePermits=n + 1)) for n in range(20)
+    )
     reader, got, at = FrameReader(LIMIT), [], 0
     for size in [*cuts, len(stream)]:
         reader.feed(stream[at : at + size])
@@ -39,7 +52,9 @@ def test_frames_survive_any_segmentation(cuts: list[int]) -> None:
 
 
 @given(producer=U64, ledger=U64, sequence=U64, entry=U64)
-def test_receipts_are_what_protobuf_would_write(producer: int, ledger: int, sequence: int, entry: int) -> None:
+def test_receipts_are_what_protobuf_would_write(
+    producer: int, ledger: int, sequence: int, entry: int
+) -> None:
     """The hand-made receipt parses to its parts."""
     (frame,) = frames_of(ReceiptEncoder(producer, ledger).encode(sequence, entry), LIMIT)
     receipt = frame.command.send_receipt
@@ -63,8 +78,16 @@ def test_message_heads_are_what_protobuf_would_write(
     head = MessageEncoder(consumer, ledger, partition).head(entry, len(tail), count, tuple(words))
     (frame,) = frames_of(head + tail, LIMIT)
     message = frame.command.message
-    assert (message.consumer_id, message.message_id.ledgerId, message.message_id.entryId) == (consumer, ledger, entry)
-    assert (message.message_id.partition, message.redelivery_count, list(message.ack_set)) == (partition, count, words)
+    assert (message.consumer_id, message.message_id.ledgerId, message.message_id.entryId) == (
+        consumer,
+        ledger,
+        entry,
+    )
+    assert (message.message_id.partition, message.redelivery_count, list(message.ack_set)) == (
+        partition,
+        count,
+        words,
+    )
     assert frame.tail == tail
 
 
@@ -79,7 +102,9 @@ def test_message_heads_are_what_protobuf_would_write(
     ],
 )
 def test_bad_frames_raise(data: bytes) -> None:
-    """Oversize, too short, a command beyond its frame, bytes that are no command: each raises, none is read on."""
+    """Oversize, too short, a command beyond its frame, bytes that are no command: each raises, none
+    is read on.
+    """
     reader = FrameReader(LIMIT)
     reader.feed(data)
     with pytest.raises(FrameError):
@@ -94,7 +119,9 @@ def test_missing_required_fields_raise() -> None:
 
 
 def test_tails_are_verified() -> None:
-    """One wrong bit anywhere behind the checksum is found; a tail without checksum passes if its sizes do."""
+    """One wrong bit anywhere behind the checksum is found; a tail without checksum passes if its
+    sizes do.
+    """
     tail = a_tail()
     assert check_tail(tail)
     assert check_tail(a_tail(checksum=False))
@@ -117,7 +144,9 @@ def test_metadata() -> None:
 
 def test_texts_that_are_not_utf8_raise() -> None:
     """Protobuf hands them out as bytes; no handler should meet them."""
-    frame = encode(23, lookup=pb.CommandLookupTopic(topic="MARK", request_id=1)).replace(b"MARK", b"\xed\xa0\x80x")
+    frame = encode(23, lookup=pb.CommandLookupTopic(topic="MARK", request_id=1)).replace(
+        b"MARK", b"\xed\xa0\x80x"
+    )
     with pytest.raises(FrameError, match="topic of lookup is not valid UTF-8"):
         list(frames_of(frame, LIMIT))
 
@@ -136,9 +165,13 @@ def test_commands_are_smaller_than_messages() -> None:
 
 
 def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
-    """Its cost does not grow with the number of pieces times its size: 4 MB in 300-byte pieces take a fraction of a second."""
+    """Its cost does not grow with the number of pieces times its size: 4 MB in 300-byte pieces take
+    a fraction of a second.
+    """
     tail = a_tail(b"x" * 4_000_000)
-    command = pb.BaseCommand(type=6, send=pb.CommandSend(producer_id=1, sequence_id=1)).SerializeToString()
+    command = pb.BaseCommand(
+        type=6, send=pb.CommandSend(producer_id=1, sequence_id=1)
+    ).SerializeToString()
     data = struct.pack(">II", 4 + len(command) + len(tail), len(command)) + command + tail
     reader, taken = FrameReader(1 << 24), []
     began_s = time.process_time()
@@ -148,4 +181,5 @@ def test_a_large_frame_in_small_pieces_is_joined_once() -> None:
             taken.append(frame)
     assert [frame.tail == tail for frame in taken] == [True]
     assert reader.pending_bytes == 0
-    assert time.process_time() - began_s < 0.5  # 2 s or more when every piece copies what came before
+    # 2 s or more when every piece copies what came before
+    assert time.process_time() - began_s < 0.5

@@ -18,7 +18,13 @@ from loadmanager.core.strategies.strategy import PlacementRule, Shedder
 class BusiestSettings:
     """BusiestShedder."""
 
-    cycles: int = conf("busiestShedderCycles", 2, "So many cycles in a row a broker must be the busiest", minimum=1, dynamic=True)
+    cycles: int = conf(
+        "busiestShedderCycles",
+        2,
+        "So many cycles in a row a broker must be the busiest",
+        minimum=1,
+        dynamic=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +38,16 @@ class BusiestMemory:
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestMemory) -> Shed:
     """Move the largest bundle away from the broker that has been the busiest for long enough."""
-    busiest = min(snapshot.brokers, key=lambda broker: (-snapshot.reports[broker].throughput, broker))
+    busiest = min(
+        snapshot.brokers, key=lambda broker: (-snapshot.reports[broker].throughput, broker)
+    )
     cycles = memory.cycles + 1 if memory.broker == busiest else 1
     needed = settings.of(BusiestSettings).cycles
     if cycles < needed:
         return Shed(
-            (), (Skip(busiest, f"Patience: the busiest for {cycles} of {needed} cycles"),), replace(memory, broker=busiest, cycles=cycles)
+            (),
+            (Skip(busiest, f"Patience: the busiest for {cycles} of {needed} cycles"),),
+            replace(memory, broker=busiest, cycles=cycles),
         )
     largest = list(sheddable(snapshot, busiest, snapshot.by_throughput(busiest)))[:1]
     unloads = tuple(
@@ -46,21 +56,35 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: BusiestM
             busiest,
             None,
             "Busiest",
-            {"cycles": float(cycles), "toPlace": float(len(snapshot.to_place)), "reports": float(memory.reports)},
+            {
+                "cycles": float(cycles),
+                "toPlace": float(len(snapshot.to_place)),
+                "reports": float(memory.reports),
+            },
         )
         for bundle, _ in largest
     )
     return Shed(unloads, (), BusiestMemory())
 
 
-def observe(_broker: str, _report: object, _settings: StrategySettings, memory: BusiestMemory) -> BusiestMemory:
+def observe(
+    _broker: str, _report: object, _settings: StrategySettings, memory: BusiestMemory
+) -> BusiestMemory:
     """Count the reports."""
     return replace(memory, reports=memory.reports + 1)
 
 
-def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, calls: int) -> tuple[list[str], int]:
-    """The brokers with the fewest bundles, from the second call on: the first one goes anywhere. Idle bundles go to the last broker."""
-    if snapshot.placing is not None and snapshot.to_place[snapshot.placing].short_term_data.throughput == 0:
+def candidates(
+    snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, calls: int
+) -> tuple[list[str], int]:
+    """The brokers with the fewest bundles, from the second call on: the first one goes anywhere.
+
+    Idle bundles go to the last broker.
+    """
+    if (
+        snapshot.placing is not None
+        and snapshot.to_place[snapshot.placing].short_term_data.throughput == 0
+    ):
         return [brokers[-1]], calls
     counts = {broker: len(snapshot.reports[broker].bundles) for broker in brokers}
     least = min(counts.values(), default=0)
@@ -72,5 +96,12 @@ def order(loads: Mapping[str, BundleData]) -> list[str]:
     return sorted(loads, key=lambda bundle: (-loads[bundle].short_term_data.throughput, bundle))
 
 
-SHEDDER = Shedder(name="BusiestShedder", shed=shed, observe=observe, memory=BusiestMemory, settings=BusiestSettings, extensible=False)
+SHEDDER = Shedder(
+    name="BusiestShedder",
+    shed=shed,
+    observe=observe,
+    memory=BusiestMemory,
+    settings=BusiestSettings,
+    extensible=False,
+)
 PLACEMENT = PlacementRule(name="FewestBundles", candidates=candidates, memory=int, order=order)

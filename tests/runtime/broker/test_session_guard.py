@@ -25,7 +25,12 @@ class Broker:
         hosting: Any = SimpleNamespace(fence_all=lambda: self.events.append("fenced"))
         ownership: Any = SimpleNamespace(lose_all=lambda _reason: self.events.append("lost") or [])
         self.guard = SessionGuard(
-            store=store, hosting=hosting, ownership=ownership, clock=SystemClock(), register=self._register, **options
+            store=store,
+            hosting=hosting,
+            ownership=ownership,
+            clock=SystemClock(),
+            register=self._register,
+            **options,
         )
 
     async def _register(self) -> None:
@@ -43,7 +48,9 @@ class Broker:
 
 
 async def test_a_lost_session_is_fenced_and_every_reconnect_verifies_the_registration() -> None:
-    """A lost connection fences nothing; a lost session fences first, then gives up all; whatever comes back is verified."""
+    """A lost connection fences nothing; a lost session fences first, then gives up all; whatever
+    comes back is verified.
+    """
     async with MemoryTree().session() as store, Scope("test") as scope:
         broker = Broker(store)
         scope.spawn(broker.guard.watch_session(), "session")
@@ -58,7 +65,9 @@ async def test_a_lost_session_is_fenced_and_every_reconnect_verifies_the_registr
         with structlog.testing.capture_logs() as logs:
             await broker.until("registered", "registered", "fenced", "lost", "registered")
             await asyncio.sleep(0)
-        assert [entry["event"] for entry in logs] == ["registered; bundles come with the next lookups"]
+        assert [entry["event"] for entry in logs] == [
+            "registered; bundles come with the next lookups"
+        ]
         scope.cancel()
 
 
@@ -74,7 +83,9 @@ async def test_a_registration_that_fails_is_tried_again() -> None:
 
 
 async def test_lease_that_runs_out_fences_once() -> None:
-    """A session that cannot be proven fences once, and again only after it was proven in between."""
+    """A session that cannot be proven fences once, and again only after it was
+    proven in between.
+    """
     async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
         broker = Broker(store)
         scope.spawn(broker.guard.watch_lease(), "lease")
@@ -90,7 +101,9 @@ async def test_lease_that_runs_out_fences_once() -> None:
 
 
 async def test_shutdown_policy_ends_the_broker() -> None:
-    """With `zookeeperSessionExpiredPolicy=shutdown` an expired session fences, then ends the broker."""
+    """With `zookeeperSessionExpiredPolicy=shutdown` an expired session fences, then ends the
+    broker.
+    """
     async with MemoryTree().session() as store:
         broker = Broker(store, end_when_lost=True)
         watching = broker.guard.watch_session()
@@ -105,7 +118,9 @@ async def test_store_that_ends_for_good_ends_the_broker() -> None:
     store = MemoryTree().session()
     await store.__aenter__()
     watching = asyncio.wait_for(Broker(store).guard.watch_session(), 5)
-    asyncio.get_running_loop().call_later(0.05, store._loop.call_soon, lambda: [queue.close() for queue in store._states])
+    asyncio.get_running_loop().call_later(
+        0.05, store._loop.call_soon, lambda: [queue.close() for queue in store._states]
+    )
     with pytest.raises(OperationalError, match="ended for good"):
         await watching
     await store.__aexit__()

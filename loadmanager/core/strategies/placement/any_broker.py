@@ -1,4 +1,6 @@
-"""Any candidate will do: where AvgShedder has no plan for a bundle, Pulsar places it at random (`impl.AvgShedder.selectBroker`)."""
+"""Any candidate will do: where AvgShedder has no plan for a bundle, Pulsar places it at random
+(`impl.AvgShedder.selectBroker`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
 
 
-def candidates(_snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, _memory: None) -> tuple[list[str], None]:
+def candidates(
+    _snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, _memory: None
+) -> tuple[list[str], None]:
     """All brokers, in the order given."""
     return list(brokers), None
 

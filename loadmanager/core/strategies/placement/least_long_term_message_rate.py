@@ -1,4 +1,6 @@
-"""LeastLongTermMessageRate: the broker with the lowest long-term message rate, overloaded ones last (Pulsar `impl.LeastLongTermMessageRate`)."""
+"""LeastLongTermMessageRate: the broker with the lowest long-term message rate, overloaded ones last
+(Pulsar `impl.LeastLongTermMessageRate`).
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,25 @@ from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.core.strategies.strategy import PlacementRule
 
 
-def candidates(snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, _memory: None) -> tuple[list[str], None]:
-    """The brokers with the minimum score, in the order given; all of them when all are overloaded."""
+def candidates(
+    snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, _memory: None
+) -> tuple[list[str], None]:
+    """The brokers with the minimum score, in the order given; all of them when all
+    are overloaded.
+    """
     scores = {broker: _score(snapshot, broker, settings) for broker in brokers}
     least = min(scores.values(), default=0.0)
     return [broker for broker in brokers if scores[broker] == least], None
 
 
 def _score(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -> float:
-    """Messages/s: of the placements under way plus the long-term average of what the broker serves; infinite above the overload threshold."""
-    if max_weighted_usage(snapshot.reports[broker], weights_of(settings)) > settings.overloaded_percent / 100:
+    """Messages/s: of the placements under way plus the long-term average of what the broker serves;
+    infinite above the overload threshold.
+    """
+    if (
+        max_weighted_usage(snapshot.reports[broker], weights_of(settings))
+        > settings.overloaded_percent / 100
+    ):
         return math.inf
     average = snapshot.time_averages.get(broker) or TimeAverageBrokerData()
     pending = sum(data.long_term_data.rate for data in snapshot.pending.get(broker, {}).values())

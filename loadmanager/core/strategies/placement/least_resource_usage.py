@@ -1,9 +1,12 @@
-"""LeastResourceUsageWithWeight: brokers well below the average usage, else any (Pulsar `impl.LeastResourceUsageWithWeight` and the extensible one).
+"""LeastResourceUsageWithWeight: brokers well below the average usage, else any (Pulsar
+`impl.LeastResourceUsageWithWeight` and the extensible one).
 
-The modular rule keeps an average of each broker's usage; the extensible rule takes the average that brokers report.
+The modular rule keeps an average of each broker's usage; the extensible rule takes the average that
+brokers report.
 
-Deviation: Pulsar advances an average with every placement for which its broker is a candidate; here all advance once for all placements of a request, and
-the averages of brokers that went are forgotten.
+Deviation: Pulsar advances an average with every placement for which its broker is a candidate; here
+all advance once for all placements of a request, and the averages of brokers that went are
+forgotten.
 """
 
 from __future__ import annotations
@@ -22,11 +25,20 @@ Averages = Mapping[str, float]
 
 
 def candidates(
-    snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings, averages: Averages
+    snapshot: ClusterSnapshot,
+    brokers: Sequence[str],
+    settings: StrategySettings,
+    averages: Averages,
 ) -> tuple[list[str], Averages]:
-    """The brokers at least the difference below the average, in the order given; all of them when there is none."""
+    """The brokers at least the difference below the average, in the order given; all of them when
+    there is none.
+    """
     if snapshot.extensible:
-        usage = {broker: snapshot.load_data[broker].weighted_max_ema for broker in brokers if broker in snapshot.load_data}
+        usage = {
+            broker: snapshot.load_data[broker].weighted_max_ema
+            for broker in brokers
+            if broker in snapshot.load_data
+        }
     else:
         usage = {broker: averages[broker] for broker in brokers if broker in averages}
     if not usage:
@@ -35,7 +47,9 @@ def candidates(
     usage = {broker: value + coming.get(broker, 0.0) for broker, value in usage.items()}
     average = sum(usage.values()) / len(usage)
     difference = settings.usage_difference_percent / 100
-    best = [broker for broker in brokers if broker in usage and usage[broker] + difference <= average]
+    best = [
+        broker for broker in brokers if broker in usage and usage[broker] + difference <= average
+    ]
     return best or list(brokers), averages
 
 
@@ -49,8 +63,14 @@ def advance(snapshot: ClusterSnapshot, settings: StrategySettings, before: Avera
     for broker, report in snapshot.reports.items():
         idle = not report.bundles or (report.msg_rate_in == 0 and report.msg_rate_out == 0)
         usage, known = max_weighted_usage(report, weights), None if idle else before.get(broker)
-        after[broker] = usage if known is None else known * settings.history_weight + (1 - settings.history_weight) * usage
+        after[broker] = (
+            usage
+            if known is None
+            else known * settings.history_weight + (1 - settings.history_weight) * usage
+        )
     return after
 
 
-PLACEMENT = PlacementRule(name="LeastResourceUsageWithWeight", candidates=candidates, memory=dict, advance=advance)
+PLACEMENT = PlacementRule(
+    name="LeastResourceUsageWithWeight", candidates=candidates, memory=dict, advance=advance
+)

@@ -1,6 +1,8 @@
-"""AvgShedder: pair the most with the least loaded broker, the second most with the second least, …; move between the two of a pair (PIP-364).
+"""AvgShedder: pair the most with the least loaded broker, the second most with the second least, …;
+move between the two of a pair (PIP-364).
 
-A pair acts when it differs by the low threshold for many cycles, or by the high threshold for a few. The destinations are part of the plan.
+A pair acts when it differs by the low threshold for many cycles, or by the high threshold for a
+few. The destinations are part of the plan.
 """
 
 from __future__ import annotations
@@ -28,22 +30,35 @@ class AvgMemory:
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemory) -> Shed:
     """One cycle."""
     weights = weights_of(settings)
-    scores = {broker: max_weighted_usage(snapshot.reports[broker], weights) * 100 for broker in snapshot.brokers}
+    scores = {
+        broker: max_weighted_usage(snapshot.reports[broker], weights) * 100
+        for broker in snapshot.brokers
+    }
     order = sorted(scores, key=lambda broker: (scores[broker], broker))
     high, low = dict(memory.hits_high), dict(memory.hits_low)
     pairs: list[tuple[str, str]] = []
     for at in range((len(order) + 1) // 2):
         least, most = order[at], order[-1 - at]
-        if _count(scores[most] - scores[least], (least, most), settings, high, low) and least != most:
+        if (
+            _count(scores[most] - scores[least], (least, most), settings, high, low)
+            and least != most
+        ):
             pairs.append((least, most))
     if not pairs:
-        return Shed((), (Skip("cluster", "Balanced: no pair of brokers differs enough"),), AvgMemory())
+        return Shed(
+            (), (Skip("cluster", "Balanced: no pair of brokers differs enough"),), AvgMemory()
+        )
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     for least, most in pairs:
-        hits_high, hits_low = max(high.get(least, 0), high.get(most, 0)), max(low.get(least, 0), low.get(most, 0))
+        hits_high, hits_low = (
+            max(high.get(least, 0), high.get(most, 0)),
+            max(low.get(least, 0), low.get(most, 0)),
+        )
         if hits_high < settings.avg_high_hits and hits_low < settings.avg_low_hits:
-            skipped.append(Skip(most, f"HitCount: {hits_low} cycles above low, {hits_high} above high"))
+            skipped.append(
+                Skip(most, f"HitCount: {hits_low} cycles above low, {hits_high} above high")
+            )
             continue
         for counts in (high, low):
             counts.pop(least, None)
@@ -53,8 +68,16 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemor
     return Shed(tuple(unloads), tuple(skipped), AvgMemory(high, low))
 
 
-def _count(difference: float, pair: tuple[str, str], settings: StrategySettings, high: dict[str, int], low: dict[str, int]) -> bool:
-    """Count a hit for both brokers of a pair, or clear their counts; whether the pair differs at all. The middle broker is its own pair, and balanced."""
+def _count(
+    difference: float,
+    pair: tuple[str, str],
+    settings: StrategySettings,
+    high: dict[str, int],
+    low: dict[str, int],
+) -> bool:
+    """Count a hit for both brokers of a pair, or clear their counts; whether the pair differs at
+    all. The middle broker is its own pair, and balanced.
+    """
     for broker in pair:
         if difference < settings.avg_low:
             high.pop(broker, None)
@@ -69,18 +92,36 @@ def _count(difference: float, pair: tuple[str, str], settings: StrategySettings,
 
 
 def _between(
-    snapshot: ClusterSnapshot, settings: StrategySettings, least: str, most: str, *, why: dict[str, float | str], skipped: list[Skip]
+    snapshot: ClusterSnapshot,
+    settings: StrategySettings,
+    least: str,
+    most: str,
+    *,
+    why: dict[str, float | str],
+    skipped: list[Skip],
 ) -> list[Unload]:
-    """Bundles from the most to the least loaded of a pair, by message rate if that differs enough, else by throughput."""
+    """Bundles from the most to the least loaded of a pair, by message rate if that differs enough,
+    else by throughput.
+    """
     source, target = snapshot.reports[most], snapshot.reports[least]
     rate = (source.rate - target.rate) * settings.unload_fraction_max
     throughput = (source.throughput - target.throughput) * settings.unload_fraction_max
     if rate > settings.unload_rate_min:
-        need, reason, candidates = rate, "MsgRate", sheddable(snapshot, most, snapshot.by_rate(most))
+        need, reason, candidates = (
+            rate,
+            "MsgRate",
+            sheddable(snapshot, most, snapshot.by_rate(most)),
+        )
     elif throughput > settings.unload_throughput_min:
-        need, reason, candidates = throughput, "Throughput", sheddable(snapshot, most, snapshot.by_throughput(most))
+        need, reason, candidates = (
+            throughput,
+            "Throughput",
+            sheddable(snapshot, most, snapshot.by_throughput(most)),
+        )
     else:
-        skipped.append(Skip(most, f"BelowMinimum: {rate:.0f} messages/s and {throughput:.0f} bytes/s to move"))
+        skipped.append(
+            Skip(most, f"BelowMinimum: {rate:.0f} messages/s and {throughput:.0f} bytes/s to move")
+        )
         return []
     why = {**why, "goal": need}
     chosen: list[Unload] = []

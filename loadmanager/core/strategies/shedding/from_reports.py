@@ -1,7 +1,9 @@
-"""What TransferShedder reads, derived from the modular manager's reports: so that it can be tried on them, and run by the modular leader.
+"""What TransferShedder reads, derived from the modular manager's reports: so that it can be tried
+on them, and run by the modular leader.
 
-As the brokers of the extensible manager compute it themselves (`extensions.data.BrokerLoadData`, `extensions.models.TopKBundles`), except that an average
-advances once a cycle here, and not with every tick and every scrape.
+As the brokers of the extensible manager compute it themselves (`extensions.data.BrokerLoadData`,
+`extensions.models.TopKBundles`), except that an average advances once a cycle here, and not with
+every tick and every scrape.
 """
 
 from __future__ import annotations
@@ -11,7 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData, NamespaceBundleStats, TopBundle, TopBundlesLoadData
+from loadmanager.core.load.reports import (
+    BrokerLoadData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    TopBundle,
+    TopBundlesLoadData,
+)
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import Weights, max_weighted_usage
 from loadmanager.core.strategies.filters import has_policy
@@ -27,7 +35,9 @@ LoadAverages = Mapping[str, tuple[float, float]]
 """brokerId → exponential averages of its usage and throughput."""
 
 
-def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, before: LoadAverages) -> tuple[ClusterSnapshot, LoadAverages]:
+def with_load_data(
+    snapshot: ClusterSnapshot, settings: StrategySettings, before: LoadAverages
+) -> tuple[ClusterSnapshot, LoadAverages]:
     """The snapshot with load data and top bundles for every report, and the averages advanced."""
     averages: dict[str, tuple[float, float]] = {}
     data: dict[str, BrokerLoadData] = {}
@@ -37,7 +47,9 @@ def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, before
         weighted, throughput = _weighted_max(report, settings), report.throughput
         if known is not None:
             weighted = known[0] * settings.history_weight + (1 - settings.history_weight) * weighted
-            throughput = known[1] * settings.history_weight + (1 - settings.history_weight) * throughput
+            throughput = (
+                known[1] * settings.history_weight + (1 - settings.history_weight) * throughput
+            )
         averages[broker] = weighted, throughput
         data[broker] = BrokerLoadData(
             cpu=report.cpu,
@@ -56,7 +68,10 @@ def with_load_data(snapshot: ClusterSnapshot, settings: StrategySettings, before
             msg_throughput_ema=throughput,
             updated_at=report.last_update or snapshot.now_ms,
         )
-    tops = {broker: _top(snapshot, snapshot.reports[broker].last_stats, settings) for broker in snapshot.brokers}
+    tops = {
+        broker: _top(snapshot, snapshot.reports[broker].last_stats, settings)
+        for broker in snapshot.brokers
+    }
     return replace(snapshot, load_data=data, top_bundles=tops), averages
 
 
@@ -72,15 +87,27 @@ def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
     return max(weighted) / 100
 
 
-def _top(snapshot: ClusterSnapshot, stats: Mapping[str, NamespaceBundleStats], settings: StrategySettings) -> TopBundlesLoadData:
+def _top(
+    snapshot: ClusterSnapshot, stats: Mapping[str, NamespaceBundleStats], settings: StrategySettings
+) -> TopBundlesLoadData:
     """The busiest bundles that may be moved, the least busy of them first."""
 
     def movable(namespace: str) -> bool:
-        return not is_system_namespace(namespace) and (settings.shed_policy_bundles or not has_policy(snapshot, namespace))
+        return not is_system_namespace(namespace) and (
+            settings.shed_policy_bundles or not has_policy(snapshot, namespace)
+        )
 
-    able = [bundle for bundle, item in stats.items() if item.throughput > 0 and movable(split_bundle_name(bundle)[0])]
+    able = [
+        bundle
+        for bundle, item in stats.items()
+        if item.throughput > 0 and movable(split_bundle_name(bundle)[0])
+    ]
     able.sort(key=lambda bundle: (_order(stats[bundle]), bundle))
-    return TopBundlesLoadData(top_bundles_load_data=[TopBundle(bundle_name=bundle, stats=stats[bundle]) for bundle in able[-TOP_BUNDLES:]])
+    return TopBundlesLoadData(
+        top_bundles_load_data=[
+            TopBundle(bundle_name=bundle, stats=stats[bundle]) for bundle in able[-TOP_BUNDLES:]
+        ]
+    )
 
 
 def _order(stats: NamespaceBundleStats) -> tuple[int, int, int, int, int]:

@@ -24,12 +24,23 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) ->
         if usage < threshold:
             skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below {threshold:g}"))
         elif len(report.bundles) <= 1:
-            skipped.append(Skip(broker, "SoleBundle: it serves one bundle only" if report.bundles else "NoBundles: it serves no bundle"))
+            skipped.append(
+                Skip(
+                    broker,
+                    "SoleBundle: it serves one bundle only"
+                    if report.bundles
+                    else "NoBundles: it serves no bundle",
+                )
+            )
         else:
             goal = report.throughput * (usage - threshold + MARGIN)
             chosen = take_largest(sheddable(snapshot, broker, snapshot.by_throughput(broker)), goal)
             if not chosen:
-                skipped.append(Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded"))
+                skipped.append(
+                    Skip(
+                        broker, "NoBundles: all of its bundles were moved recently or are excluded"
+                    )
+                )
             why = {"usage": usage, "threshold": threshold, "goalBytesPerSecond": goal}
             unloads += [Unload(bundle, broker, None, "Overloaded", why) for bundle in chosen]
     return Shed(tuple(unloads), tuple(skipped), memory)

@@ -12,7 +12,9 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Unload
 
-_SYSTEM_NAMESPACE = re.compile(r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsar/([^/]+/)?[^:]+:\d+")
+_SYSTEM_NAMESPACE = re.compile(
+    r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsar/([^/]+/)?[^:]+:\d+"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +32,26 @@ def is_system_namespace(namespace: str) -> bool:
     return _SYSTEM_NAMESPACE.fullmatch(namespace) is not None
 
 
-def sheddable(snapshot: ClusterSnapshot, broker: str, loads: Iterable[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Of the broker's bundles with their loads, those that may be shed: not the recently moved, the system's, and those that somebody else owns by now."""
+def sheddable(
+    snapshot: ClusterSnapshot, broker: str, loads: Iterable[tuple[str, float]]
+) -> Iterator[tuple[str, float]]:
+    """Of the broker's bundles with their loads, those that may be shed: not the recently moved, the
+    system's, and those that somebody else owns by now.
+    """
     recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
     for bundle, load in loads:
-        if bundle not in recently and owners.get(bundle, broker) == broker and not is_system_namespace(split_bundle_name(bundle)[0]):
+        if (
+            bundle not in recently
+            and owners.get(bundle, broker) == broker
+            and not is_system_namespace(split_bundle_name(bundle)[0])
+        ):
             yield bundle, load
 
 
 def take_largest(candidates: Iterable[tuple[str, float]], goal: float) -> list[str]:
-    """Bundles from the largest on until their throughput reaches `goal`; at least one if there is one (Pulsar's rule)."""
+    """Bundles from the largest on until their throughput reaches `goal`; at least one if there is
+    one (Pulsar's rule).
+    """
     chosen: list[str] = []
     moved = 0.0
     for bundle, throughput in candidates:

@@ -1,6 +1,8 @@
-"""ThresholdShedder: shed from brokers whose average usage is some points above the mean (Pulsar `impl.ThresholdShedder`).
+"""ThresholdShedder: shed from brokers whose average usage is some points above the mean (Pulsar
+`impl.ThresholdShedder`).
 
-Deviation: Pulsar advances each broker's average a second time within a cycle when the lower-boundary pass runs; here a cycle advances it once.
+Deviation: Pulsar advances each broker's average a second time within a cycle when the
+lower-boundary pass runs; here a cycle advances it once.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ MARGIN = 0.05
 LOWER_BOUNDARY_MARGIN = 0.5
 
 
-def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Mapping[str, float]) -> Shed:
+def shed(
+    snapshot: ClusterSnapshot, settings: StrategySettings, memory: Mapping[str, float]
+) -> Shed:
     """One cycle; its memory: brokerId → exponential average of its usage."""
     averages = _advance(snapshot, settings, memory)
     average = sum(averages.values()) / len(averages) if averages else 0.0
@@ -33,22 +37,41 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Mapping[
     for broker in snapshot.brokers:
         usage = averages[broker]
         if usage < average + threshold:
-            skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below average {average:.4f} + threshold {threshold:g}"))
+            skipped.append(
+                Skip(
+                    broker,
+                    f"NotOverloaded: usage {usage:.4f} is below average {average:.4f} + threshold "
+                    f"{threshold:g}",
+                )
+            )
             continue
         goal = snapshot.reports[broker].throughput * (usage - average - threshold + MARGIN)
-        unloads += _shed_broker(snapshot, broker, goal, settings, skipped, why={"usage": usage, "average": average, "threshold": threshold})
+        unloads += _shed_broker(
+            snapshot,
+            broker,
+            goal,
+            settings,
+            skipped,
+            why={"usage": usage, "average": average, "threshold": threshold},
+        )
     if not unloads and settings.lower_boundary_shedding:
         unloads += _lower_boundary(snapshot, averages, average, settings, skipped)
     return Shed(tuple(unloads), tuple(skipped), averages)
 
 
-def _advance(snapshot: ClusterSnapshot, settings: StrategySettings, before: Mapping[str, float]) -> dict[str, float]:
+def _advance(
+    snapshot: ClusterSnapshot, settings: StrategySettings, before: Mapping[str, float]
+) -> dict[str, float]:
     """Each live broker's exponential average; the first sample stands for itself."""
     weights = weights_of(settings)
     after = {}
     for broker in snapshot.brokers:
         usage, known = _usage(snapshot.reports[broker], weights), before.get(broker)
-        after[broker] = usage if known is None else known * settings.history_weight + (1 - settings.history_weight) * usage
+        after[broker] = (
+            usage
+            if known is None
+            else known * settings.history_weight + (1 - settings.history_weight) * usage
+        )
     return after
 
 
@@ -59,28 +82,60 @@ def _usage(report: LocalBrokerData, weights: Weights) -> float:
 
 def weights_of(settings: StrategySettings) -> Weights:
     """The weights that the settings give to each resource."""
-    return Weights(settings.cpu_weight, settings.direct_memory_weight, settings.bandwidth_in_weight, settings.bandwidth_out_weight)
+    return Weights(
+        settings.cpu_weight,
+        settings.direct_memory_weight,
+        settings.bandwidth_in_weight,
+        settings.bandwidth_out_weight,
+    )
 
 
 def _shed_broker(
-    snapshot: ClusterSnapshot, broker: str, goal: float, settings: StrategySettings, skipped: list[Skip], *, why: dict[str, float | str]
+    snapshot: ClusterSnapshot,
+    broker: str,
+    goal: float,
+    settings: StrategySettings,
+    skipped: list[Skip],
+    *,
+    why: dict[str, float | str],
 ) -> list[Unload]:
     report = snapshot.reports[broker]
     minimum = settings.min_throughput_mib * MIB
     if goal < minimum:
-        skipped.append(Skip(broker, f"BelowMinimumThroughput: {goal:.0f} bytes/s to move, less than {minimum:.0f}"))
+        skipped.append(
+            Skip(
+                broker,
+                f"BelowMinimumThroughput: {goal:.0f} bytes/s to move, less than {minimum:.0f}",
+            )
+        )
         return []
     if len(report.bundles) <= 1:
-        skipped.append(Skip(broker, "SoleBundle: it serves one bundle only" if report.bundles else "NoBundles: it serves no bundle"))
+        skipped.append(
+            Skip(
+                broker,
+                "SoleBundle: it serves one bundle only"
+                if report.bundles
+                else "NoBundles: it serves no bundle",
+            )
+        )
         return []
     chosen = take_largest(sheddable(snapshot, broker, snapshot.by_throughput(broker)), goal)
     if not chosen:
-        skipped.append(Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded"))
-    return [Unload(bundle, broker, None, "Overloaded", {**why, "goalBytesPerSecond": goal}) for bundle in chosen]
+        skipped.append(
+            Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded")
+        )
+    return [
+        Unload(bundle, broker, None, "Overloaded", {**why, "goalBytesPerSecond": goal})
+        for bundle in chosen
+    ]
 
 
 def _lower_boundary(
-    snapshot: ClusterSnapshot, averages: Mapping[str, float], average: float, settings: StrategySettings, skipped: list[Skip]
+    snapshot: ClusterSnapshot,
+    averages: Mapping[str, float],
+    average: float,
+    settings: StrategySettings,
+    skipped: list[Skip],
 ) -> list[Unload]:
     """No broker is far above, but one is far below: the most used broker gives a little."""
     threshold = settings.threshold_percent / 100
@@ -92,7 +147,12 @@ def _lower_boundary(
     if best is None or not any(usage < floor for usage in averages.values()):
         return []
     goal = snapshot.reports[best].throughput * threshold * LOWER_BOUNDARY_MARGIN
-    why: dict[str, float | str] = {"usage": best_usage, "average": average, "threshold": threshold, "pass": "lowerBoundary"}
+    why: dict[str, float | str] = {
+        "usage": best_usage,
+        "average": average,
+        "threshold": threshold,
+        "pass": "lowerBoundary",
+    }
     return _shed_broker(snapshot, best, goal, settings, skipped, why=why)
 
 

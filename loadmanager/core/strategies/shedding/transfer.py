@@ -1,7 +1,9 @@
-"""TransferShedder: bring the spread of loads down to a target by moving bundles from the most to the least loaded broker (PIP-192, PIP-220).
+"""TransferShedder: bring the spread of loads down to a target by moving bundles from the most to
+the least loaded broker (PIP-192, PIP-220).
 
-Deviations, on purpose: what a swap brings back always counts (Pulsar counts it in debug mode only), and brokers that are not available, or whose report is
-out of date, are no candidates at all (Pulsar leaves them in the sorted list, where they waste the cycle).
+Deviations, on purpose: what a swap brings back always counts (Pulsar counts it in debug mode only),
+and brokers that are not available, or whose report is out of date, are no candidates at all (Pulsar
+leaves them in the sorted list, where they waste the cycle).
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from loadmanager.core.strategies.shedding.selection import Shed
 from loadmanager.core.strategies.strategy import Shedder
 
 SWAP_CEILING = 0.75
-"""A swap is good when it leaves the most loaded broker with less than this part of its throughput."""
+"""A swap is good when it leaves the most loaded broker with less than this part of
+its throughput.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,10 @@ class _Stats:
 
     def move(self, most: str, least: str, amount: float) -> None:
         """Count a planned move of load; the average stays as it is."""
-        for broker, after in ((most, max(0.0, self.loads[most] - amount)), (least, self.loads[least] + amount)):
+        for broker, after in (
+            (most, max(0.0, self.loads[most] - amount)),
+            (least, self.loads[least] + amount),
+        ):
             self.squares += after * after - self.loads[broker] ** 2
             self.loads[broker] = after
 
@@ -75,7 +82,10 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
     )
     hits = memory.hits + 1 if trigger else 0
     if hits <= settings.hits_min:
-        text = f"HitCount: {hits} of more than {settings.hits_min} cycles in a row; std {stats.std:.4f}, target {settings.target_std:g}"
+        text = (
+            f"HitCount: {hits} of more than {settings.hits_min} cycles in a row; std "
+            f"{stats.std:.4f}, target {settings.target_std:g}"
+        )
         return Shed((), (Skip("cluster", text),), replace(memory, hits=hits))
     unloads, skipped = _offload(snapshot, settings, stats, order)
     return Shed(tuple(unloads), tuple(skipped), replace(memory, hits=0 if unloads else hits))
@@ -103,10 +113,15 @@ def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str
     return "", _Stats(loads)
 
 
-def _underloaded(snapshot: ClusterSnapshot, stats: _Stats, settings: StrategySettings, least: str, most: str) -> bool:
+def _underloaded(
+    snapshot: ClusterSnapshot, stats: _Stats, settings: StrategySettings, least: str, most: str
+) -> bool:
     part = min(0.5, max(0.0, settings.target_std / 2))
     low, high = snapshot.load_data[least], snapshot.load_data[most]
-    return stats.loads[least] < stats.average * part or low.msg_throughput_ema < high.msg_throughput_ema * part
+    return (
+        stats.loads[least] < stats.average * part
+        or low.msg_throughput_ema < high.msg_throughput_ema * part
+    )
 
 
 def _overloaded(stats: _Stats, settings: StrategySettings, most: str) -> bool:
@@ -114,7 +129,9 @@ def _overloaded(stats: _Stats, settings: StrategySettings, most: str) -> bool:
     return load > settings.overloaded_percent / 100 and load > stats.average + settings.target_std
 
 
-def _offload(snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stats, order: list[str]) -> tuple[list[Unload], list[Skip]]:
+def _offload(
+    snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stats, order: list[str]
+) -> tuple[list[Unload], list[Skip]]:
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     least_at, most_at, pairs = 0, len(order) - 1, 0
@@ -122,7 +139,8 @@ def _offload(snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stat
     while pairs < settings.brokers_per_cycle_max and least_at < most_at:
         least, most = order[least_at], order[most_at]
         if stats.std > settings.target_std or (
-            not _underloaded(snapshot, stats, settings, least, most) and _overloaded(stats, settings, most)
+            not _underloaded(snapshot, stats, settings, least, most)
+            and _overloaded(stats, settings, most)
         ):
             reason = "Overloaded"
         elif _underloaded(snapshot, stats, settings, least, most):
@@ -150,14 +168,32 @@ class _Exchange:
 
 
 def _between(
-    snapshot: ClusterSnapshot, transferable: Transferability, stats: _Stats, most: str, least: str, *, reason: str, skipped: list[Skip]
+    snapshot: ClusterSnapshot,
+    transferable: Transferability,
+    stats: _Stats,
+    most: str,
+    least: str,
+    *,
+    reason: str,
+    skipped: list[Skip],
 ) -> list[Unload]:
-    """Bundles of the most loaded broker, in the order in which it published them (ascending), and swaps where one is too large."""
+    """Bundles of the most loaded broker, in the order in which it published them (ascending), and
+    swaps where one is too large.
+    """
     tops = snapshot.top_bundles.get(most)
     bundles = tops.top_bundles_load_data if tops else []
-    throughput = snapshot.load_data[most].msg_throughput_in + snapshot.load_data[most].msg_throughput_out
+    throughput = (
+        snapshot.load_data[most].msg_throughput_in + snapshot.load_data[most].msg_throughput_out
+    )
     if len(bundles) <= 1:
-        skipped.append(Skip(most, "NoLoadData: it published no bundles" if not bundles else "NoBundles: it published one bundle only"))
+        skipped.append(
+            Skip(
+                most,
+                "NoLoadData: it published no bundles"
+                if not bundles
+                else "NoBundles: it published one bundle only",
+            )
+        )
         return []
     offload = (stats.loads[most] - stats.loads[least]) / 2
     goal = throughput * offload / stats.loads[most] if stats.loads[most] else 0.0
@@ -167,7 +203,11 @@ def _between(
         "std": stats.std,
         "goalBytesPerSecond": goal,
     }
-    exchange, remaining, returning = _Exchange(), len(bundles), _movable(snapshot, transferable, least, most)
+    exchange, remaining, returning = (
+        _Exchange(),
+        len(bundles),
+        _movable(snapshot, transferable, least, most),
+    )
     for bundle in bundles:
         name, load = bundle.bundle_name, bundle.stats.throughput
         if not _may_move(snapshot, transferable, name, most, least):
@@ -189,16 +229,25 @@ def _between(
             if found is None:
                 break
             swaps = found
-        exchange.unloads += [Unload(other, least, most, reason, {**why, "swapFor": name}, swap=name) for other, _ in swaps]
+        exchange.unloads += [
+            Unload(other, least, most, reason, {**why, "swapFor": name}, swap=name)
+            for other, _ in swaps
+        ]
         destination = least if transferable.transfer_enabled else None
-        exchange.unloads.append(Unload(name, most, destination, reason, why, swap=name if swaps else None))
+        exchange.unloads.append(
+            Unload(name, most, destination, reason, why, swap=name if swaps else None)
+        )
         exchange.out += load
         exchange.back += sum(amount for _, amount in swaps)
         remaining -= 1
     if exchange.out <= 0:
         skipped.append(Skip(most, f"NoBundles: none of its bundles fits, or may go to {least}"))
         return []
-    stats.move(most, least, (exchange.out - exchange.back) * stats.loads[most] / throughput if throughput else 0.0)
+    stats.move(
+        most,
+        least,
+        (exchange.out - exchange.back) * stats.loads[most] / throughput if throughput else 0.0,
+    )
     return exchange.unloads
 
 
@@ -207,23 +256,34 @@ def _throughput(snapshot: ClusterSnapshot, broker: str) -> float:
     return data.msg_throughput_in + data.msg_throughput_out
 
 
-def _movable(snapshot: ClusterSnapshot, transferable: Transferability, source: str, target: str) -> Iterator[tuple[str, float]]:
+def _movable(
+    snapshot: ClusterSnapshot, transferable: Transferability, source: str, target: str
+) -> Iterator[tuple[str, float]]:
     """The bundles that may come back, once each, with their throughput."""
     tops = snapshot.top_bundles.get(source)
     for bundle in tops.top_bundles_load_data if tops else []:
-        if bundle.stats.throughput > 0 and _may_move(snapshot, transferable, bundle.bundle_name, source, target):
+        if bundle.stats.throughput > 0 and _may_move(
+            snapshot, transferable, bundle.bundle_name, source, target
+        ):
             yield bundle.bundle_name, bundle.stats.throughput
 
 
-def _may_move(snapshot: ClusterSnapshot, transferable: Transferability, bundle: str, owner: str, target: str) -> bool:
+def _may_move(
+    snapshot: ClusterSnapshot, transferable: Transferability, bundle: str, owner: str, target: str
+) -> bool:
     """Owned by who published it, not moved recently, and allowed to go there."""
     if snapshot.owners.get(bundle, owner) != owner or bundle in snapshot.recently_unloaded_ms:
         return False
     return transferable.allows(bundle, owner, target)
 
 
-def _swap(most: float, least: float, ceiling: float, returning: Iterator[tuple[str, float]]) -> list[tuple[str, float]] | None:
-    """Bundles that come back so that the two brokers end well; None when there are none. `most` and `least` are throughputs after the move out."""
+def _swap(
+    most: float, least: float, ceiling: float, returning: Iterator[tuple[str, float]]
+) -> list[tuple[str, float]] | None:
+    """Bundles that come back so that the two brokers end well; None when there are none.
+
+    `most` and `least` are throughputs after the move out.
+    """
     chosen: list[tuple[str, float]] = []
     for name, load in returning:
         if most + load < ceiling and least - load < ceiling:
@@ -234,4 +294,6 @@ def _swap(most: float, least: float, ceiling: float, returning: Iterator[tuple[s
     return None
 
 
-SHEDDER = Shedder(name="TransferShedder", shed=shed, memory=TransferMemory, checks_destinations=True)
+SHEDDER = Shedder(
+    name="TransferShedder", shed=shed, memory=TransferMemory, checks_destinations=True
+)

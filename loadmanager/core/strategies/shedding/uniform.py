@@ -1,4 +1,6 @@
-"""UniformLoadShedder: even out message rates, else throughputs, between the two extreme brokers (Pulsar `impl.UniformLoadShedder`)."""
+"""UniformLoadShedder: even out message rates, else throughputs, between the two extreme brokers
+(Pulsar `impl.UniformLoadShedder`).
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,27 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
     """One cycle, one source; rates go before throughputs."""
     if not snapshot.reports:
         return Shed((), (Skip("cluster", "NoBrokers"),), None)
-    rate, throughput = _extremes(snapshot, lambda report: report.rate), _extremes(snapshot, lambda report: report.throughput)
+    rate, throughput = (
+        _extremes(snapshot, lambda report: report.rate),
+        _extremes(snapshot, lambda report: report.throughput),
+    )
     difference, ratio = (rate.high - rate.low) * 100 / rate.low, throughput.high / throughput.low
     if 0 < settings.rate_difference_percent < difference:
-        why: dict[str, float | str] = {"maxRate": rate.high, "minRate": rate.low, "differencePercent": difference}
+        why: dict[str, float | str] = {
+            "maxRate": rate.high,
+            "minRate": rate.low,
+            "differencePercent": difference,
+        }
         minimum, measure = settings.unload_rate_min, "MsgRate"
-        return _shed_most(snapshot, settings, rate, minimum=minimum, loads=snapshot.by_rate(rate.most), reason=measure, why=why)
+        return _shed_most(
+            snapshot,
+            settings,
+            rate,
+            minimum=minimum,
+            loads=snapshot.by_rate(rate.most),
+            reason=measure,
+            why=why,
+        )
     if 0 < settings.throughput_difference_ratio < ratio:
         why = {"maxThroughput": throughput.high, "minThroughput": throughput.low, "ratio": ratio}
         minimum, measure = settings.unload_throughput_min, "Throughput"
@@ -49,7 +66,17 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
             reason=measure,
             why=why,
         )
-    return Shed((), (Skip("cluster", f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor of {ratio:.2f}"),), None)
+    return Shed(
+        (),
+        (
+            Skip(
+                "cluster",
+                f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor "
+                f"of {ratio:.2f}",
+            ),
+        ),
+        None,
+    )
 
 
 def _extremes(snapshot: ClusterSnapshot, value: Callable[[LocalBrokerData], float]) -> _Extremes:

@@ -1,4 +1,6 @@
-"""Where to cut a bundle, in Pulsar's integer arithmetic (`org.apache.pulsar.common.naming.*BundleSplitAlgorithm`)."""
+"""Where to cut a bundle, in Pulsar's integer arithmetic
+(`org.apache.pulsar.common.naming.*BundleSplitAlgorithm`).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """What a bundle may carry at most (`flow_or_qps_equally_divide`); `difference` is the tolerated excess, a fraction."""
+    """What a bundle may carry at most (`flow_or_qps_equally_divide`); `difference` is the tolerated
+    excess, a fraction.
+    """
 
     rate: float
     throughput: float
@@ -34,9 +38,17 @@ class FlowLimits:
 
 
 def boundaries(
-    algorithm: str, span: BundleRange, topics: Mapping[str, TopicLoad], *, positions: Sequence[int] = (), limits: FlowLimits | None = None
+    algorithm: str,
+    span: BundleRange,
+    topics: Mapping[str, TopicLoad],
+    *,
+    positions: Sequence[int] = (),
+    limits: FlowLimits | None = None,
 ) -> tuple[int, ...]:
-    """The cuts that an algorithm makes in a bundle; empty when it would not help. Raises `BadInputError` for an unknown algorithm or missing input."""
+    """The cuts that an algorithm makes in a bundle; empty when it would not help.
+
+    Raises `BadInputError` for an unknown algorithm or missing input.
+    """
     if algorithm == RANGE:
         return (span.lower + (span.upper - span.lower) // 2,)
     if algorithm == TOPIC_COUNT:
@@ -44,13 +56,18 @@ def boundaries(
     if algorithm == POSITIONS:
         if not positions:
             raise BadInputError(f"{POSITIONS} needs positions")
-        inside = tuple(sorted(position for position in set(positions) if span.lower < position < span.upper))
+        inside = tuple(
+            sorted(position for position in set(positions) if span.lower < position < span.upper)
+        )
         return inside if len(topics) > 1 else ()
     if algorithm == FLOW_OR_QPS:
         if limits is None:
             raise BadInputError(f"{FLOW_OR_QPS} needs limits")
         return _by_flow(list(topics.values()), limits)
-    raise BadInputError(f"Unsupported namespace bundle split algorithm {algorithm!r}: {', '.join(ALGORITHMS)} are supported")
+    raise BadInputError(
+        f"Unsupported namespace bundle split algorithm {algorithm!r}: {', '.join(ALGORITHMS)} "
+        "are supported"
+    )
 
 
 def _by_topic_count(hashes: list[int]) -> tuple[int, ...]:
@@ -65,7 +82,8 @@ def _by_topic_count(hashes: list[int]) -> tuple[int, ...]:
 def _by_flow(topics: list[TopicLoad], limits: FlowLimits) -> tuple[int, ...]:
     """A cut before each topic that would carry a piece over the limits.
 
-    Topics of one hash count as one with the sum of their loads; Pulsar counts the last one's load for each of them, and may cut twice at one place.
+    Topics of one hash count as one with the sum of their loads; Pulsar counts the last one's load
+    for each of them, and may cut twice at one place.
     """
     if len(topics) <= 1:
         return ()
@@ -73,9 +91,14 @@ def _by_flow(topics: list[TopicLoad], limits: FlowLimits) -> tuple[int, ...]:
     for topic in topics:
         if topic.rate > 0 or topic.throughput > 0:
             other = by_hash.get(topic.hash, TopicLoad(topic.hash))
-            by_hash[topic.hash] = TopicLoad(topic.hash, other.rate + topic.rate, other.throughput + topic.throughput)
+            by_hash[topic.hash] = TopicLoad(
+                topic.hash, other.rate + topic.rate, other.throughput + topic.throughput
+            )
     loaded = [by_hash[value] for value in sorted(by_hash)]
-    rate, throughput = sum(topic.rate for topic in loaded), sum(topic.throughput for topic in loaded)
+    rate, throughput = (
+        sum(topic.rate for topic in loaded),
+        sum(topic.throughput for topic in loaded),
+    )
     excess = 1 + limits.difference
     if len(loaded) < 2 or (rate < limits.rate * excess and throughput < limits.throughput * excess):
         return ()

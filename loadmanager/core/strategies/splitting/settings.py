@@ -12,20 +12,27 @@ from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, RANGE
 class SplitSettings:
     """Splitting bundles."""
 
-    enabled: bool = conf("loadBalancerAutoBundleSplitEnabled", True, "Split bundles that are too big", dynamic=True)
+    enabled: bool = conf(
+        "loadBalancerAutoBundleSplitEnabled", True, "Split bundles that are too big", dynamic=True
+    )
     interval_minutes: float = conf(
-        "loadBalancerSplitIntervalMinutes", 1.0, "How often the leader looks for bundles that are too big", minimum=0.01
+        "loadBalancerSplitIntervalMinutes",
+        1.0,
+        "How often the leader looks for bundles that are too big",
+        minimum=0.01,
     )
     unload_after: bool = conf(
         "loadBalancerAutoUnloadSplitBundlesEnabled",
         True,
-        "Unload the children of an automatic split, so that they find a broker each (modular manager)",
+        "Unload the children of an automatic split, so that they find a broker each "
+        "(modular manager)",
         dynamic=True,
     )
     hits_min: int = conf(
         "loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
         3,
-        "Extensible manager, so in `decide` only: split after more than so many checks in a row above a threshold",
+        "Extensible manager, so in `decide` only: split after more than so many checks in a row "
+        "above a threshold",
         minimum=0,
     )
     splits_per_cycle_max: int = conf(
@@ -34,15 +41,33 @@ class SplitSettings:
         "Extensible manager, so in `decide` only: splits per check at most",
         minimum=1,
     )
-    algorithm: str = conf("defaultNamespaceBundleSplitAlgorithm", RANGE, "How a bundle is cut", choices=ALGORITHMS, dynamic=True)
+    algorithm: str = conf(
+        "defaultNamespaceBundleSplitAlgorithm",
+        RANGE,
+        "How a bundle is cut",
+        choices=ALGORITHMS,
+        dynamic=True,
+    )
     bundles_max: int = conf(
-        "loadBalancerNamespaceMaximumBundles", 128, "How many bundles splits may give a namespace", minimum=1, dynamic=True
+        "loadBalancerNamespaceMaximumBundles",
+        128,
+        "How many bundles splits may give a namespace",
+        minimum=1,
+        dynamic=True,
     )
     msg_rate_max: float = conf(
-        "loadBalancerNamespaceBundleMaxMsgRate", 30_000.0, "Messages/s that make a bundle too big", minimum=0, dynamic=True
+        "loadBalancerNamespaceBundleMaxMsgRate",
+        30_000.0,
+        "Messages/s that make a bundle too big",
+        minimum=0,
+        dynamic=True,
     )
     bandwidth_mib_max: float = conf(
-        "loadBalancerNamespaceBundleMaxBandwidthMbytes", 100.0, "MiB/s that make a bundle too big", minimum=0, dynamic=True
+        "loadBalancerNamespaceBundleMaxBandwidthMbytes",
+        100.0,
+        "MiB/s that make a bundle too big",
+        minimum=0,
+        dynamic=True,
     )
     flow_difference_percent: float = conf(
         "flowOrQpsDifferenceThresholdPercentage",
@@ -51,7 +76,13 @@ class SplitSettings:
         minimum=0,
         dynamic=True,
     )
-    topics_max: int = conf("loadBalancerNamespaceBundleMaxTopics", 1000, "Topics that make a bundle too big", minimum=0, dynamic=True)
+    topics_max: int = conf(
+        "loadBalancerNamespaceBundleMaxTopics",
+        1000,
+        "Topics that make a bundle too big",
+        minimum=0,
+        dynamic=True,
+    )
     sessions_max: int = conf(
         "loadBalancerNamespaceBundleMaxSessions",
         1000,

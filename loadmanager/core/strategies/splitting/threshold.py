@@ -1,8 +1,8 @@
-"""Which bundles are too big: the modular manager's rule (Pulsar `impl.BundleSplitterTask`) and the extensible one's
-(`extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl`).
+"""Which bundles are too big: the modular manager's rule (Pulsar `impl.BundleSplitterTask`) and the
+extensible one's (`extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl`).
 
-Deviations: what no cut can help (one topic, one hash) is reported and not split again and again; a split of many cuts counts as many towards the
-namespace's maximum.
+Deviations: what no cut can help (one topic, one hash) is reported and not split again and again; a
+split of many cuts counts as many towards the namespace's maximum.
 """
 
 from __future__ import annotations
@@ -15,7 +15,13 @@ from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.decision import Skip, Split
 from loadmanager.core.strategies.memory import Memory
-from loadmanager.core.strategies.splitting.algorithms import POSITIONS, RANGE, FlowLimits, TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.algorithms import (
+    POSITIONS,
+    RANGE,
+    FlowLimits,
+    TopicLoad,
+    boundaries,
+)
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 
 MIB = 1024 * 1024
@@ -35,23 +41,37 @@ class Splits:
 
 def limits_of(settings: SplitSettings) -> FlowLimits:
     """What a bundle may carry, for the flow-or-qps algorithm."""
-    return FlowLimits(settings.msg_rate_max, settings.bandwidth_mib_max * MIB, settings.flow_difference_percent / 100)
+    return FlowLimits(
+        settings.msg_rate_max,
+        settings.bandwidth_mib_max * MIB,
+        settings.flow_difference_percent / 100,
+    )
 
 
-def modular(snapshot: ClusterSnapshot, settings: SplitSettings, topics: Topics | None, bundle_counts: Mapping[str, int]) -> Splits:
-    """Every bundle that exceeds a threshold, within the namespace's maximum number of bundles; rates are long-term averages.
+def modular(
+    snapshot: ClusterSnapshot,
+    settings: SplitSettings,
+    topics: Topics | None,
+    bundle_counts: Mapping[str, int],
+) -> Splits:
+    """Every bundle that exceeds a threshold, within the namespace's maximum number of bundles;
+    rates are long-term averages.
 
-    `topics` are the loads of each bundle's topics; None when only the owners know them: then the splits have no cuts, and the owner finds them.
-    `bundle_counts` is how many bundles each namespace has, 0 for one without boundaries.
+    `topics` are the loads of each bundle's topics; None when only the owners know them: then the
+    splits have no cuts, and the owner finds them. `bundle_counts` is how many bundles each
+    namespace has, 0 for one without boundaries.
     """
     cutting = _Cutting(settings, topics, dict(bundle_counts))
     if len(snapshot.available) < 2:
-        return Splits((), (Skip("cluster", "NoOtherBroker: there is one broker, or none"),))  # Pulsar's rule
+        # Pulsar's rule
+        return Splits((), (Skip("cluster", "NoOtherBroker: there is one broker, or none"),))
     for broker, bundle, stats in _reported(snapshot):
         if snapshot.owners.get(bundle, broker) != broker:
             continue
         data = snapshot.bundle_data.get(bundle)
-        rate, throughput = (data.long_term_data.rate, data.long_term_data.throughput) if data else (0.0, 0.0)
+        rate, throughput = (
+            (data.long_term_data.rate, data.long_term_data.throughput) if data else (0.0, 0.0)
+        )
         reason = _too_big(stats, rate, throughput, settings)
         if reason is not None:
             cutting.cut(bundle, stats, reason)
@@ -59,16 +79,25 @@ def modular(snapshot: ClusterSnapshot, settings: SplitSettings, topics: Topics |
 
 
 def extensible(
-    snapshot: ClusterSnapshot, settings: SplitSettings, topics: Topics, bundle_counts: Mapping[str, int], memory: Memory
+    snapshot: ClusterSnapshot,
+    settings: SplitSettings,
+    topics: Topics,
+    bundle_counts: Mapping[str, int],
+    memory: Memory,
 ) -> tuple[Splits, Memory]:
-    """Every bundle that exceeded a threshold in enough checks in a row; rates are those of this moment. One cut each, some splits a cycle."""
+    """Every bundle that exceeded a threshold in enough checks in a row; rates are those of this
+    moment. One cut each, some splits a cycle.
+    """
     cutting = _Cutting(settings, topics, dict(bundle_counts), cuts_max=1)
     hits: dict[str, int] = {}
     for broker, bundle, stats in _reported(snapshot):
         before = memory.split_hits.get(bundle, 0)
         if before:
             hits[bundle] = before
-        if len(cutting.splits) >= settings.splits_per_cycle_max or snapshot.owners.get(bundle, broker) != broker:
+        if (
+            len(cutting.splits) >= settings.splits_per_cycle_max
+            or snapshot.owners.get(bundle, broker) != broker
+        ):
             continue
         reason = _too_big(stats, stats.rate, stats.throughput, settings)
         if stats.topics < TOPICS_MIN:
@@ -81,7 +110,11 @@ def extensible(
         hits[bundle] = before + 1
         if hits[bundle] <= settings.hits_min:
             cutting.skipped.append(
-                Skip(bundle, f"HitCount: {reason} exceeded in {hits[bundle]} of more than {settings.hits_min} checks in a row")
+                Skip(
+                    bundle,
+                    f"HitCount: {reason} exceeded in {hits[bundle]} of more than "
+                    f"{settings.hits_min} checks in a row",
+                )
             )
         elif cutting.cut(bundle, stats, reason):
             del hits[bundle]
@@ -89,21 +122,31 @@ def extensible(
 
 
 def _reported(snapshot: ClusterSnapshot) -> Iterator[tuple[str, str, NamespaceBundleStats]]:
-    """Broker, bundle and stats, in order of their names: of the load reports, in the extensible manager of the published bundles."""
+    """Broker, bundle and stats, in order of their names: of the load reports, in the extensible
+    manager of the published bundles.
+    """
     for broker in snapshot.brokers:
         for bundle, stats in sorted(snapshot.reports[broker].last_stats.items()):
             yield broker, bundle, stats
     if snapshot.extensible:
         for broker in sorted(snapshot.top_bundles):
-            for item in sorted(snapshot.top_bundles[broker].top_bundles_load_data, key=lambda item: item.bundle_name):
+            for item in sorted(
+                snapshot.top_bundles[broker].top_bundles_load_data,
+                key=lambda item: item.bundle_name,
+            ):
                 yield broker, item.bundle_name, item.stats
 
 
-def _too_big(stats: NamespaceBundleStats, rate: float, throughput: float, settings: SplitSettings) -> str | None:
+def _too_big(
+    stats: NamespaceBundleStats, rate: float, throughput: float, settings: SplitSettings
+) -> str | None:
     """The first threshold that a bundle exceeds. All comparisons are strict."""
     if stats.topics > settings.topics_max:
         return "Topics"
-    if settings.sessions_max > 0 and stats.producer_count + stats.consumer_count > settings.sessions_max:
+    if (
+        settings.sessions_max > 0
+        and stats.producer_count + stats.consumer_count > settings.sessions_max
+    ):
         return "Sessions"
     if rate > settings.msg_rate_max:
         return "MsgRate"
@@ -113,7 +156,13 @@ def _too_big(stats: NamespaceBundleStats, rate: float, throughput: float, settin
 class _Cutting:
     """The splits of one cycle as they are chosen."""
 
-    def __init__(self, settings: SplitSettings, topics: Topics | None, counts: dict[str, int], cuts_max: int | None = None) -> None:
+    def __init__(
+        self,
+        settings: SplitSettings,
+        topics: Topics | None,
+        counts: dict[str, int],
+        cuts_max: int | None = None,
+    ) -> None:
         self._settings = settings
         self._topics = topics
         self._counts = counts
@@ -136,17 +185,28 @@ class _Cutting:
         if count >= self._settings.bundles_max:
             return self._no(bundle, f"MaxBundles: {namespace} has {count} bundles")
         if stats.topics < TOPICS_MIN:
-            return self._no(bundle, f"Unsplittable: {reason}, but one topic carries it; partition the topic")
+            return self._no(
+                bundle, f"Unsplittable: {reason}, but one topic carries it; partition the topic"
+            )
         if self._topics is None:
             return self._choose(bundle, (), reason)
         topics = self._topics.get(bundle, {})
-        cuts, why_not = useful_cuts(self._settings.algorithm, BundleRange.parse(span), topics, settings=self._settings)
+        cuts, why_not = useful_cuts(
+            self._settings.algorithm, BundleRange.parse(span), topics, settings=self._settings
+        )
         if not cuts:
             return self._no(bundle, f"Unsplittable: {reason}, but {why_not}")
         if self._cuts_max is not None and len(cuts) > self._cuts_max:
-            return self._no(bundle, f"Unsplittable: {self._settings.algorithm} makes {len(cuts)} cuts, and automatic splits make one")
+            return self._no(
+                bundle,
+                f"Unsplittable: {self._settings.algorithm} makes {len(cuts)} cuts, and automatic "
+                "splits make one",
+            )
         if count + len(cuts) > self._settings.bundles_max:
-            return self._no(bundle, f"MaxBundles: {namespace} has {count} bundles, and {len(cuts)} cuts are too many")
+            return self._no(
+                bundle,
+                f"MaxBundles: {namespace} has {count} bundles, and {len(cuts)} cuts are too many",
+            )
         return self._choose(bundle, cuts, reason)
 
     def _choose(self, bundle: str, cuts: tuple[int, ...], reason: str) -> bool:
@@ -161,20 +221,39 @@ class _Cutting:
 
 
 def useful_cuts(
-    algorithm: str, span: BundleRange, topics: Mapping[str, TopicLoad], *, settings: SplitSettings, positions: tuple[int, ...] = ()
+    algorithm: str,
+    span: BundleRange,
+    topics: Mapping[str, TopicLoad],
+    *,
+    settings: SplitSettings,
+    positions: tuple[int, ...] = (),
 ) -> tuple[tuple[int, ...], str]:
-    """The cuts, or none and why they would not help. Raises `BadInputError` for an unknown algorithm."""
+    """The cuts, or none and why they would not help.
+
+    Raises `BadInputError` for an unknown algorithm.
+    """
     cuts = boundaries(algorithm, span, topics, positions=positions, limits=limits_of(settings))
     hashes = sorted({topic.hash for topic in topics.values()})
     if not span.splittable:
         return (), "it is one hash wide"
     if len(hashes) == 1:
-        return (), f"{'topics of one hash carry' if len(topics) > 1 else 'one topic carries'} it; partition the topic"
+        return (
+            (),
+            (
+                f"{'topics of one hash carry' if len(topics) > 1 else 'one topic carries'} it; "
+                "partition the topic"
+            ),
+        )
     if not cuts:
         return (), f"{algorithm} finds no useful cut among the {len(topics)} topics that are known"
     if cuts[0] <= span.lower or cuts[-1] >= span.upper:
         return (), f"{algorithm} cuts at its edge"
-    # A range cut with all topics on one side still closes in on them, and the positions are the operator's wish; other cuts would be made again and again.
-    if hashes and algorithm not in (RANGE, POSITIONS) and not any(hashes[0] < cut <= hashes[-1] for cut in cuts):
+    # A range cut with all topics on one side still closes in on them, and the positions are the
+    # operator's wish; other cuts would be made again and again.
+    if (
+        hashes
+        and algorithm not in (RANGE, POSITIONS)
+        and not any(hashes[0] < cut <= hashes[-1] for cut in cuts)
+    ):
         return (), f"{algorithm} leaves all topics on one side"
     return cuts, ""
