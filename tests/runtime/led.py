@@ -1,4 +1,4 @@
-"""A fleet whose broker 0 leads: the leader's desk over real parts."""
+"""A fleet whose broker 0 leads: the leader's load manager over real parts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader
-from loadmanager.runtime.leader.desk import LeaderDesk
 from loadmanager.runtime.leader.load_feed import LoadFeed
+from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
@@ -44,7 +44,7 @@ class Led:
 
         self.steps = Steps()
         self.view = ClusterView()
-        self.desk = LeaderDesk(
+        self.load_manager = LoadManager(
             epoch=1,
             view=self.view,
             policies=self.policies,
@@ -60,13 +60,16 @@ class Led:
         )
         self.feed = LoadFeed(
             self.view,
-            observe=self.desk.observe,
+            observe=self.load_manager.observe,
             brokers=first.brokers,
             clock=clock,
             corrupt=Corrupt(),
             steps=self.steps,
         )
-        first.leading.leader, first.leading.desk = Leader("b0:8080", "http://b0:8080", 1), self.desk
+        first.leading.leader, first.leading.load_manager = (
+            Leader("b0:8080", "http://b0:8080", 1),
+            self.load_manager,
+        )
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait for what a watch is to bring."""

@@ -95,18 +95,16 @@ async def test_a_term_that_is_lost_while_it_begins_leaves_nothing_behind() -> No
 
 
 async def test_a_step_that_fails_again_and_again_costs_the_leadership() -> None:
-    """Its failures are counted and told to the desk; another broker leads; the first stays a
-    candidate.
-    """
+    """The load manager hears of it, another broker leads, and the first stays a candidate."""
     told: list[tuple[str, str]] = []
 
-    class Desk:
+    class Told:
         def failed(self, step: str, error: Exception) -> None:
             told.append((step, str(error)))
 
     async def failing(_term: Term, scope: Scope, steps: Steps) -> None:
         await until(lambda: bool(made))
-        made[0].leading.desk = Desk()  # type: ignore[assignment]
+        made[0].leading.load_manager = Told()  # type: ignore[assignment]
 
         async def shed() -> None:
             raise RuntimeError("a bug in a plug-in")
@@ -125,7 +123,7 @@ async def test_a_step_that_fails_again_and_again_costs_the_leadership() -> None:
         assert (
             told[:FAILURES_IN_A_ROW_MAX] == [("shed", "a bug in a plug-in")] * FAILURES_IN_A_ROW_MAX
         )
-        assert first.leading.desk is None
+        assert first.leading.load_manager is None
         await second.election.resign()
         await until(lambda: first.leadership.terms == 2)
 

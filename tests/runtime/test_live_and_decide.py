@@ -74,11 +74,11 @@ class Recording:
         line: dict[str, Any] = {"now": self.clock.ms, "brokers": texts}
         if shedding:
             line["do"] = ["shed"]
-            await led.desk.shed()
+            await led.load_manager.shed()
         else:
             bundle = self.spans[BUNDLES // 2 + number // 2]
             line.update(do=["place"], place=[bundle])
-            broker_id = await led.desk.place(bundle)
+            broker_id = await led.load_manager.place(bundle)
             if number % 4 == 1:  # every second placed bundle is never looked up, and so never owned
                 await brokers[int(broker_id[1])].ownership.acquire(bundle, "test")
         self.lines.append(msgspec.json.encode(line))

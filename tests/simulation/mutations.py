@@ -243,10 +243,10 @@ MUTATIONS = (
         "runtime/leader/leadership.py",
         3,
         """
-        self._leading.desk = None
+        self._leading.load_manager = None
         scope.cancel()
         """,
-        "self._leading.desk = None",
+        "self._leading.load_manager = None",
     ),
     _one(
         "brokers obey leaders that were deposed",

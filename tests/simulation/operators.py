@@ -132,7 +132,7 @@ class Operators:
         leading = [
             process
             for process in self.cluster.processes()
-            if process.parts is not None and process.parts._leading.desk is not None
+            if process.parts is not None and process.parts._leading.load_manager is not None
         ]
         return leading[0] if leading else None
 

@@ -358,7 +358,7 @@ def _what_is_wrong(cluster: Cluster, problems: dict[str, str]) -> str:
     leading = [
         process.machine.name
         for process in cluster.processes()
-        if process.parts is not None and process.parts._leading.desk
+        if process.parts is not None and process.parts._leading.load_manager
     ]
     if len(leading) != 1:
         found.append(f"at work as leader: {leading}")

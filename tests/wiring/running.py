@@ -28,7 +28,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.leading import Desk
+from loadmanager.runtime.shared.leading import LoadManagement
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings import LiveSettings
 from loadmanager.wiring.parts import Outside, Parts
@@ -121,11 +121,11 @@ class Running:
         return self.parts._throttling
 
     @property
-    def desk(self) -> Desk:
-        """The leader's desk, on the broker that leads."""
-        desk = self.parts._leading.desk
-        assert desk is not None
-        return desk
+    def load_manager(self) -> LoadManagement:
+        """The leader's load manager, on the broker that leads."""
+        load_manager = self.parts._leading.load_manager
+        assert load_manager is not None
+        return load_manager
 
     def _make_sampler(self, own: OwnTraffic) -> FixedSampler:
         self._sampler_made_with = own

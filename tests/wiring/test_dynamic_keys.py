@@ -80,7 +80,7 @@ async def reported(cluster: Cluster, name: str, *args: Any, **fields: Any) -> No
 async def dry_run(cluster: Cluster) -> dict[str, Any]:
     """What the leader would do now, as it is told over HTTP."""
     plan: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode(cluster.brokers[0].desk.dry_run())
+        msgspec.json.encode(cluster.brokers[0].load_manager.dry_run())
     )
     return plan
 
@@ -185,7 +185,9 @@ async def transfer_destination(cluster: Cluster) -> Observe:
 
 async def decided(cluster: Cluster, kind: str) -> list[dict[str, Any]]:
     """The leader's decisions of a kind, newest first."""
-    return [item for item in cluster.brokers[0].desk.decisions(1000) if item["kind"] == kind]
+    return [
+        item for item in cluster.brokers[0].load_manager.decisions(1000) if item["kind"] == kind
+    ]
 
 
 async def shedding_cycles(cluster: Cluster) -> Observe:

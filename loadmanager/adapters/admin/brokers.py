@@ -10,7 +10,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import failed, redirect_to, whole
-from loadmanager.adapters.admin.use_cases import LeaderDesk, UseCases
+from loadmanager.adapters.admin.use_cases import LeaderDecisions, UseCases
 from loadmanager.core.errors import NotFoundError, OperationalError
 
 DECISIONS_MAX = 1_000
@@ -162,24 +162,24 @@ class BrokerRoutes:
     async def decisions(self, request: web.Request) -> web.Response:
         """GET /loadmanager/decisions?limit=: the leader's last decisions with their reasons."""
         limit = whole(request, "limit", 100, minimum=1, maximum=DECISIONS_MAX)
-        return self._at_leader(request, lambda desk: desk.decisions(limit))
+        return self._at_leader(request, lambda load_manager: load_manager.decisions(limit))
 
     async def dry_run(self, request: web.Request) -> web.Response:
         """GET /loadmanager/dry-run: what a shedding cycle would do right now."""
-        return self._at_leader(request, lambda desk: desk.dry_run())
+        return self._at_leader(request, lambda load_manager: load_manager.dry_run())
 
     def _at_leader(
-        self, request: web.Request, read: Callable[[LeaderDesk], object]
+        self, request: web.Request, read: Callable[[LeaderDecisions], object]
     ) -> web.Response:
-        """What is read from the leader's desk; 307 to the leader, unless this is it."""
+        """What is read from the leader's load manager; 307 to the leader, unless this is it."""
         leader = self._leading.leader
         if leader is None:
             raise OperationalError("there is no leader now; try again")
         if leader.broker_id != self._self.broker_id:
             return redirect_to(leader.service_url, request)
-        if self._leading.desk is None:
+        if self._leading.load_manager is None:
             raise OperationalError("this broker's term as leader begins or ends; try again")
-        return web.json_response(read(self._leading.desk))
+        return web.json_response(read(self._leading.load_manager))
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """GET /metrics."""

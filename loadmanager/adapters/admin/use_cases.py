@@ -29,7 +29,7 @@ class Brokers(Protocol):
     def address(self, broker_id: str) -> BrokerAddress | None: ...
 
 
-class LeaderDesk(Protocol):
+class LeaderDecisions(Protocol):
     """What the leader tells of its decisions."""
 
     def decisions(self, limit: int) -> list[Document]: ...
@@ -37,12 +37,12 @@ class LeaderDesk(Protocol):
 
 
 class Leading(Protocol):
-    """Who leads, and the leader's desk if that is this broker."""
+    """Who leads, and the load manager if this broker leads."""
 
     @property
     def leader(self) -> Leader | None: ...
     @property
-    def desk(self) -> LeaderDesk | None: ...
+    def load_manager(self) -> LeaderDecisions | None: ...
 
 
 class Health(Protocol):

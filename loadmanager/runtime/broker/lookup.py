@@ -156,8 +156,8 @@ class Lookups:
     async def _ask_leader(self, bundle: str) -> Lookup:
         waited_until_s = self._clock.monotonic_s() + LEADER_WAIT_S
         while self._clock.monotonic_s() < waited_until_s:
-            if self._leading.desk is not None:
-                return await self._place(bundle, self._leading.desk.place)
+            if self._leading.load_manager is not None:
+                return await self._place(bundle, self._leading.load_manager.place)
             leader = self._leading.leader
             address = self._brokers.address(leader.broker_id) if leader else None
             if address is not None and address != self._self:

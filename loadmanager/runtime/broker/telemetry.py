@@ -234,7 +234,9 @@ class BrokerTelemetry:
             (),
             "counter",
         )
-        yield Sample("loadmanager_leader", "1 if this broker leads", self.leading.desk is not None)
+        yield Sample(
+            "loadmanager_leader", "1 if this broker leads", self.leading.load_manager is not None
+        )
         yield Sample(
             "loadmanager_event_loop_busy_ratio",
             "How much of its time the event loop works",

@@ -77,12 +77,12 @@ class Unloading:
                 f"Destination broker {destination} is not active: the brokers are "
                 f"{', '.join(sorted(self.brokers.reports))}"
             )
-        if self.leading.desk is None:
+        if self.leading.load_manager is None:
             leader = self.leading.leader
             if leader is None or leader.broker_id == self.self_address.broker_id:
                 raise OperationalError("The leader is not known yet; try again")
             return leader.service_url
-        self.leading.desk.prefer(bundle, destination)
+        self.leading.load_manager.prefer(bundle, destination)
         await self._anywhere(bundle, address, "admin")
         return None
 

@@ -61,14 +61,14 @@ class Leadership:
                     scope.spawn(self._until_lost(term, scope), "until-lost")
                     scope.spawn(self._work(term, scope), "work")
             finally:
-                self._leading.desk = None
+                self._leading.load_manager = None
             log.info("no longer leading", epoch=term.epoch)
 
     async def _until_lost(self, term: Term, scope: Scope) -> None:
         try:
             await self._election.lost(term)
         finally:
-            self._leading.desk = None
+            self._leading.load_manager = None
             scope.cancel()
 
     async def _work(self, term: Term, scope: Scope) -> None:
@@ -79,8 +79,8 @@ class Leadership:
 
     def _on_failure(self, name: str, error: Exception, steps: Steps, scope: Scope) -> None:
         self.failures[name] += 1
-        if self._leading.desk is not None:
-            self._leading.desk.failed(name, error)
+        if self._leading.load_manager is not None:
+            self._leading.load_manager.failed(name, error)
         if steps.in_a_row[name] == FAILURES_IN_A_ROW_MAX:
             scope.spawn(
                 self._resign(scope, f"{name} failed {FAILURES_IN_A_ROW_MAX} times in a row"),

@@ -18,8 +18,8 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Store
-from loadmanager.runtime.leader.desk import LeaderDesk
 from loadmanager.runtime.leader.load_feed import LoadFeed
+from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
@@ -52,7 +52,7 @@ class LeaderWork:
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Lead until cancelled."""
         view = ClusterView()
-        desk = LeaderDesk(
+        load_manager = LoadManager(
             epoch=term.epoch,
             view=view,
             policies=self.policies,
@@ -68,7 +68,7 @@ class LeaderWork:
         )
         feed = LoadFeed(
             view,
-            observe=desk.observe,
+            observe=load_manager.observe,
             brokers=self.brokers,
             clock=self.clock,
             corrupt=self.corrupt,
@@ -76,13 +76,13 @@ class LeaderWork:
         )
         await feed.restore(self.store)
         with feed:
-            self.leading.desk = desk
+            self.leading.load_manager = load_manager
             if self.broker.value.load_balancer_enabled:
-                self._run_cycles(term, desk, feed, scope, steps)
+                self._run_cycles(term, load_manager, feed, scope, steps)
             await forever()
 
     def _run_cycles(
-        self, term: Term, desk: LeaderDesk, feed: LoadFeed, scope: Scope, steps: Steps
+        self, term: Term, load_manager: LoadManager, feed: LoadFeed, scope: Scope, steps: Steps
     ) -> None:
         broker = self.broker
         shedding = Interval(
@@ -95,8 +95,8 @@ class LeaderWork:
             await feed.save(self.store, broker.value.bundles_in_report_max, term.fence)
 
         for interval, step, name in (
-            (shedding, desk.shed, "shed"),
-            (splitting, desk.split, "split"),
+            (shedding, load_manager.shed, "shed"),
+            (splitting, load_manager.split, "split"),
             (saving, save, "save"),
         ):
             scope.spawn(every(interval, step, name, steps, first_after_s=None), name)

@@ -9,8 +9,8 @@ from loadmanager.core.errors import ConflictError
 from loadmanager.ports.election import Leader
 
 
-class Desk(Protocol):
-    """What the leader does for others during its term."""
+class LoadManagement(Protocol):
+    """What the leader's load manager does for the other parts of its broker, during one term."""
 
     async def place(self, bundle: str) -> str:
         """brokerId where an unowned bundle belongs; counts as pending until the bundle is reported.
@@ -38,13 +38,13 @@ class Desk(Protocol):
 
 @dataclass(slots=True)
 class Leading:
-    """The present leader, and the desk if that is this broker.
+    """The present leader, and the load manager if this broker leads.
 
     `runtime.leader` sets it; lookups and the admin API read it.
     """
 
     leader: Leader | None = None
-    desk: Desk | None = None
+    load_manager: LoadManagement | None = None
     epoch: int = 0
     """The newest term that this broker knows of."""
 

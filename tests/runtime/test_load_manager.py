@@ -1,4 +1,4 @@
-"""The leader's desk over real parts: placing by policies, and splitting what is too big."""
+"""The leader's load manager over real parts: placing by policies, and splitting what is too big."""
 
 from __future__ import annotations
 
@@ -37,16 +37,21 @@ async def test_isolation_acts_on_the_next_placement() -> None:
         assert (
             await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
         )
-        assert {await led.desk.place(f"gold/a/0x{n:08x}_0x{n + 1:08x}") for n in range(8)} == {
-            "b1:8080"
-        }
-        assert {await led.desk.place(f"iron/a/0x{n:08x}_0x{n + 1:08x}") for n in range(16)} == {
+        assert {
+            await led.load_manager.place(f"gold/a/0x{n:08x}_0x{n + 1:08x}") for n in range(8)
+        } == {"b1:8080"}
+        assert {
+            await led.load_manager.place(f"iron/a/0x{n:08x}_0x{n + 1:08x}") for n in range(16)
+        } == {
             "b0:8080",
             "b2:8080",
         }
         await led.policies.set_isolation_policy("gold", None)
         assert (
-            len({await led.desk.place(f"gold/b/0x{n:08x}_0x{n + 1:08x}") for n in range(32)}) == 3
+            len(
+                {await led.load_manager.place(f"gold/b/0x{n:08x}_0x{n + 1:08x}") for n in range(32)}
+            )
+            == 3
         )
 
 
@@ -117,7 +122,7 @@ async def test_anti_affinity_over_failure_domains() -> None:
             )
         )
         placed = [
-            await led.desk.place(f"{NS.tenant}/n{index}/0x00000000_0xffffffff")
+            await led.load_manager.place(f"{NS.tenant}/n{index}/0x00000000_0xffffffff")
             for index in range(4)
         ]
         assert len(set(placed)) == 4
@@ -130,7 +135,7 @@ async def test_unreadable_policies_leave_the_known_ones_in_force() -> None:
         await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"})
         await led.store.put("/admin/clusters/standalone/namespaceIsolationPolicies", b"{")
         await led.policies.on_change(Change(ChangeKind.RESYNC, paths.ADMIN))
-        assert await led.desk.place("gold/a/0x00000000_0xffffffff") == "b1:8080"
+        assert await led.load_manager.place("gold/a/0x00000000_0xffffffff") == "b1:8080"
 
 
 async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
@@ -141,11 +146,11 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.fleet.brokers[1].ownership.acquire(bundle, "test")
         await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
-        await led.desk.split()
+        await led.load_manager.split()
         boundaries = (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries
         assert 0x20000000 in boundaries
-        await led.desk.split()
-        splits = [item for item in led.desk.decisions(10) if item["kind"] == "split"]
+        await led.load_manager.split()
+        splits = [item for item in led.load_manager.decisions(10) if item["kind"] == "split"]
         assert [(item["bundle"], item["broker"], item["reason"]) for item in splits] == [
             (bundle, "b1:8080", "Topics")
         ]
@@ -158,13 +163,13 @@ async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
     async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.report(1, {bundle: NamespaceBundleStats(topics=1, producer_count=5000)})
-        await led.desk.split()
-        await led.desk.split()
+        await led.load_manager.split()
+        await led.load_manager.split()
         (skip,) = [skip for plan in led.observed for skip in plan.skipped]
         assert (skip.what, "partition the topic" in skip.reason) == (bundle, True)
     async with led_fleet(1) as alone:
         await alone.report(0, {bundle: NamespaceBundleStats(topics=11)})
-        await alone.desk.split()
+        await alone.load_manager.split()
         assert alone.observed == []
 
 
@@ -186,7 +191,7 @@ async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
         await led.report(1, loads)
         led.fleet.unreachable.add("b1:8080")
         for _ in range(2):
-            await led.desk.shed()
+            await led.load_manager.shed()
             planned = {unload.bundle for unload in led.observed[-1].unloads}
             assert planned, led.observed[-1].skipped
 
@@ -196,8 +201,8 @@ async def test_splits_can_be_switched_off() -> None:
     async with led_fleet(1) as led:
         led.splits.set(SplitSettings(topics_max=10, enabled=False))
         await led.report(0, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats(topics=11)})
-        await led.desk.split()
-        assert led.desk.decisions(10) == []
+        await led.load_manager.split()
+        assert led.load_manager.decisions(10) == []
 
 
 async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker() -> None:
@@ -210,10 +215,13 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
     try:
         async with led_fleet(2) as led:
             led.strategies.set(StrategySettings(placement="Broken"))
-            assert await led.desk.place("gold/a/0x00000000_0xffffffff") in ("b0:8080", "b1:8080")
+            assert await led.load_manager.place("gold/a/0x00000000_0xffffffff") in (
+                "b0:8080",
+                "b1:8080",
+            )
             assert led.steps.failures == {"place": 1}
-            led.desk.failed("place", RuntimeError("a bug in a plug-in"))
-            newest = led.desk.decisions(1)[0]
+            led.load_manager.failed("place", RuntimeError("a bug in a plug-in"))
+            newest = led.load_manager.decisions(1)[0]
             assert (newest["kind"], newest["step"], newest["error"]) == (
                 "failure",
                 "place",
@@ -233,7 +241,7 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
         for _ in range(2):  # created, then overwritten
             await led.feed.save(led.store, -1, term.fence)
         view = ClusterView()
-        brokers, unheard = led.fleet.brokers[0].brokers, led.desk.observe
+        brokers, unheard = led.fleet.brokers[0].brokers, led.load_manager.observe
         feed = LoadFeed(
             view,
             observe=unheard,
@@ -269,7 +277,7 @@ async def test_a_shedder_sees_every_report() -> None:
         async with led_fleet(2, strategies=StrategySettings(shedder=seen.name)) as led:
             await led.report(1, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats()})
             await led.report(1, {f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(topics=2)})
-            await led.desk.shed()
+            await led.load_manager.shed()
             assert [skip.reason for skip in led.observed[-1].skipped] == [
                 "b0:8080=0 b1:8080=0 b1:8080=1 b1:8080=1"
             ]

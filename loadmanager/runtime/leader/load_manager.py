@@ -1,4 +1,4 @@
-"""The leader's desk: places bundles, sheds load, remembers what it decided and why.
+"""The leader's load manager: places bundles, sheds load, remembers what it decided and why.
 
 Lives as long as one term.
 """
@@ -50,8 +50,8 @@ FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
 log = structlog.get_logger("leader")
 
 
-class LeaderDesk:
-    """Implements `runtime.shared.leading.Desk`."""
+class LoadManager:
+    """Implements `runtime.shared.leading.LoadManagement`."""
 
     def __init__(
         self,
