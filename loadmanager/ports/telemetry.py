@@ -1,4 +1,6 @@
-"""What a broker can be asked for its metrics page: plain numbers, read when somebody scrapes."""
+"""What the metrics page shows: each metric is declared once, and its samples are plain numbers that
+are read at every scrape.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one metric. `kind` is gauge, counter (its name is without
-    `_total`) or summary.
-    """
+    """One number of one metric. `kind` is gauge, counter or summary."""
 
     name: str
+    """Of a counter without `_total`, which the page adds."""
     doc: str
     value: float
     labels: tuple[tuple[str, str], ...] = ()
@@ -21,13 +22,38 @@ class Sample:
     """Of a summary: `_count`, `_sum`, or empty for a quantile."""
 
 
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric as the reference page lists it: name, help text, label names and kind."""
+
+    name: str
+    doc: str
+    labels: tuple[str, ...] = ()
+    kind: str = "gauge"
+
+    def sample(self, value: float, *labels: str, suffix: str = "") -> Sample:
+        """One sample, with the values of the metric's labels in their order."""
+        named = tuple(zip(self.labels, labels, strict=True))
+        return Sample(self.name, self.doc, value, named, self.kind, suffix)
+
+
+def counter(name: str, doc: str, *labels: str) -> Metric:
+    """A metric that only grows while the process lives."""
+    return Metric(name, doc, labels, "counter")
+
+
+def gauge(name: str, doc: str, *labels: str) -> Metric:
+    """A metric that goes up and down."""
+    return Metric(name, doc, labels)
+
+
 Source = Callable[[], Iterable[Sample]]
 """Gives the present samples of one part of the broker."""
 
 
 @dataclass(slots=True)
 class Telemetry:
-    """The parts that have something to say."""
+    """The sources of a broker's samples."""
 
     sources: list[Source] = field(default_factory=list)
 

@@ -22,7 +22,7 @@ from loadmanager.adapters.files.worker import Worker
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import Record
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.telemetry import Sample
+from loadmanager.ports.telemetry import Sample, counter, gauge
 
 FLUSH_S = 0.05
 """How often what was recorded goes to the disk."""
@@ -31,6 +31,23 @@ CLOSE_S = 10.0
 SHIP_AT_CLOSE_S = 10.0
 LOOK_MS = 1000
 """How often segments are looked at though nothing was recorded: old ones must be sealed."""
+
+RECORDS = counter("loadmanager_history_records", "Records written to the history")
+DROPPED_RECORDS = counter("loadmanager_history_dropped_records", "Records that could not be kept")
+SEALED = counter("loadmanager_history_sealed_segments", "Segments sealed")
+DROPPED_SEGMENTS = counter(
+    "loadmanager_history_dropped_segments", "Segments deleted to keep within the limit"
+)
+DROPPED_UNSHIPPED = counter(
+    "loadmanager_history_dropped_unshipped_segments",
+    "Segments deleted to keep within the limit before they were shipped",
+)
+SHIPPED = counter("loadmanager_history_shipped_segments", "Segments copied to the URL")
+SHIP_FAILURES = counter("loadmanager_history_ship_failures", "Attempts to ship that failed")
+SPOOL_ERRORS = counter(
+    "loadmanager_history_spool_errors", "Times that the spool could not keep or read records"
+)
+BYTES = gauge("loadmanager_history_bytes", "Bytes of compressed segments on this disk")
 
 log = structlog.get_logger("history")
 
@@ -210,62 +227,14 @@ class Journal:
             )
 
     def samples(self) -> Iterator[Sample]:
-        """What the metrics page says of it."""
+        """The history's metrics."""
         segments = self._segments
-        yield Sample(
-            "loadmanager_history_records",
-            "Records written to the history",
-            self.written,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_history_dropped_records",
-            "Records that could not be kept",
-            self.dropped,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_history_sealed_segments", "Segments sealed", segments.sealed, (), "counter"
-        )
-        yield Sample(
-            "loadmanager_history_dropped_segments",
-            "Segments deleted to keep within the limit",
-            segments.dropped,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_history_dropped_unshipped_segments",
-            "Of those, never shipped",
-            segments.dropped_unshipped,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_history_shipped_segments",
-            "Segments copied to the URL",
-            self.shipped,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_history_ship_failures",
-            "Attempts to ship that failed",
-            self.ship_failures,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_history_spool_errors",
-            "What the spool could not keep or read",
-            self._spool.errors,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_history_bytes",
-            "Bytes of compressed segments on this disk",
-            segments.bytes_on_disk,
-        )
+        yield RECORDS.sample(self.written)
+        yield DROPPED_RECORDS.sample(self.dropped)
+        yield SEALED.sample(segments.sealed)
+        yield DROPPED_SEGMENTS.sample(segments.dropped)
+        yield DROPPED_UNSHIPPED.sample(segments.dropped_unshipped)
+        yield SHIPPED.sample(self.shipped)
+        yield SHIP_FAILURES.sample(self.ship_failures)
+        yield SPOOL_ERRORS.sample(self._spool.errors)
+        yield BYTES.sample(segments.bytes_on_disk)

@@ -1,4 +1,4 @@
-"""Metrics of limits: Pulsar's names where Pulsar has them."""
+"""Metrics of rate limits, under Pulsar's names where Pulsar has them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,82 @@ from collections.abc import Iterator
 from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
 from loadmanager.core.throttling.limit import Limit
 from loadmanager.core.throttling.tracker import Cause
-from loadmanager.ports.telemetry import Sample
+from loadmanager.ports.telemetry import Sample, counter, gauge
+
+PENDING_PUBLISHES = gauge(
+    "pulsar_broker_throttled_connections",
+    "Connections paused because of their pending publish requests",
+)
+PUBLISH_BUFFER = gauge(
+    "pulsar_broker_throttled_connections_global_limit",
+    "Connections paused because of the publish buffer's limit",
+)
+PAUSED = gauge("loadmanager_paused_connections", "Connections that the broker does not read now")
+PAUSES = counter(
+    "pulsar_broker_connection_rate_limit",
+    "Times that connections were paused and resumed",
+    "operation",
+)
+HELD_CONNECTIONS = gauge(
+    "loadmanager_throttled_connections", "Connections that this cause holds now", "cause"
+)
+HELD_TIMES = counter("loadmanager_throttled", "Times that this cause held a connection", "cause")
+HELD_SECONDS = counter(
+    "loadmanager_throttled_seconds", "Time that this cause held connections", "cause"
+)
+TIMER = counter("loadmanager_limit_timer_wakeups", "Limits that the one timer woke")
+
+_LIMIT = ("limit", "level")
+RATES = {
+    unit: (
+        gauge(
+            f"loadmanager_limit_configured_{unit}_per_second",
+            f"Configured rate of the limit in {unit}/s",
+            *_LIMIT,
+        ),
+        gauge(
+            f"loadmanager_limit_delivered_{unit}_per_second",
+            f"Delivered rate under the limit in {unit}/s",
+            *_LIMIT,
+        ),
+    )
+    for unit in ("messages", "bytes")
+}
+"""Unit → configured, delivered."""
+ERROR = gauge(
+    "loadmanager_limit_error_ratio",
+    "Delivered over configured, minus 1, while the limit holds a producer or subscription",
+    *_LIMIT,
+)
+QUEUE = gauge(
+    "loadmanager_limit_queue_length", "Producers or subscriptions that wait for the limit", *_LIMIT
+)
+WAITS = counter(
+    "loadmanager_limit_held", "Times that a producer or subscription had to wait", *_LIMIT
+)
+WAITED = counter(
+    "loadmanager_limit_waited_seconds", "Time that producers or subscriptions waited", *_LIMIT
+)
+FORGIVEN = counter(
+    "loadmanager_limit_forgiven_tokens",
+    "Messages or bytes beyond the largest debt, which the limit forgave",
+    *_LIMIT,
+)
+WAKEUPS = counter("loadmanager_limit_wakeups", "Times that the timer woke the limit", *_LIMIT)
+
+TOPIC_HELD = gauge(
+    "pulsar_publish_rate_limit_times", "Times that producers of the topic were held", "topic"
+)
+DISPATCH_WAITS = {
+    what: counter(
+        f"pulsar_subscription_dispatch_throttled_{unit}_events",
+        f"Times that dispatching waited for a limit in {what}",
+        "topic",
+        "subscription",
+        "reason",
+    )
+    for what, unit in (("messages", "msg"), ("bytes", "bytes"))
+}
 
 
 def samples(throttling: BrokerThrottling) -> Iterator[Sample]:
@@ -21,135 +96,43 @@ def samples(throttling: BrokerThrottling) -> Iterator[Sample]:
 
 def _connections(throttling: BrokerThrottling) -> Iterator[Sample]:
     pauses = throttling.pauses
-    yield Sample(
-        "pulsar_broker_throttled_connections",
-        "Connections paused because of their pending publish requests",
-        pauses.by_cause[Cause.PENDING_PUBLISH_REQUESTS].connections,
-    )
-    yield Sample(
-        "pulsar_broker_throttled_connections_global_limit",
-        "Connections paused because of the publish buffer's limit",
-        pauses.by_cause[Cause.PUBLISH_BUFFER].connections,
-    )
-    yield Sample(
-        "loadmanager_paused_connections",
-        "Connections that are not read from now",
-        pauses.paused_connections,
-    )
-    for operation, times in (("paused", pauses.pauses), ("resumed", pauses.resumes)):
-        yield Sample(
-            "pulsar_broker_connection_rate_limit",
-            "Times connections were paused and resumed",
-            times,
-            (("operation", operation),),
-            "counter",
-        )
-    for cause, totals in pauses.by_cause.items():
-        label = (("cause", cause.value),)
-        yield Sample(
-            "loadmanager_throttled_connections",
-            "Connections held by this cause now",
-            totals.connections,
-            label,
-        )
-        yield Sample(
-            "loadmanager_throttled",
-            "Times this cause held a connection",
-            totals.times,
-            label,
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_throttled_seconds",
-            "Time that this cause held connections",
-            totals.held_ns / 1e9,
-            label,
-            "counter",
-        )
-    yield Sample(
-        "loadmanager_limit_timer_wakeups",
-        "Limits woken by the one timer",
-        throttling.wakeups.count,
-        (),
-        "counter",
-    )
+    by_cause = pauses.by_cause
+    yield PENDING_PUBLISHES.sample(by_cause[Cause.PENDING_PUBLISH_REQUESTS].connections)
+    yield PUBLISH_BUFFER.sample(by_cause[Cause.PUBLISH_BUFFER].connections)
+    yield PAUSED.sample(pauses.paused_connections)
+    yield PAUSES.sample(pauses.pauses, "paused")
+    yield PAUSES.sample(pauses.resumes, "resumed")
+    for cause, totals in by_cause.items():
+        yield HELD_CONNECTIONS.sample(totals.connections, cause.value)
+        yield HELD_TIMES.sample(totals.times, cause.value)
+        yield HELD_SECONDS.sample(totals.held_ns / 1e9, cause.value)
+    yield TIMER.sample(throttling.wakeups.count)
 
 
 def _limit(limit: Limit) -> Iterator[Sample]:
     figures = limit.snapshot()
-    label = (("limit", figures.name), ("level", figures.level))
-    for unit, configured, delivered in (
+    labels = (figures.name, figures.level)
+    for unit, configured_per_s, delivered_per_s in (
         ("messages", figures.configured_messages_per_s, figures.delivered_messages_per_s),
         ("bytes", figures.configured_bytes_per_s, figures.delivered_bytes_per_s),
     ):
-        if configured >= 0:
-            yield Sample(
-                f"loadmanager_limit_configured_{unit}_per_second",
-                f"Configured rate in {unit}",
-                configured,
-                label,
-            )
-            yield Sample(
-                f"loadmanager_limit_delivered_{unit}_per_second",
-                f"Delivered rate in {unit}",
-                delivered,
-                label,
-            )
+        if configured_per_s >= 0:
+            configured, delivered = RATES[unit]
+            yield configured.sample(configured_per_s, *labels)
+            yield delivered.sample(delivered_per_s, *labels)
     if figures.error is not None:
-        yield Sample(
-            "loadmanager_limit_error_ratio",
-            "Delivered over configured - 1, while somebody is held",
-            figures.error,
-            label,
-        )
-    yield Sample(
-        "loadmanager_limit_queue_length",
-        "Producers or subscriptions that wait",
-        figures.queue_length,
-        label,
-    )
-    yield Sample(
-        "loadmanager_limit_held", "Times somebody had to wait", figures.held, label, "counter"
-    )
-    yield Sample(
-        "loadmanager_limit_waited_seconds",
-        "Time that somebody waited",
-        figures.waited_ms / 1000,
-        label,
-        "counter",
-    )
-    yield Sample(
-        "loadmanager_limit_forgiven_tokens",
-        "Messages or bytes beyond the largest debt",
-        figures.forgiven_tokens,
-        label,
-        "counter",
-    )
-    yield Sample(
-        "loadmanager_limit_wakeups",
-        "Times the limit was looked at by the timer",
-        figures.wakeups,
-        label,
-        "counter",
-    )
+        yield ERROR.sample(figures.error, *labels)
+    yield QUEUE.sample(figures.queue_length, *labels)
+    yield WAITS.sample(figures.held, *labels)
+    yield WAITED.sample(figures.waited_ms / 1000, *labels)
+    yield FORGIVEN.sample(figures.forgiven_tokens, *labels)
+    yield WAKEUPS.sample(figures.wakeups, *labels)
 
 
 def _topic(topic: TopicThrottling) -> Iterator[Sample]:
-    name = (("topic", str(topic.name)),)
+    name = str(topic.name)
     if topic.held_times:
-        yield Sample(
-            "pulsar_publish_rate_limit_times",
-            "Times that producers of the topic were held",
-            topic.held_times,
-            name,
-        )
+        yield TOPIC_HELD.sample(topic.held_times, name)
     for subscription, gate in topic.gates.items():
         for (level, what), times in gate.throttled_by.items():
-            unit = "msg" if what == "messages" else "bytes"
-            yield Sample(
-                f"pulsar_subscription_dispatch_throttled_{unit}_events",
-                f"Times that dispatching waited for a limit in {what}",
-                times,
-                (*name, ("subscription", subscription), ("reason", level.value)),
-                "counter",
-            )
+            yield DISPATCH_WAITS[what].sample(times, name, subscription, level.value)

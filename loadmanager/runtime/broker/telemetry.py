@@ -1,15 +1,14 @@
-"""What a broker says on its metrics page, under Pulsar's names."""
+"""The metrics of a broker, under Pulsar's names where Pulsar has them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadmanager.core.load.reports import ResourceUsage
 from loadmanager.core.strategies.decision import Plan
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store
-from loadmanager.ports.telemetry import Sample
+from loadmanager.ports.telemetry import Metric, Sample, counter, gauge
 from loadmanager.runtime.broker.guard import SessionGuard
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.ownership import Ownership
@@ -19,9 +18,88 @@ from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import LoopBusy
 
 SENSORS = ("cpu", "memory", "bandwidthIn", "bandwidthOut", "nicSpeed")
-LOAD = (("metric", "loadBalancing"),)
-UNLOADING = (("metric", "bundleUnloading"),)
 QUANTILES = (0.5, 0.99, 0.999, 1.0)
+
+USAGES = {
+    name: gauge(f"pulsar_lb_{name}_usage", f"Usage of {name}, in percent of its limit", "metric")
+    for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
+}
+UNLOAD_CYCLES = counter(
+    "pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", "metric"
+)
+UNLOADED_BUNDLES = counter(
+    "pulsar_lb_unload_bundle", "Bundles that this broker moved as leader", "metric"
+)
+SPLITS = counter("pulsar_lb_bundles_split", "Bundles that this broker split", "metric")
+SENSOR_TRUSTED = gauge(
+    "pulsar_lb_sensor_trusted",
+    "1 if the sensor can be trusted, 0 if it drives no decision",
+    "sensor",
+)
+BUNDLES = gauge("pulsar_lb_bundles_count", "Bundles that this broker serves")
+RATE_IN = gauge("pulsar_rate_in", "Messages/s published")
+RATE_OUT = gauge("pulsar_rate_out", "Messages/s delivered")
+THROUGHPUT_IN = gauge("pulsar_throughput_in", "Bytes/s published")
+THROUGHPUT_OUT = gauge("pulsar_throughput_out", "Bytes/s delivered")
+TOPICS = gauge("pulsar_topics_count", "Open topics")
+BYTES_IN = counter("pulsar_broker_bytes_in", "Bytes read from client connections")
+BYTES_OUT = counter("pulsar_broker_bytes_out", "Bytes written to client connections")
+
+LOOKUP_ANSWERS = counter("pulsar_broker_lookup_answers", "Lookups answered with an owner")
+LOOKUP_REDIRECTS = counter("pulsar_broker_lookup_redirects", "Lookups sent to another broker")
+LOOKUP_FAILURES = counter("pulsar_broker_lookup_failures", "Lookups that failed")
+LOOKUPS_PENDING = gauge("pulsar_broker_lookup_pending_requests", "Lookups in progress")
+_LOOKUP = ("pulsar_broker_lookup", "Duration of lookups in ms; quantiles of the last ones")
+LOOKUP_QUANTILES = Metric(*_LOOKUP, ("quantile",), "summary")
+LOOKUP_SUMS = Metric(*_LOOKUP, (), "summary")
+
+BUNDLE_LOADS = {
+    field: gauge(f"pulsar_bundle_{name}", doc, "bundle", "metric")
+    for field, name, doc in (
+        ("msg_rate_in", "msg_rate_in", "Messages/s published to the bundle"),
+        ("msg_rate_out", "msg_rate_out", "Messages/s delivered from the bundle"),
+        ("msg_throughput_in", "msg_throughput_in", "Bytes/s published to the bundle"),
+        ("msg_throughput_out", "msg_throughput_out", "Bytes/s delivered from the bundle"),
+        ("topics", "topics_count", "Open topics of the bundle"),
+        ("consumer_count", "consumer_count", "Consumers of the bundle"),
+        ("producer_count", "producer_count", "Producers of the bundle"),
+    )
+}
+"""Field of the bundle's statistics → metric; shown with exposeBundlesMetricsInPrometheus=true."""
+
+PROTOCOL_FAILURES = counter(
+    "loadmanager_protocol_failures",
+    "Bugs of the broker that cost a client its connection; the log has them",
+)
+REFUSED_CONNECTIONS = counter(
+    "loadmanager_refused_connections",
+    "Client connections that were refused because there were too many",
+)
+CORRUPT_DATA = counter(
+    "loadmanager_corrupt_data", "Corrupt data in the metadata store that was left out", "kind"
+)
+WATCH_FAILURES = counter(
+    "loadmanager_watch_failures", "Changes in the metadata store that a reader could not take in"
+)
+STEP_FAILURES = counter(
+    "pulsar_lb_step_failures", "Failures of periodic steps whose next turn ran all the same", "step"
+)
+LEASE_SECONDS = gauge(
+    "loadmanager_session_lease_seconds", "How long the session is proven from now"
+)
+FENCED = counter(
+    "loadmanager_fenced", "Times that the broker stopped serving for want of a proven session"
+)
+LEADER = gauge("loadmanager_leader", "1 if this broker leads")
+LOOP_BUSY = gauge(
+    "loadmanager_event_loop_busy_ratio", "Share of its time that the event loop works"
+)
+LOOP_LAG = gauge("loadmanager_event_loop_lag_seconds", "How late the event loop's last timer was")
+REJECTED_DYNAMIC = gauge(
+    "loadmanager_rejected_dynamic_values",
+    "Stored dynamic settings that cannot be used, so that other values are in force",
+)
+INFO = gauge("loadmanager_info", "The running version", "version")
 
 
 @dataclass(slots=True)
@@ -74,182 +152,67 @@ class BrokerTelemetry:
 
     def _load(self) -> Iterator[Sample]:
         report = self.reporter.report
-        usages: tuple[tuple[str, ResourceUsage], ...] = (
+        for name, usage in (
             ("cpu", report.cpu),
             ("memory", report.memory),
             ("directMemory", report.direct_memory),
             ("bandwidth_in", report.bandwidth_in),
             ("bandwidth_out", report.bandwidth_out),
-        )
-        for name, usage in usages:
-            yield Sample(
-                f"pulsar_lb_{name}_usage",
-                f"Usage of {name}, in percent of its limit",
-                usage.percent,
-                LOAD,
-            )
-        counts = self.counts
-        yield Sample(
-            "pulsar_lb_unload_broker",
-            "Shedding cycles that moved bundles, as leader",
-            counts.unload_cycles,
-            UNLOADING,
-            "counter",
-        )
-        yield Sample(
-            "pulsar_lb_unload_bundle",
-            "Bundles that this broker, as leader, moved",
-            counts.unloaded_bundles,
-            UNLOADING,
-            "counter",
-        )
-        yield Sample(
-            "pulsar_lb_bundles_split",
-            "Bundles that this broker split",
-            self.ownership.splits,
-            (("metric", "bundlesSplit"),),
-            "counter",
-        )
+        ):
+            yield USAGES[name].sample(usage.percent, "loadBalancing")
+        yield UNLOAD_CYCLES.sample(self.counts.unload_cycles, "bundleUnloading")
+        yield UNLOADED_BUNDLES.sample(self.counts.unloaded_bundles, "bundleUnloading")
+        yield SPLITS.sample(self.ownership.splits, "bundlesSplit")
         failing = {fault.sensor for fault in self.reporter.faults}
         for sensor in SENSORS:
-            trusted = sensor not in failing
-            yield Sample(
-                "pulsar_lb_sensor_trusted",
-                "1 if the sensor can be trusted, 0 if it drives no decision",
-                trusted,
-                (("sensor", sensor),),
-            )
+            yield SENSOR_TRUSTED.sample(sensor not in failing, sensor)
         traffic = self.hosting.usage()
-        yield Sample(
-            "pulsar_lb_bundles_count",
-            "Bundles that this broker serves",
-            len(self.ownership.owned()),
-        )
-        yield Sample("pulsar_rate_in", "Messages/s published", report.msg_rate_in)
-        yield Sample("pulsar_rate_out", "Messages/s delivered", report.msg_rate_out)
-        yield Sample("pulsar_throughput_in", "Bytes/s published", report.msg_throughput_in)
-        yield Sample("pulsar_throughput_out", "Bytes/s delivered", report.msg_throughput_out)
-        yield Sample("pulsar_topics_count", "Open topics", report.num_topics)
-        yield Sample(
-            "pulsar_broker_bytes_in",
-            "Bytes read from client connections",
-            traffic.bytes_in_total,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "pulsar_broker_bytes_out",
-            "Bytes written to client connections",
-            traffic.bytes_out_total,
-            (),
-            "counter",
-        )
+        yield BUNDLES.sample(len(self.ownership.owned()))
+        yield RATE_IN.sample(report.msg_rate_in)
+        yield RATE_OUT.sample(report.msg_rate_out)
+        yield THROUGHPUT_IN.sample(report.msg_throughput_in)
+        yield THROUGHPUT_OUT.sample(report.msg_throughput_out)
+        yield TOPICS.sample(report.num_topics)
+        yield BYTES_IN.sample(traffic.bytes_in_total)
+        yield BYTES_OUT.sample(traffic.bytes_out_total)
 
     def _lookups(self) -> Iterator[Sample]:
         lookups = self.lookups
-        yield Sample(
-            "pulsar_broker_lookup_answers",
-            "Lookups answered with an owner",
-            lookups.answers,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "pulsar_broker_lookup_redirects",
-            "Lookups sent to another broker",
-            lookups.redirects,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "pulsar_broker_lookup_failures", "Lookups that failed", lookups.failures, (), "counter"
-        )
-        yield Sample(
-            "pulsar_broker_lookup_pending_requests", "Lookups in progress", lookups.pending
-        )
-
+        yield LOOKUP_ANSWERS.sample(lookups.answers)
+        yield LOOKUP_REDIRECTS.sample(lookups.redirects)
+        yield LOOKUP_FAILURES.sample(lookups.failures)
+        yield LOOKUPS_PENDING.sample(lookups.pending)
         taken = sorted(lookups.took_s)
-        summary = (
-            "pulsar_broker_lookup",
-            "How long lookups took, in ms; quantiles of the last ones",
-        )
         for quantile in QUANTILES:
             if taken:
                 value_ms = 1000 * taken[min(len(taken) - 1, int(quantile * len(taken)))]
-                yield Sample(*summary, value_ms, (("quantile", f"{quantile:g}"),), "summary")
-        yield Sample(
-            *summary,
-            lookups.answers + lookups.redirects + lookups.failures,
-            (),
-            "summary",
-            "_count",
-        )
-        yield Sample(*summary, 1000 * lookups.took_s_total, (), "summary", "_sum")
+                yield LOOKUP_QUANTILES.sample(value_ms, f"{quantile:g}")
+        count = lookups.answers + lookups.redirects + lookups.failures
+        yield LOOKUP_SUMS.sample(count, suffix="_count")
+        yield LOOKUP_SUMS.sample(1000 * lookups.took_s_total, suffix="_sum")
 
     def _clients(self) -> Iterator[Sample]:
-        doc = "Errors of our own in serving clients that were contained; the log has them"
-        yield Sample("loadmanager_protocol_failures", doc, self.protocol_failures(), (), "counter")
-        doc = "Client connections that were refused because there were too many"
-        count = self.refused_connections()
-        yield Sample("loadmanager_refused_connections", doc, count, (), "counter")
+        yield PROTOCOL_FAILURES.sample(self.protocol_failures())
+        yield REFUSED_CONNECTIONS.sample(self.refused_connections())
 
     def _bundles(self) -> Iterator[Sample]:
         for bundle, stats in self.hosting.bundle_stats().items():
-            labels = (("bundle", bundle), ("metric", "bundle"))
-            for name, doc, value in (
-                ("msg_rate_in", "Messages/s published to the bundle", stats.msg_rate_in),
-                ("msg_rate_out", "Messages/s delivered from the bundle", stats.msg_rate_out),
-                ("msg_throughput_in", "Bytes/s published to the bundle", stats.msg_throughput_in),
-                (
-                    "msg_throughput_out",
-                    "Bytes/s delivered from the bundle",
-                    stats.msg_throughput_out,
-                ),
-                ("topics_count", "Open topics of the bundle", stats.topics),
-                ("consumer_count", "Consumers of the bundle", stats.consumer_count),
-                ("producer_count", "Producers of the bundle", stats.producer_count),
-            ):
-                yield Sample(f"pulsar_bundle_{name}", doc, value, labels)
+            for field, metric in BUNDLE_LOADS.items():
+                yield metric.sample(getattr(stats, field), bundle, "bundle")
 
     def _stored_data(self) -> Iterator[Sample]:
-        doc = "Corrupt things that were met in the metadata store and left out"
         for kind, count in sorted(self.corrupt.counts.items()):
-            yield Sample("loadmanager_corrupt_data", doc, count, (("kind", kind),), "counter")
-        doc = "Changes in the metadata store that a reader could not take in"
-        yield Sample("loadmanager_watch_failures", doc, self.watch_failures(), (), "counter")
-        doc = "Failures of steps whose next turn ran all the same"
+            yield CORRUPT_DATA.sample(count, kind)
+        yield WATCH_FAILURES.sample(self.watch_failures())
         for failures in self.steps:
             for step, count in sorted(failures.items()):
-                yield Sample("pulsar_lb_step_failures", doc, count, (("step", step),), "counter")
+                yield STEP_FAILURES.sample(count, step)
 
     def _session(self) -> Iterator[Sample]:
-        left_s = max(0.0, self.store.lease.valid_until_s - self.monotonic_s())
-        yield Sample(
-            "loadmanager_session_lease_seconds", "How long the session is proven from now", left_s
-        )
-        yield Sample(
-            "loadmanager_fenced",
-            "Times that serving stopped for want of a proven session",
-            self.guard.fenced_times,
-            (),
-            "counter",
-        )
-        yield Sample(
-            "loadmanager_leader", "1 if this broker leads", self.leading.load_manager is not None
-        )
-        yield Sample(
-            "loadmanager_event_loop_busy_ratio",
-            "How much of its time the event loop works",
-            self.busy.fraction,
-        )
-        yield Sample(
-            "loadmanager_event_loop_lag_seconds",
-            "How late the event loop's last timer was",
-            self.busy.lag_s,
-        )
-        yield Sample(
-            "loadmanager_rejected_dynamic_values",
-            "Stored dynamic settings that cannot be used, so that other values are in force",
-            self.rejected_settings(),
-        )
-        yield Sample("loadmanager_info", "The running version", 1, (("version", self.version),))
+        yield LEASE_SECONDS.sample(max(0.0, self.store.lease.valid_until_s - self.monotonic_s()))
+        yield FENCED.sample(self.guard.fenced_times)
+        yield LEADER.sample(self.leading.load_manager is not None)
+        yield LOOP_BUSY.sample(self.busy.fraction)
+        yield LOOP_LAG.sample(self.busy.lag_s)
+        yield REJECTED_DYNAMIC.sample(self.rejected_settings())
+        yield INFO.sample(1, self.version)
