@@ -12,7 +12,7 @@ from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.settings import REJECTED, LiveSettings
+from loadmanager.settings.live import REJECTED, LiveSettings
 
 
 def test_properties_syntax(tmp_path: Path) -> None:

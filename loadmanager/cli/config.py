@@ -1,11 +1,13 @@
-"""`loadmanager config`: what a broker.conf says, without starting anything."""
+"""`loadmanager config`: check a broker.conf without starting a broker, or print a new one."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 from loadmanager import settings
 from loadmanager.core.errors import ConfigError
@@ -29,8 +31,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
         "check",
-        help="what is set, unknown (nearest name), out of range or contradictory; exit status 2 "
-        "if it cannot be used",
+        help="print which keys are set, unknown, out of range or contradictory; exit status 2 if "
+        "a broker would refuse the file",
     )
     check.add_argument("file", type=Path, metavar="FILE")
     check.add_argument(
@@ -42,7 +44,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     check.add_argument("--json", action="store_true", help="print JSON")
     actions.add_parser(
-        "template", help="print a broker.conf with every key, its default and a comment"
+        "template", help="print a broker.conf: every key with a comment and its default"
     )
     parser.set_defaults(run=run)
 
@@ -52,56 +54,50 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "template":
         sys.stdout.write(settings.template())
         return 0
-    problems: list[str] = []
-    loaded = None
     try:
         register_plugins()
-        loaded = settings.load(args.file, settings.parse_overrides(args.set))
-        settings.check(loaded)
+        loaded, problems = settings.examine(args.file, settings.parse_overrides(args.set))
+        texts = [problem.text for problem in problems]
     except ConfigError as error:
-        problems = str(error).split("; ")
+        loaded, texts = settings.load(), [str(error)]
     if args.json:
-        print(json.dumps({"ok": not problems, "problems": problems, **_facts(loaded)}, indent=2))
-        return 2 if problems else 0
-    if loaded is None or problems:
+        unknown = {key.name: key.nearest for key in loaded.unknown}
+        given = dict(sorted(loaded.given.items()))
         print(
-            f"{args.file}: cannot be used",
-            *(f"  {problem}" for problem in problems),
-            sep="\n",
-            file=sys.stderr,
+            json.dumps(
+                {"ok": not texts, "problems": texts, "set": given, "unknown": unknown}, indent=2
+            )
         )
-        return 2
-    _print_facts(args.file, loaded)
-    return 0
+    else:
+        _print_problems(args.file, texts)
+        if not texts:
+            _print_changes(args.file, loaded)
+        _print_unknown(loaded.unknown, sys.stderr if texts else sys.stdout)
+    return 2 if texts else 0
 
 
-def _facts(loaded: settings.Settings | None) -> dict[str, object]:
-    if loaded is None:
-        return {}
-    return {
-        "set": dict(sorted(loaded.given.items())),
-        "unknown": {item.name: item.nearest for item in loaded.unknown},
-    }
+def _print_problems(file: Path, problems: list[str]) -> None:
+    if problems:
+        print(f"{file}: cannot be used", file=sys.stderr)
+        for problem in problems:
+            print(f"  {problem}", file=sys.stderr)
 
 
-def _print_facts(file: Path, loaded: settings.Settings) -> None:
-    defaults = settings.load().runtime()
-    changed = {
-        name: text
-        for name, text in sorted(loaded.given.items())
-        if loaded.runtime()[name] != defaults[name]
-    }
+def _print_changes(file: Path, loaded: settings.Settings) -> None:
+    defaults, values = settings.load().runtime(), loaded.runtime()
+    changed = [name for name in sorted(loaded.given) if values[name] != defaults[name]]
     print(
         f"{file}: can be used; {len(loaded.given)} keys set, {len(changed)} of them differ "
         "from the default"
     )
-    for name, text in changed.items():
-        print(f"  {name} = {text}   (default {defaults[name] or 'empty'})")
-    if loaded.unknown:
-        near = [item for item in loaded.unknown if item.nearest]
-        print(
-            f"unknown and ignored: {len(loaded.unknown)} keys: "
-            f"{', '.join(item.name for item in loaded.unknown)}"
-        )
-        for item in near:
-            print(f"  {item.name}: did you mean {item.nearest}?")
+    for name in changed:
+        print(f"  {name} = {loaded.given[name]}   (default {defaults[name] or 'empty'})")
+
+
+def _print_unknown(unknown: Sequence[settings.Unknown], file: TextIO) -> None:
+    if unknown:
+        names = ", ".join(key.name for key in unknown)
+        print(f"unknown and ignored: {len(unknown)} keys: {names}", file=file)
+    for key in unknown:
+        if key.nearest:
+            print(f"  {key.name}: did you mean {key.nearest}?", file=file)

@@ -64,7 +64,7 @@ from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import Interval, LoopBusy, Scope, Steps, every, retrying
-from loadmanager.settings import LiveSettings
+from loadmanager.settings.live import LiveSettings
 
 MIB = 1024 * 1024
 

@@ -46,6 +46,35 @@ def test_check_of_values_that_cannot_act_together(
     assert "is above loadBalancerAvgShedderHighThreshold" in capsys.readouterr().err
 
 
+def test_check_shows_all_problems(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Bad values, unknown strategies, contradictions and unknown keys are shown together; a value
+    that cannot be parsed takes no part in contradictions.
+    """
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "webServicePort=http\nloadBalancerLoadSheddingStrategy=Sheder\n"
+        "loadBalancerAvgShedderLowThreshold=50\n"
+        "loadBalancerReportUpdateMinIntervalMillis=10000000\n"
+        "loadBalancerReportUpdateMaxIntervalMinutes=soon\nloadBalancerSheddingIntervalMinut=1\n"
+    )
+    assert main(["config", "check", str(path), "--json"]) == 2
+    shown = json.loads(capsys.readouterr().out)
+    keys = [problem.split()[0] for problem in shown["problems"]]
+    assert keys == [
+        "loadBalancerReportUpdateMaxIntervalMinutes",
+        "webServicePort",
+        "loadBalancerLoadSheddingStrategy",
+        "loadBalancerAvgShedderLowThreshold",
+    ]
+    assert shown["unknown"] == {
+        "loadBalancerSheddingIntervalMinut": "loadBalancerSheddingIntervalMinutes"
+    }
+    assert main(["config", "check", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert all(problem in said for problem in shown["problems"])
+    assert "did you mean loadBalancerSheddingIntervalMinutes?" in said
+
+
 def test_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     """A missing file is an error on standard error, not a traceback."""
     assert main(["config", "check", "/nonexistent/broker.conf"]) == 2

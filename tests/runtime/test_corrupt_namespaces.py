@@ -19,7 +19,7 @@ from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.settings import LiveSettings
+from loadmanager.settings.live import LiveSettings
 
 BAD, GOOD = NamespaceName("public", "a-bad"), NamespaceName("public", "good")
 CORRUPT = [b"garbage", b"[1]", b'{"a":"\xff\xfe"}', b'{"a":' * 300 + b"1" + b"}" * 300]

@@ -23,7 +23,8 @@ from loadmanager.ports.sampler import Reading, SystemUsage
 from loadmanager.ports.store import Node
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.tasks import Scope
-from loadmanager.settings import LiveSettings, Settings, parse
+from loadmanager.settings import Settings, parse
+from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.parts import Outside, Parts
 
 PEER_TIMEOUT_S = 10.0

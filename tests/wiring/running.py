@@ -30,7 +30,7 @@ from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.leading import LoadManagement
 from loadmanager.runtime.tasks import Scope
-from loadmanager.settings import LiveSettings
+from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.parts import Outside, Parts
 
 NS = NamespaceName("public", "default")

@@ -13,7 +13,7 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.runtime.shared import paths
-from loadmanager.settings import REJECTED
+from loadmanager.settings.live import REJECTED
 
 TOPIC = TopicName("persistent", NS, "a/b %2F ö")
 

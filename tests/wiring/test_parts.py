@@ -16,7 +16,7 @@ from loadmanager.core.errors import ConflictError, NotFoundError, OperationalErr
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 from loadmanager.runtime.shared import paths
-from loadmanager.settings import REJECTED
+from loadmanager.settings.live import REJECTED
 
 TOPIC = TopicName("persistent", NS, "orders")
 LOW = "loadBalancerAvgShedderLowThreshold"

@@ -1,12 +1,11 @@
 """broker.conf → frozen settings → the settings in force.
 
 Every component declares its own leaf (`core.conf.conf`). This module lists the leaves, parses
-Pulsar's properties syntax into them, and says what is wrong with a file: values that are out of
-range or cannot be parsed, values that contradict each other, unknown keys (with the nearest known
-name).
+Pulsar's properties syntax into them, and reports what is wrong with a file: values that are out of
+range or cannot be parsed, values that contradict each other, and unknown keys with the nearest
+known name.
 
-`LiveSettings` is what a running broker goes by: the file, and above it the dynamic values that the
-metadata store holds. A stored value that cannot be used takes out itself only.
+`settings.live` overrides them with the dynamic values of a running broker.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ import difflib
 import math
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 from loadmanager.adapters.admin.settings import AdminSettings
-from loadmanager.adapters.files.properties import read_properties as read_properties  # noqa: PLC0414 - part of this module
+from loadmanager.adapters.files.properties import read_properties
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.conf import Key, Live
-from loadmanager.core.errors import BadInputError, ConfigError
+from loadmanager.core.conf import Key
+from loadmanager.core.errors import ConfigError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
@@ -53,20 +52,17 @@ LEAVES: tuple[type, ...] = (
 
 NUMBER_MAX = 2**63 - 1
 UNKNOWN_MAX = 1_000
-"""So many unknown keys are told of."""
+"""At most this many unknown keys are reported."""
 
 Leaf = TypeVar("Leaf")
 
 MODULAR = "ModularLoadManagerImpl"
-REJECTED = "loadManagerRejectedDynamicConfiguration"
-"""What `LiveSettings.in_force` calls the stored values that are not in force."""
-
 _BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """One key with the leaf and field that it sets."""
+    """One key, and the leaf and field that it sets."""
 
     key: Key
     leaf: type
@@ -77,17 +73,17 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A key that nobody knows, and the nearest known name if one is close."""
+    """A key that no component declares, and the nearest known name if one is close."""
 
     name: str
     nearest: str | None
 
 
 def known_keys() -> dict[str, KnownKey]:
-    """Every key and alias that is understood; Pulsar's spelling → where it goes.
+    """Every key and alias, as Pulsar spells it → the field that it sets.
 
-    Includes those of third parties' strategies. Raises `ConfigError` for a key that two components
-    declare.
+    Includes the keys of third parties' strategies. Raises `ConfigError` for a key that two
+    components declare.
     """
     return _known_keys((*LEAVES, *registry.own_settings()))
 
@@ -105,6 +101,15 @@ def _known_keys(leaves: tuple[type, ...]) -> dict[str, KnownKey]:
                     )
                 known[name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
     return known
+
+
+def dynamic_names() -> list[str]:
+    """Keys that may be changed on a running broker, sorted, in their present spelling."""
+    return sorted(
+        known.key.name
+        for name, known in known_keys().items()
+        if known.key.dynamic and name == known.key.name
+    )
 
 
 def _keys(leaf: type) -> Iterator[tuple[dataclasses.Field[Any], Key]]:
@@ -134,7 +139,7 @@ class Settings:
         return dataclasses.replace(changed, unknown=unknown)
 
     def runtime(self) -> dict[str, str]:
-        """Every key with the value in force, as broker.conf would spell it."""
+        """Every key with its value, as broker.conf spells it."""
         return {
             name: spell(getattr(self.by_leaf[known.leaf], known.field))
             for name, known in known_keys().items()
@@ -142,51 +147,86 @@ class Settings:
         }
 
 
-def load(path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Settings:
-    """Settings of a file (None: defaults) with `overrides` on top.
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A value that cannot be in force, or values that cannot be in force together."""
 
-    Raises `ConfigError` naming every bad key, its value and what is allowed.
+    names: tuple[str, ...]
+    """The keys of these values."""
+    text: str
+
+
+def load(path: Path | None = None, overrides: Mapping[str, str] | None = None) -> Settings:
+    """Settings of a file (None: defaults), with `overrides` on top.
+
+    Raises `ConfigError` naming every key whose value is out of range or cannot be parsed, its value
+    and what is allowed.
     """
     return parse({**(read_properties(path) if path else {}), **(overrides or {})})
 
 
 def parse(values: Mapping[str, str]) -> Settings:
-    """Settings of key → text; see `load`."""
-    known, problems = known_keys(), []
+    """Settings of key → text. Raises `ConfigError` as `load` does."""
+    settings, bad_values = _parsed(values)
+    _raise_if(bad_values)
+    return settings
+
+
+def examine(path: Path, overrides: Mapping[str, str]) -> tuple[Settings, list[Problem]]:
+    """The settings of a file, and everything that keeps a broker from running with them.
+
+    A value that cannot be parsed is replaced by its default. Raises `ConfigError` for a file that
+    cannot be read. Plug-ins must have been registered before.
+    """
+    settings, bad_values = _parsed({**read_properties(path), **overrides})
+    bad_names = {name for problem in bad_values for name in problem.names}
+    others = (problem for problem in problems(settings) if bad_names.isdisjoint(problem.names))
+    return settings, [*bad_values, *others]
+
+
+def _raise_if(problems: Sequence[Problem]) -> None:
+    """Raise `ConfigError` with all problems, if there are any."""
+    if problems:
+        raise ConfigError("; ".join(problem.text for problem in problems))
+
+
+def _parsed(values: Mapping[str, str]) -> tuple[Settings, list[Problem]]:
+    """The settings of key → text, and the values that cannot be parsed, by name."""
+    known, bad_values = known_keys(), []
     fields: dict[type, dict[str, Any]] = {leaf: {} for leaf in (*LEAVES, *registry.own_settings())}
     given: dict[str, str] = {}
-    # An alias gives way to the present spelling of the same key, whatever their order in the file.
+    # The present spelling of a key wins over an alias, whatever their order in the file.
     for name in sorted(
         (name for name in values if name in known), key=lambda name: name == known[name].key.name
     ):
         target, text = known[name], values[name].strip()
         try:
-            fields[target.leaf][target.field] = _value(target, text)
+            fields[target.leaf][target.field] = parse_value(target, text)
         except ValueError as error:
-            problems.append(f"{name} = {text!r}: {error}")
+            bad_values.append(Problem((target.key.name,), f"{name} = {text!r}: {error}"))
             continue
         given[target.key.name] = text
-    if problems:
-        raise ConfigError("; ".join(sorted(problems)))
     by_leaf = {leaf: leaf(**chosen) for leaf, chosen in fields.items()}
     own = {leaf: by_leaf[leaf] for leaf in registry.own_settings()}
     by_leaf[StrategySettings] = dataclasses.replace(by_leaf[StrategySettings], own=own)
-    return Settings(by_leaf, given, tuple(_unknown(values, known)))
+    bad_values.sort(key=lambda problem: problem.text)
+    return Settings(by_leaf, given, tuple(_unknown(values, known))), bad_values
 
 
 def _unknown(values: Mapping[str, str], known: Mapping[str, KnownKey]) -> Iterator[Unknown]:
     for name in values:
         if name not in known:
-            yield Unknown(name, _nearest(name))
+            yield Unknown(name, nearest(name))
 
 
 @lru_cache(maxsize=UNKNOWN_MAX)
-def _nearest(name: str) -> str | None:
+def nearest(name: str) -> str | None:
+    """The known key that an unknown one probably means."""
     near = difflib.get_close_matches(name, known_keys(), n=1, cutoff=0.88)
     return near[0] if near else None
 
 
-def _value(target: KnownKey, text: str) -> Any:
+def parse_value(target: KnownKey, text: str) -> Any:
     """Parse one value; raises `ValueError` saying what is allowed."""
     key, kind = target.key, target.annotation
     optional = typing.get_origin(kind) in (types.UnionType, typing.Union)
@@ -231,29 +271,16 @@ def _range_text(key: Key) -> str:
     return f" of at most {spell(key.maximum)}" if key.maximum is not None else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """Settings that cannot be in force together, or one that cannot be in force at all."""
-
-    names: tuple[str, ...]
-    text: str
-
-
 def check(settings: Settings) -> None:
-    """Raise `ConfigError` for settings that a broker cannot run with, naming all of their
-    `problems`.
+    """Raise `ConfigError` with all `problems` of settings that a broker cannot run with.
 
     Plug-ins must have been registered before.
     """
-    found = problems(settings)
-    if found:
-        raise ConfigError("; ".join(problem.text for problem in found))
+    _raise_if(problems(settings))
 
 
 def problems(settings: Settings) -> list[Problem]:
-    """Unknown strategies, and values that contradict each other. (`parse` has
-    checked the ranges.)
-    """
+    """Unknown strategies, and values that contradict each other. (`parse` checks the ranges.)"""
     return [*_strategy_problems(settings.leaf(StrategySettings)), *_contradictions(settings)]
 
 
@@ -302,182 +329,8 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
         yield Problem(("brokerServicePort", "webServicePort"), text)
 
 
-def dynamic_names() -> list[str]:
-    """Keys that may be changed on a running broker, sorted, in their present spelling."""
-    return sorted(
-        known.key.name
-        for name, known in known_keys().items()
-        if known.key.dynamic and name == known.key.name
-    )
-
-
-class LiveSettings:
-    """What is in force in a running broker: one `Live` per leaf, which its users hold.
-
-    `apply` takes the dynamic values that the metadata store holds. One that cannot be used falls
-    back to the last good value of its key (the file's, if there was no other since the process
-    started), and `rejected` says why; the others act.
-    """
-
-    def __init__(self, settings: Settings) -> None:
-        self._file = settings
-        self._settings = settings
-        self._lives: dict[type, Live[Any]] = {
-            leaf: Live(value) for leaf, value in settings.by_leaf.items()
-        }
-        self._good: dict[str, str] = {}
-        """The dynamic values in force."""
-        self.rejected: dict[str, str] = {}
-        """Key → `key = value: reason`, of stored values that are not in force."""
-
-    def live(self, kind: type[Leaf]) -> Live[Leaf]:
-        """The settings of one component; always the same object."""
-        return self._lives[kind]
-
-    def in_force(self) -> dict[str, str]:
-        """Every key with the value in force, as broker.conf would spell it, and what
-        is rejected.
-        """
-        shown = self._settings.runtime()
-        return {**shown, REJECTED: "; ".join(self.rejected.values())} if self.rejected else shown
-
-    def dynamic_names(self) -> list[str]:
-        """Keys that may be changed on a running broker."""
-        return dynamic_names()
-
-    def apply(self, stored: Mapping[str, object]) -> None:
-        """Put stored dynamic values in force. Keys that nobody knows are another program's."""
-        self._settings, self._good, self.rejected = self._accept(stored)
-        for leaf, live in self._lives.items():
-            live.set(self._settings.by_leaf[leaf])
-
-    def reject_all(self, where: str, reason: str) -> None:
-        """The stored values cannot be read: what is in force stays in force."""
-        self.rejected = {where: reason}
-
-    def changed(
-        self, stored: Mapping[str, object], name: str, value: str | None
-    ) -> dict[str, object]:
-        """The stored values with one of them set, or removed (None).
-
-        Raises `BadInputError` with the reason when the key is not dynamic, or when `apply` would
-        reject the value, or another one because of it.
-        """
-        if value is not None or name not in stored:
-            _require_dynamic(name)
-        spellings = _spellings(name)
-        after = {other: text for other, text in stored.items() if other not in spellings}
-        if value is not None:
-            after[spellings[0]] = value
-        before = self._accept(stored)[2]
-        for other, reason in self._accept(after)[2].items():
-            if other == spellings[0] or other not in before:
-                raise BadInputError(reason)
-        return after
-
-    def _accept(
-        self, stored: Mapping[str, object]
-    ) -> tuple[Settings, dict[str, str], dict[str, str]]:
-        """The settings, the dynamic values in them, and why each other stored value is rejected."""
-        accepted: dict[str, str] = {}
-        rejected: dict[str, str] = {}
-        values = _by_present_name(stored)
-        for name, value in values.items():
-            why_not = _unusable(name, value)
-            if why_not:
-                rejected[name] = f"{name} = {_shortened(value)}: {why_not}"
-                if name in self._good:
-                    accepted[name] = self._good[name]
-            else:
-                accepted[name] = _text(value)
-        while True:
-            settings = self._file.with_overrides(accepted)
-            involved = {
-                name: problem.text
-                for problem in problems(settings)
-                for name in self._culprits(problem, accepted)
-            }
-            if not involved:
-                return settings, accepted, rejected
-            for name, text in involved.items():
-                rejected[name] = f"{name} = {_shortened(values[name])}: {text}"
-                good = self._good.get(name)
-                if good is None or accepted[name] == good:
-                    del accepted[name]
-                else:
-                    accepted[name] = good
-
-    def _culprits(self, problem: Problem, accepted: Mapping[str, str]) -> list[str]:
-        """The dynamic values that make a problem: the new ones, or without a new one those in
-        force.
-        """
-        dynamic = [name for name in problem.names if name in accepted]
-        return [name for name in dynamic if accepted[name] != self._good.get(name)] or dynamic
-
-
-def _spellings(name: str) -> tuple[str, ...]:
-    """All spellings of a key, the present one first; of an unknown key its name."""
-    known = known_keys().get(name)
-    return (name,) if known is None else (known.key.name, *known.key.aliases)
-
-
-def _by_present_name(stored: Mapping[str, object]) -> dict[str, object]:
-    """Values of known keys in the order of their names; an older spelling gives way to the present
-    one.
-    """
-    known = known_keys()
-    names = sorted(
-        (name for name in stored if name in known),
-        key=lambda name: (known[name].key.name, name == known[name].key.name),
-    )
-    return {known[name].key.name: stored[name] for name in names}
-
-
-def _unusable(name: str, value: object) -> str:
-    """Why a stored value of a known key cannot be in force by itself; empty if it can."""
-    known = known_keys()[name]
-    if not known.key.dynamic:
-        return _why_static(known.key)
-    if not isinstance(value, str | int | float):
-        return "a string is allowed"
-    try:
-        _value(known, _text(value).strip())
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else spell(value)
-
-
-def _shortened(value: object) -> str:
-    return repr(_text(value))[:200] if isinstance(value, str | int | float) else repr(value)[:200]
-
-
-def _require_dynamic(name: str) -> None:
-    """Raise `BadInputError` for a key that cannot be changed on a running broker, saying why."""
-    known = known_keys().get(name)
-    if known is None:
-        near = _nearest(name)
-        raise BadInputError(
-            f"{name} is not a key of broker.conf" + (f"; did you mean {near}?" if near else "")
-        )
-    if not known.key.dynamic:
-        raise BadInputError(
-            f"{name} cannot be changed on a running broker: {_why_static(known.key)}"
-        )
-
-
-def _why_static(key: Key) -> str:
-    """Why a key is not dynamic: those without effect on a broker say so in their documentation."""
-    if key.doc.startswith(("Accepted", "Extensible manager")):
-        return f"{key.doc[0].lower()}{key.doc[1:]}"
-    return "it is read when the broker starts"
-
-
 def spell(value: Any) -> str:
-    """A value as broker.conf spells it."""
+    """The text of a value in broker.conf."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -492,9 +345,9 @@ def spell(value: Any) -> str:
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:
-    """`--set key=value` arguments as a mapping.
+    """`--set key=value` arguments as a mapping. Raises `ConfigError` for an argument without `=`.
 
-    Raises `ConfigError` for one without `=`; unknown keys are reported as those of a file are.
+    Unknown keys are reported later, with those of the file.
     """
     overrides: dict[str, str] = {}
     for pair in pairs:
@@ -506,7 +359,7 @@ def parse_overrides(pairs: list[str]) -> dict[str, str]:
 
 
 def unknown_text(unknown: tuple[Unknown, ...]) -> str:
-    """Unknown keys on one line, each with the nearest known name where one is close."""
+    """Unknown keys on one line, each with the nearest known name if one is close."""
     return ", ".join(
         f"{item.name} (did you mean {item.nearest}?)" if item.nearest else item.name
         for item in unknown
@@ -514,15 +367,11 @@ def unknown_text(unknown: tuple[Unknown, ...]) -> str:
 
 
 def template() -> str:
-    """The text of config/broker.conf: every key that is honoured, its default, one comment line
-    each, by component.
-    """
+    """The text of config/broker.conf: each component's keys with a comment and the default."""
     lines = [
-        (
-            "# Every key that loadmanager honours, with its default. The syntax and the names are "
-            "Apache Pulsar's: a broker.conf of Pulsar works, too."
-        ),
-        "# Check a file without starting: loadmanager config check FILE",
+        "# Every key that loadmanager honours, with its default. Syntax and names are those of",
+        "# Apache Pulsar: its broker.conf works, too. A running broker can change [dynamic] keys.",
+        "# Check a file without starting a broker: loadmanager config check FILE",
     ]
     for leaf in LEAVES:
         lines += ["", f"### {(leaf.__doc__ or leaf.__name__).splitlines()[0].rstrip('.')}"]
