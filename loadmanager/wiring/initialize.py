@@ -1,17 +1,16 @@
-"""The metadata that a new cluster begins with (what `pulsar
-initialize-cluster-metadata` writes).
-"""
+"""The first metadata of a cluster, as `pulsar initialize-cluster-metadata` writes it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from loadmanager import settings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import ConflictError
+from loadmanager.core.errors import ConfigError, ConflictError
 from loadmanager.ports.store import Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
@@ -20,28 +19,38 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 
 
 async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str, int]) -> None:
-    """Create what is missing: the cluster's record, and `namespaces` (name → number of bundles)
-    with their tenants.
+    """Create the cluster's record, and `namespaces` (name → number of bundles) with their tenants.
+
+    What exists stays as it is. Raises `ConfigError` as `record_cluster` does.
     """
     loaded = settings.load(None, values)
     broker = loaded.leaf(BrokerSettings)
     async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
         await record_cluster(store, broker.cluster_name, service_url="", web_url="")
-        known = Namespaces(store, Live(broker))
+        catalogue = Namespaces(store, Live(broker))
         for name, bundles in namespaces.items():
             namespace = NamespaceName.parse(name)
-            if namespace.tenant not in await known.tenants():
-                await known.create_tenant(
+            if namespace.tenant not in await catalogue.tenants():
+                await catalogue.create_tenant(
                     namespace.tenant, {"allowedClusters": [broker.cluster_name]}
                 )
-            try:
-                await known.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
-            except ConflictError:
-                continue  # it exists from an earlier start
+            with suppress(ConflictError):  # it exists from an earlier start
+                await catalogue.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
 
 
 async def record_cluster(store: Store, cluster: str, *, service_url: str, web_url: str) -> None:
-    """Record a cluster, if it is not recorded yet."""
+    """Record a cluster in the metadata store, if the store records no cluster yet.
+
+    Raises `ConfigError` when the store records other clusters only: this broker would join their
+    brokers and take bundles of theirs.
+    """
+    recorded = await store.children(paths.CLUSTERS)
+    if recorded and cluster not in recorded:
+        raise ConfigError(
+            f"clusterName = {cluster}, but the metadata store belongs to the cluster "
+            f"{' and '.join(sorted(recorded))}: set clusterName to that name, or give each cluster "
+            "a store of its own with metadataStoreUrl, such as zk:host:2181/" + cluster
+        )
     await store.create(
         f"{paths.CLUSTERS}/{cluster}",
         write_object(

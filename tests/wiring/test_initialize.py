@@ -1,0 +1,32 @@
+"""The cluster's record in the metadata store."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadmanager.adapters.memory.store import MemoryTree
+from loadmanager.core.errors import ConfigError
+from loadmanager.runtime.shared import paths
+from loadmanager.wiring.initialize import record_cluster
+
+
+async def test_a_store_belongs_to_one_cluster() -> None:
+    """The first broker records its cluster; brokers of the same cluster join; one of another
+    cluster is refused with what to do, and records nothing.
+    """
+    async with MemoryTree().session(timeout_s=60) as store:
+        await record_cluster(store, "east", service_url="", web_url="")
+        await record_cluster(store, "east", service_url="", web_url="")
+        with pytest.raises(ConfigError) as caught:
+            await record_cluster(store, "west", service_url="", web_url="")
+        for words in ("clusterName = west", "the cluster east", "metadataStoreUrl"):
+            assert words in str(caught.value)
+        assert await store.children(paths.CLUSTERS) == ["east"]
+
+
+async def test_other_clusters_may_be_recorded() -> None:
+    """A store that Pulsar's geo-replication shares records remote clusters, too."""
+    async with MemoryTree().session(timeout_s=60) as store:
+        for name in ("east", "west"):
+            await store.create(f"{paths.CLUSTERS}/{name}", b"{}")
+        await record_cluster(store, "west", service_url="", web_url="")
