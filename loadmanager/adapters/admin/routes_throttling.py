@@ -219,13 +219,18 @@ class ThrottlingRoutes:
 async def _rate(request: web.Request, kind: Any) -> Any:
     """The rate in a body.
 
-    Raises `RefusedError` (400, 408) for what is no JSON object, `BadInputError` (412) for values
-    that are not allowed.
+    Raises `RefusedError` for a body that is not a JSON object or has unknown fields (400), or that
+    does not arrive (408), and `BadInputError` for values that are not allowed (412). Fields that
+    are null count as absent. Pulsar refuses unknown fields, too
+    (`httpRequestsFailOnUnknownPropertiesEnabled`).
     """
-    document = await body(request)
+    fields, document = kind.__struct_encode_fields__, await body(request)
     if not isinstance(document, dict):
+        raise RefusedError(400, f"the body must be a JSON object with {', '.join(fields)}")
+    unknown = [name for name, value in document.items() if name not in fields and value is not None]
+    if unknown:
         raise RefusedError(
-            400, f"the body must be a JSON object with {', '.join(kind.__struct_encode_fields__)}"
+            400, f"unknown fields: {', '.join(unknown)}; allowed are {', '.join(fields)}"
         )
     return decode(document, kind)
 

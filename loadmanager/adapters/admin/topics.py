@@ -129,11 +129,21 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def create(self, request: web.Request) -> web.Response:
-        """PUT a topic without partitions."""
+        """PUT a persistent topic without partitions.
+
+        Pulsar opens a non-persistent topic at its owner until it is idle for a while. Here it
+        exists only while clients are attached, so that the request is refused.
+        """
         topic = topic_of(request)
         present = await self._directory.topics_of_namespace(topic.namespace, _mode(request))
         if str(topic) in present or str(topic.partition_name(0)) in present:
             raise ConflictError("This topic already exists")
+        if not topic.persistent:
+            raise RefusedError(
+                412,
+                f"{topic} was not created: a non-persistent topic without partitions exists while "
+                "producers or consumers are attached; attach one",
+            )
         await self._directory.open_topic(topic)
         return web.Response(status=204)
 

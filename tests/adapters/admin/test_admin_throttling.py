@@ -200,16 +200,36 @@ async def test_a_dynamic_value_that_cannot_act_is_refused(
         (f"{TOPIC_PATH}/dispatchRate", {"dispatchThrottlingRateInMsg": "fast"}, 412),
         (f"{NAMESPACE_PATH}/subscribeRate", [], 400),
         (f"{NAMESPACE_PATH}/subscribeRate", None, 400),
+        (f"{NAMESPACE_PATH}/publishRate", {"publishThrottlingRateInMsgg": 5}, 400),
+        (f"{TOPIC_PATH}/subscribeRate", {"publishThrottlingRateInMsg": 5}, 400),
     ],
 )
 async def test_bad_bodies_change_nothing(
     served: Served, path: str, body: Any, refused: int
 ) -> None:
-    """412 with what is allowed, 400 for what is no JSON object, and the policy stays as it was."""
+    """412 for values that are not allowed, 400 for a body that is not a JSON object or has unknown
+    fields; the policy stays as it was.
+    """
     status, answer = await served.call("POST", path, body)
     assert status == refused
     assert answer["reason"]
     assert await served.call("GET", path) == (204, None)
+
+
+async def test_unknown_fields_are_named(served: Served) -> None:
+    """400 names each unknown field and those allowed; an unknown field that is null, as a newer
+    client may send it, counts as absent.
+    """
+    path, group = "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 5}
+    status, answer = await served.call("PUT", path, {**group, "publishRateInMsg": 5, "b": 1})
+    assert status == 400
+    assert answer["reason"] == (
+        "unknown fields: publishRateInMsg, b; allowed are publishRateInMsgs, publishRateInBytes, "
+        "dispatchRateInMsgs, dispatchRateInBytes"
+    )
+    assert (await served.call("GET", path))[0] == 404
+    assert (await served.call("PUT", path, {**group, "newer": None}))[0] == 204
+    assert (await served.call("GET", path))[1]["publishRateInMsgs"] == 5
 
 
 async def test_nesting_without_end_is_400(served: Served) -> None:

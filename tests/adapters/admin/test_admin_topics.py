@@ -113,6 +113,21 @@ async def test_topics_by_mode() -> None:
         assert (await served.ask("GET", f"{by_mode}?mode=SOME")).status == 412
 
 
+async def test_a_non_persistent_topic_is_not_created_without_clients() -> None:
+    """412 with the reason, and none is listed; 409 while it is open; its partitions are recorded as
+    those of a persistent topic.
+    """
+    async with serving(1) as served:
+        path = "/admin/v2/non-persistent/acme/orders"
+        answer = await served.ask("PUT", f"{path}/n")
+        assert (answer.status, "was not created" in answer.reason) == (412, True)
+        assert await served.get(path) == []
+        await served.brokers[0].serve(TopicName("non-persistent", ORDERS, "n"))
+        assert (await served.ask("PUT", f"{path}/n")).status == 409
+        assert (await served.ask("PUT", f"{path}/p/partitions", 1)).status == 204
+        assert "non-persistent://acme/orders/p-partition-0" in await served.get(path)
+
+
 async def test_delete_topic() -> None:
     """409 while it has subscriptions, 204 forced, 404 when it is gone."""
     async with serving(1) as served:
