@@ -1,0 +1,3 @@
+"""A live load manager with Apache Pulsar's concepts, names and wire formats."""
+
+__version__ = "0.2.0"

@@ -1,15 +1,16 @@
-"""`loadmanager admin`: what operators do, over a broker's HTTP API."""
+"""`loadmanager admin`: operate a running cluster over the brokers' HTTP API."""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
 
-from loadmanager.cli import admin_commands as do
+from loadmanager.cli import admin_commands as commands
 from loadmanager.cli import admin_policies as policies
-from loadmanager.cli.asking import Asking
+from loadmanager.cli.admin_client import AdminClient
 
 URL = "http://localhost:8080"
 TIMEOUT_S = 60.0
@@ -24,12 +25,12 @@ EXAMPLES = """examples:
   loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
   loadmanager admin drain localhost:8081 --stop
 
-Any broker can be asked; it sends the question on to the broker that is responsible.
+--url may name any broker: it redirects a request to the broker that can answer it.
 Exit status: 0 done, 1 failed, 2 refused as wrong.
 """
 
 Subparsers = Any
-Command = Callable[[Asking, argparse.Namespace], do.Shown]
+Command = Callable[[AdminClient, argparse.Namespace], commands.Output]
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -39,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "admin",
         help="look at a running cluster and change it",
         epilog=EXAMPLES,
-        parents=[_common()],  # its own: `set_defaults` writes into the shared actions
+        parents=[_common()],  # not `common`: `set_defaults` would change the shared options
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.set_defaults(run=run, url=URL, json=False, timeout=TIMEOUT_S)
@@ -57,22 +58,23 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _topics(group("topics", "list, lookup, partitions, stats"))
     _limits(group("limits", "list, why, show, set, remove: rate limits"))
     _isolation(group("isolation", "list, set, delete: which brokers serve which namespaces"))
-    shown = _leaf(subjects, "decisions", do.decisions, common)
-    shown.add_argument(
-        "--limit", type=int, default=20, metavar="N", help="how many, newest first (default 20)"
+    decisions = _leaf(subjects, "decisions", commands.decisions, common)
+    decisions.add_argument(
+        "--limit", type=int, default=20, metavar="N", help="at most N decisions (default 20)"
     )
-    _leaf(subjects, "dry-run", do.dry_run, common)
-    drained = _leaf(subjects, "drain", do.drain, common)
-    drained.add_argument("broker", metavar="BROKER", help="host:port, as `brokers list` shows it")
-    drained.add_argument(
+    _leaf(subjects, "dry-run", commands.dry_run, common)
+    drain = _leaf(subjects, "drain", commands.drain, common)
+    drain.add_argument("broker", metavar="BROKER", help="host:port, as `brokers list` shows it")
+    drain.add_argument(
         "--stop", action="store_true", help="stop the broker when its bundles are elsewhere"
     )
 
 
 def _common() -> argparse.ArgumentParser:
-    """Options that stand before the subject or after the action.
+    """Options that may stand before the subject or after the action.
 
-    They have no default of their own: it would undo what stands before.
+    They have no default: the default of an action's parser would override the option before the
+    subject.
     """
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     common.add_argument("--url", help=f"HTTP address of any broker (default {URL})")
@@ -81,7 +83,7 @@ def _common() -> argparse.ArgumentParser:
         "--timeout",
         type=float,
         metavar="S",
-        help=f"how long to wait for an answer, in seconds (default {TIMEOUT_S:g})",
+        help=f"seconds to wait for an answer (default {TIMEOUT_S:g})",
     )
     return common
 
@@ -89,11 +91,11 @@ def _common() -> argparse.ArgumentParser:
 def _leaf(
     actions: Subparsers, name: str, command: Command, common: argparse.ArgumentParser
 ) -> argparse.ArgumentParser:
-    text = (command.__doc__ or "").strip()
+    text = inspect.getdoc(command) or ""
     parser: argparse.ArgumentParser = actions.add_parser(
-        name, help=text, description=text, parents=[common]
+        name, help=text.splitlines()[0], description=text, parents=[common]
     )
-    parser.set_defaults(command_of_admin=command)
+    parser.set_defaults(admin_command=command)
     return parser
 
 
@@ -101,136 +103,145 @@ Leaf = Callable[[str, Command], argparse.ArgumentParser]
 
 
 def _brokers(leaf: Leaf) -> None:
-    leaf("list", do.brokers_list)
-    leaf("leader", do.brokers_leader)
-    leaf("health", do.brokers_health).add_argument("broker", nargs="?", metavar="BROKER")
-    leaf("report", do.brokers_report).add_argument("broker", nargs="?", metavar="BROKER")
+    leaf("list", commands.brokers_list)
+    leaf("leader", commands.brokers_leader)
+    leaf("health", commands.brokers_health).add_argument("broker", nargs="?", metavar="BROKER")
+    leaf("report", commands.brokers_report).add_argument("broker", nargs="?", metavar="BROKER")
 
 
 def _namespaces(leaf: Leaf) -> None:
-    leaf("list", do.namespaces_list).add_argument("tenant", nargs="?", metavar="TENANT")
-    create = leaf("create", do.namespaces_create)
-    delete = leaf("delete", do.namespaces_delete)
+    leaf("list", commands.namespaces_list).add_argument("tenant", nargs="?", metavar="TENANT")
+    create = leaf("create", commands.namespaces_create)
+    delete = leaf("delete", commands.namespaces_delete)
     rest = (
-        leaf("bundles", do.namespaces_bundles),
-        leaf("policies", do.namespaces_policies),
-        leaf("unload", do.namespaces_unload),
+        leaf("bundles", commands.namespaces_bundles),
+        leaf("policies", commands.namespaces_policies),
+        leaf("unload", commands.namespaces_unload),
     )
     for parser in (create, delete, *rest):
         parser.add_argument("namespace", metavar="TENANT/NAMESPACE")
-    cut = create.add_mutually_exclusive_group()
-    cut.add_argument("--bundles", type=int, metavar="N", help="cut into N equal bundles")
-    cut.add_argument(
+    bundles = create.add_mutually_exclusive_group()
+    bundles.add_argument("--bundles", type=int, metavar="N", help="N bundles of equal size")
+    bundles.add_argument(
         "--boundaries",
         metavar="B,B,...",
-        help="cut at these, such as 0x00000000,0x80000000,0xffffffff",
+        help="boundaries of the bundles, such as 0x00000000,0x80000000,0xffffffff",
     )
     create.add_argument(
         "--create-tenant", action="store_true", help="create the tenant first if it does not exist"
     )
-    delete.add_argument("--force", action="store_true", help="with its topics")
+    delete.add_argument("--force", action="store_true", help="delete its topics, too")
 
 
 def _bundles(leaf: Leaf) -> None:
-    leaf("list", do.bundles_list).add_argument("namespace", nargs="*", metavar="TENANT/NAMESPACE")
-    unload = leaf("unload", do.bundles_unload)
+    leaf("list", commands.bundles_list).add_argument(
+        "namespace", nargs="*", metavar="TENANT/NAMESPACE"
+    )
+    unload = leaf("unload", commands.bundles_unload)
     unload.add_argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
     unload.add_argument(
-        "--to", metavar="BROKER", help="host:port of the broker that shall own it next"
+        "--to", metavar="BROKER", help="host:port of the broker that owns the bundle next"
     )
-    split = leaf("split", do.bundles_split)
+    split = leaf("split", commands.bundles_split)
     split.add_argument(
         "bundle", metavar="TENANT/NAMESPACE/RANGE", help="a range, or LARGEST or HOT"
     )
     split.add_argument(
         "--algorithm",
         metavar="NAME",
-        help="such as range_equally_divide or topic_count_equally_divide",
+        help="split algorithm, such as range_equally_divide or topic_count_equally_divide",
     )
     split.add_argument(
         "--at",
         action="append",
         default=[],
         metavar="HASH",
-        help="cut here (specified_positions_divide); may be repeated",
+        help="new boundary, for specified_positions_divide; may be repeated",
     )
     split.add_argument(
-        "--unload", action="store_true", help="unload the new bundles, so that they are placed anew"
+        "--unload", action="store_true", help="unload the new bundles; the next lookups place them"
     )
 
 
 def _topics(leaf: Leaf) -> None:
-    leaf("list", do.topics_list).add_argument("namespace", metavar="TENANT/NAMESPACE")
-    leaf("lookup", do.topics_lookup).add_argument("topic", metavar="TOPIC")
-    partitions = leaf("partitions", do.topics_partitions)
+    leaf("list", commands.topics_list).add_argument("namespace", metavar="TENANT/NAMESPACE")
+    leaf("lookup", commands.topics_lookup).add_argument("topic", metavar="TOPIC")
+    partitions = leaf("partitions", commands.topics_partitions)
     partitions.add_argument("topic", metavar="TOPIC")
     partitions.add_argument(
         "--create", type=int, metavar="N", help="create the topic with N partitions"
     )
-    leaf("stats", do.topics_stats).add_argument("topic", metavar="TOPIC")
+    leaf("stats", commands.topics_stats).add_argument("topic", metavar="TOPIC")
 
 
 def _limits(leaf: Leaf) -> None:
     leaf("list", policies.limits_list).add_argument("broker", nargs="?", metavar="BROKER")
     leaf("why", policies.limits_why).add_argument("topic", metavar="TOPIC")
-    chosen = leaf("set", policies.limits_set)
-    removed = leaf("remove", policies.limits_remove)
-    for parser in (leaf("show", policies.limits_show), chosen, removed):
+    set_ = leaf("set", policies.limits_set)
+    remove = leaf("remove", policies.limits_remove)
+    for parser in (leaf("show", policies.limits_show), set_, remove):
         parser.add_argument("of", metavar="TENANT/NAMESPACE|TOPIC")
-    for parser in (chosen, removed):
+    for parser in (set_, remove):
         parser.add_argument("limit", choices=policies.FIELDS)
-    chosen.add_argument(
+    set_.add_argument(
         "--messages",
         type=int,
         metavar="N",
-        help="messages per second (SUBSCRIBE requests for subscribeRate); -1: unlimited",
+        help="messages (subscribeRate: SUBSCRIBE requests) per period; -1: unlimited",
     )
-    chosen.add_argument("--bytes", type=int, metavar="N", help="bytes per second; -1: unlimited")
-    chosen.add_argument(
-        "--period", type=int, metavar="S", help="per so many seconds instead of one"
+    set_.add_argument("--bytes", type=int, metavar="N", help="bytes per period; -1: unlimited")
+    set_.add_argument(
+        "--period",
+        type=int,
+        metavar="S",
+        help="period in seconds (default 1, subscribeRate 30; publishRate has no other)",
     )
 
 
 def _isolation(leaf: Leaf) -> None:
     leaf("list", policies.isolation_list)
-    chosen = leaf("set", policies.isolation_set)
-    for parser in (chosen, leaf("delete", policies.isolation_delete)):
+    set_ = leaf("set", policies.isolation_set)
+    for parser in (set_, leaf("delete", policies.isolation_delete)):
         parser.add_argument("policy", metavar="POLICY")
-    chosen.add_argument(
+    set_.add_argument(
         "--namespaces",
         nargs="+",
         required=True,
         metavar="REGEX",
-        help="namespaces, such as 'acme/.*'",
+        help="namespaces of the policy, such as 'acme/.*'",
     )
-    chosen.add_argument(
+    set_.add_argument(
         "--primary",
         nargs="+",
         required=True,
         metavar="REGEX",
-        help="brokers that serve them, by host or host:port",
+        help="brokers that serve the namespaces, by host or host:port",
     )
-    chosen.add_argument(
-        "--secondary", nargs="*", default=[], metavar="REGEX", help="brokers that help out"
+    set_.add_argument(
+        "--secondary",
+        nargs="*",
+        default=[],
+        metavar="REGEX",
+        help="brokers that serve them, too, while too few primaries are live",
     )
-    chosen.add_argument(
+    set_.add_argument(
         "--min-primaries",
         type=int,
         default=1,
         metavar="N",
-        help="secondaries help out while fewer primaries live (default 1)",
+        help="fewer live primaries than N are too few (default 1)",
     )
-    chosen.add_argument(
+    set_.add_argument(
         "--unload",
         choices=("all_matching", "changed", "none"),
         default="changed",
-        help="which namespaces move now (default changed)",
+        help="which namespaces to unload now (default changed)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Ask, and print the answer."""
-    command: Command = args.command_of_admin
-    shown = command(Asking(args.url, timeout_s=args.timeout), args)
-    print(json.dumps(shown.data, indent=2) if args.json else shown.text)
-    return shown.status
+    """Send the command's requests, and print its output."""
+    command: Command = args.admin_command
+    output = command(AdminClient(args.url, timeout_s=args.timeout), args)
+    print(json.dumps(output.data, indent=2) if args.json else output.text)
+    return output.status

@@ -1,4 +1,7 @@
-"""What each `loadmanager admin …` command asks, and how it shows the answer."""
+"""Each `loadmanager admin …` command: the requests that it sends, and the output that it makes.
+
+The first sentence of a command's docstring is its help text.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from loadmanager.cli.asking import Asking
+from loadmanager.cli.admin_client import AdminClient
 from loadmanager.cli.tables import Cell, table
 from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
 from loadmanager.core.strategies.plan_document import plan_lines
 
@@ -27,36 +30,38 @@ RESOURCES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """An answer: for machines, for people, and the exit status."""
+class Output:
+    """What a command prints, and the exit status."""
 
     data: Any
+    """Printed with --json."""
     text: str
+    """Printed without --json."""
     status: int = 0
 
 
-def _json(data: Any) -> Shown:
-    return Shown(data, json.dumps(data, indent=2))
+def _json(data: Any) -> Output:
+    return Output(data, json.dumps(data, indent=2))
 
 
-def _done(text: str, **data: Any) -> Shown:
-    return Shown({"done": text, **data}, text)
+def _done(text: str, **data: Any) -> Output:
+    return Output({"done": text, **data}, text)
 
 
 def namespace_path(text: str) -> str:
-    """The admin path of a namespace."""
+    """The path of a namespace in the admin API."""
     return f"{V2}/namespaces/{NamespaceName.parse(text)}"
 
 
 def topic_path(text: str) -> str:
-    """Domain, namespace and encoded name of a topic."""
+    """Domain, namespace and encoded name of a topic, as a path contains them."""
     topic = TopicName.parse(text)
     return f"{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
 
 
-def cluster_of(ask: Asking) -> str:
-    """The cluster of the broker that is asked; a metadata store may record others."""
-    return str(ask.get(f"{V2}/brokers/configuration/runtime")["clusterName"])
+def cluster_of(admin: AdminClient) -> str:
+    """The cluster of the broker; the metadata store may record other clusters, too."""
+    return str(admin.get(f"{V2}/brokers/configuration/runtime")["clusterName"])
 
 
 def _query(**values: Any) -> str:
@@ -68,11 +73,11 @@ def _query(**values: Any) -> str:
 # Brokers
 
 
-def brokers_list(ask: Asking, _args: argparse.Namespace) -> Shown:
-    """Live brokers, and which one leads."""
-    brokers, leader = ask.get(f"{V2}/brokers"), _leader(ask)
+def brokers_list(admin: AdminClient, _args: argparse.Namespace) -> Output:
+    """List the live brokers, and mark the leader."""
+    brokers, leader = admin.get(f"{V2}/brokers"), _leader(admin)
     data = [{"broker": broker, "leader": broker == leader} for broker in brokers]
-    return Shown(
+    return Output(
         data,
         table(
             ("broker", "role"),
@@ -81,38 +86,38 @@ def brokers_list(ask: Asking, _args: argparse.Namespace) -> Shown:
     )
 
 
-def _leader(ask: Asking) -> str | None:
+def _leader(admin: AdminClient) -> str | None:
     try:
-        return str(ask.get(f"{V2}/brokers/leaderBroker")["brokerId"])
+        return str(admin.get(f"{V2}/brokers/leaderBroker")["brokerId"])
     except OperationalError:
-        return None  # 404: there is none right now
+        return None  # 404: no broker leads now
 
 
-def brokers_leader(ask: Asking, _args: argparse.Namespace) -> Shown:
-    """The leader."""
-    leader = ask.get(f"{V2}/brokers/leaderBroker")
-    return Shown(leader, f"{leader['brokerId']}  {leader['serviceUrl']}")
+def brokers_leader(admin: AdminClient, _args: argparse.Namespace) -> Output:
+    """Show the leader."""
+    leader = admin.get(f"{V2}/brokers/leaderBroker")
+    return Output(leader, f"{leader['brokerId']}  {leader['serviceUrl']}")
 
 
-def brokers_health(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Health of all brokers, or of one; exit status 1 unless all are well."""
-    brokers = [args.broker] if args.broker else ask.get(f"{V2}/brokers")
-    found = {broker: _health(ask.at(broker)) for broker in brokers}
-    well = bool(found) and all(state == "ok" for state in found.values())
-    return Shown(found, table(("broker", "health"), list(found.items())), 0 if well else 1)
+def brokers_health(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Check all brokers, or the named one; exit status 1 if a broker is not healthy."""
+    brokers = [args.broker] if args.broker else admin.get(f"{V2}/brokers")
+    health = {broker: _health(admin.at(broker)) for broker in brokers}
+    healthy = bool(health) and all(state == "ok" for state in health.values())
+    return Output(health, table(("broker", "health"), list(health.items())), 0 if healthy else 1)
 
 
-def _health(ask: Asking) -> str:
+def _health(admin: AdminClient) -> str:
     try:
-        return str(ask.get(f"{V2}/brokers/health"))
+        return str(admin.get(f"{V2}/brokers/health"))
     except LoadManagerError as error:
         return str(error).splitlines()[0]
 
 
-def brokers_report(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Load reports of all brokers, or of one."""
-    brokers = [args.broker] if args.broker else ask.get(f"{V2}/brokers")
-    reports = {broker: ask.at(broker).get(f"{V2}/broker-stats/load-report") for broker in brokers}
+def brokers_report(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Show the load reports of all brokers, or of the named one."""
+    brokers = [args.broker] if args.broker else admin.get(f"{V2}/brokers")
+    reports = {broker: admin.at(broker).get(f"{V2}/broker-stats/load-report") for broker in brokers}
     headers = (
         "broker",
         *(title for _, title in RESOURCES),
@@ -121,7 +126,7 @@ def brokers_report(ask: Asking, args: argparse.Namespace) -> Shown:
         "bundles",
         "topics",
     )
-    return Shown(
+    return Output(
         reports, table(headers, [_report_row(broker, report) for broker, report in reports.items()])
     )
 
@@ -141,174 +146,200 @@ def _percent(usage: dict[str, float] | None) -> float | None:
     return 100.0 * usage["usage"] / usage["limit"] if usage and usage.get("limit", 0) > 0 else None
 
 
-def drain(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Move every bundle of a broker to the others, those with fewest first; with --stop, stop it
-    then.
-    """
-    brokers = ask.get(f"{V2}/brokers")
+def drain(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Unload every bundle of a broker to the brokers with the fewest bundles."""
+    brokers = admin.get(f"{V2}/brokers")
     if args.broker not in brokers:
         raise BadInputError(f"{args.broker} is not active; the brokers are {', '.join(brokers)}")
-    owned = {broker: len(_owned(ask, broker)) for broker in brokers if broker != args.broker}
+    owned = {broker: len(_owned(admin, broker)) for broker in brokers if broker != args.broker}
     if not owned:
-        raise OperationalError(f"{args.broker} is the only broker: nobody could take its bundles")
+        raise OperationalError(f"{args.broker} is the only broker: no other can take its bundles")
     moves: list[dict[str, str]] = []
-    for bundle in sorted(_owned(ask, args.broker)):
+    for bundle in sorted(_owned(admin, args.broker)):
         destination = min(owned, key=lambda broker: (owned[broker], broker))
-        _unload(ask, bundle, destination)
+        _unload(admin, bundle, destination)
         owned[destination] += 1
         moves.append({"bundle": bundle, "to": destination})
     if args.stop:
-        ask.at(args.broker).ask("POST", f"{V2}/brokers/shutdown")
-    said = f"{len(moves)} bundles moved off {args.broker}" + (
-        "; it stops now" if args.stop else "; it may be given bundles again"
+        admin.at(args.broker).send("POST", f"{V2}/brokers/shutdown")
+    summary = f"{len(moves)} bundles moved off {args.broker}; " + (
+        "it stops now" if args.stop else "the leader may give it bundles again"
     )
-    return Shown(
+    return Output(
         {"moves": moves, "stopped": args.stop},
-        "\n".join([*(f"{move['bundle']} -> {move['to']}" for move in moves), said]),
+        "\n".join([*(f"{move['bundle']} -> {move['to']}" for move in moves), summary]),
     )
 
 
 # Namespaces
 
 
-def namespaces_list(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Namespaces of a tenant, or of all."""
-    names = _namespaces(ask, args.tenant)
-    return Shown(names, "\n".join(names))
+def namespaces_list(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """List the namespaces of a tenant, or of all tenants."""
+    names = _namespaces(admin, args.tenant)
+    return Output(names, "\n".join(names))
 
 
-def _namespaces(ask: Asking, tenant: str | None = None) -> list[str]:
-    tenants = [tenant] if tenant else ask.get(f"{V2}/tenants")
+def _namespaces(admin: AdminClient, tenant: str | None = None) -> list[str]:
+    tenants = [tenant] if tenant else admin.get(f"{V2}/tenants")
     return [
-        str(name) for one in tenants for name in ask.get(f"{V2}/namespaces/{quote(one, safe='')}")
+        str(namespace)
+        for name in tenants
+        for namespace in admin.get(f"{V2}/namespaces/{quote(name, safe='')}")
     ]
 
 
-def namespaces_create(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Create a namespace; its tenant, too, with --tenant."""
-    cut: dict[str, Any] | None = None
+def namespaces_create(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Create a namespace."""
+    bundles: dict[str, Any] | None = None
     if args.boundaries:
-        cut = {"boundaries": args.boundaries.split(","), "numBundles": args.boundaries.count(",")}
+        boundaries = args.boundaries.split(",")
+        bundles = {"boundaries": boundaries, "numBundles": len(boundaries) - 1}
     elif args.bundles is not None:
-        cut = {"numBundles": args.bundles}
+        bundles = {"numBundles": args.bundles}
     path, tenant = namespace_path(args.namespace), NamespaceName.parse(args.namespace).tenant
-    if args.create_tenant and tenant not in ask.get(f"{V2}/tenants"):
-        ask.ask(
+    if args.create_tenant and tenant not in admin.get(f"{V2}/tenants"):
+        admin.send(
             "PUT",
             f"{V2}/tenants/{tenant}",
-            {"adminRoles": [], "allowedClusters": ask.get(f"{V2}/clusters")},
+            {"adminRoles": [], "allowedClusters": admin.get(f"{V2}/clusters")},
         )
-    ask.ask("PUT", path, {"bundles": cut} if cut else None)
-    count = ask.get(f"{path}/bundles")["numBundles"]
+    admin.send("PUT", path, {"bundles": bundles} if bundles else None)
+    count = admin.get(f"{path}/bundles")["numBundles"]
     return _done(
         f"{args.namespace} created with {count} bundles", namespace=args.namespace, bundles=count
     )
 
 
-def namespaces_delete(ask: Asking, args: argparse.Namespace) -> Shown:
+def namespaces_delete(admin: AdminClient, args: argparse.Namespace) -> Output:
     """Delete a namespace."""
-    ask.ask("DELETE", namespace_path(args.namespace) + _query(force=args.force))
+    admin.send("DELETE", namespace_path(args.namespace) + _query(force=args.force))
     return _done(f"{args.namespace} deleted")
 
 
-def namespaces_bundles(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Boundaries of a namespace."""
-    cut = ask.get(f"{namespace_path(args.namespace)}/bundles")
-    bounds = cut["boundaries"]
-    return Shown(
-        cut, "\n".join(f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False))
-    )
+def namespaces_bundles(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """List the bundles of a namespace as ranges."""
+    bundles = admin.get(f"{namespace_path(args.namespace)}/bundles")
+    return Output(bundles, "\n".join(_ranges(bundles)))
 
 
-def namespaces_policies(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Policies of a namespace."""
-    return _json(ask.get(namespace_path(args.namespace)))
+def _ranges(bundles: dict[str, Any]) -> list[str]:
+    bounds = bundles["boundaries"]
+    return [f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)]
 
 
-def namespaces_unload(ask: Asking, args: argparse.Namespace) -> Shown:
+def _bundles_of(admin: AdminClient, namespace: str) -> list[str]:
+    bundles = admin.get(f"{namespace_path(namespace)}/bundles")
+    return [f"{namespace}/{bundle_range}" for bundle_range in _ranges(bundles)]
+
+
+def namespaces_policies(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Show the policies of a namespace."""
+    return _json(admin.get(namespace_path(args.namespace)))
+
+
+def namespaces_unload(admin: AdminClient, args: argparse.Namespace) -> Output:
     """Unload all bundles of a namespace."""
-    ask.ask("PUT", f"{namespace_path(args.namespace)}/unload")
-    return _done(f"{args.namespace} unloaded; the next lookups place its bundles")
+    owners = _owners(admin)
+    owned = [bundle for bundle in _bundles_of(admin, args.namespace) if bundle in owners]
+    admin.send("PUT", f"{namespace_path(args.namespace)}/unload")
+    if not owned:
+        return _done(f"{args.namespace}: no bundle has an owner: nothing to unload", unloaded=owned)
+    return _done(
+        f"{args.namespace}: {len(owned)} bundles unloaded; the next lookups place them",
+        unloaded=owned,
+    )
 
 
 # Bundles
 
 
-def bundles_list(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Every bundle with its owner and its traffic as last reported, over all brokers."""
-    owners: dict[str, str] = {}
+def bundles_list(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """List the bundles of all brokers: owner, and traffic of the last load report."""
+    owners = _owners(admin)
     stats: dict[str, dict[str, Any]] = {}
-    for broker in ask.get(f"{V2}/brokers"):
-        owners.update(dict.fromkeys(_owned(ask, broker), broker))
-        stats.update(ask.at(broker).get(f"{V2}/broker-stats/load-report").get("lastStats") or {})
-    data = []
-    for namespace in args.namespace or _namespaces(ask):
-        bounds = ask.get(f"{namespace_path(namespace)}/bundles")["boundaries"]
-        names = [f"{namespace}/{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)]
-        data += [
-            {"bundle": name, "owner": owners.get(name), **_traffic(stats.get(name))}
-            for name in names
-        ]
+    for broker in admin.get(f"{V2}/brokers"):
+        stats.update(admin.at(broker).get(f"{V2}/broker-stats/load-report").get("lastStats") or {})
+    data = [
+        {"bundle": bundle, "owner": owners.get(bundle), **_traffic(stats.get(bundle, {}))}
+        for namespace in args.namespace or _namespaces(admin)
+        for bundle in _bundles_of(admin, namespace)
+    ]
     headers = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
-    return Shown(data, table(headers, [tuple(row.values()) for row in data]))
+    return Output(data, table(headers, [tuple(row.values()) for row in data]))
 
 
-def _traffic(stats: dict[str, Any] | None) -> dict[str, Cell]:
-    known = stats or {}
+_TRAFFIC = (
+    ("msgRateIn", "msgRateIn", 1),
+    ("msgRateOut", "msgRateOut", 1),
+    ("kibPerSecondIn", "msgThroughputIn", 1024),
+    ("kibPerSecondOut", "msgThroughputOut", 1024),
+)
+"""Name in the output, name in the load report, unit."""
+
+
+def _traffic(stats: dict[str, Any]) -> dict[str, Cell]:
+    """Topics and rates of a bundle; None where the load report says nothing."""
     rates = {
-        name: float(known[name]) if name in known else None for name in ("msgRateIn", "msgRateOut")
+        name: float(stats[field]) / unit if field in stats else None
+        for name, field, unit in _TRAFFIC
     }
-    bytes_ = {
-        name: float(known[key]) / 1024 if key in known else None for name, key in _THROUGHPUTS
+    return {"topics": stats.get("topics"), **rates}
+
+
+def _owners(admin: AdminClient) -> dict[str, str]:
+    """Bundle → broker that owns it."""
+    return {
+        bundle: broker for broker in admin.get(f"{V2}/brokers") for bundle in _owned(admin, broker)
     }
-    return {"topics": known.get("topics"), **rates, **bytes_}
 
 
-_THROUGHPUTS = (("kibPerSecondIn", "msgThroughputIn"), ("kibPerSecondOut", "msgThroughputOut"))
-
-
-def _owned(ask: Asking, broker: str) -> list[str]:
-    cluster = cluster_of(ask)
+def _owned(admin: AdminClient, broker: str) -> list[str]:
+    cluster = cluster_of(admin)
     return list(
-        ask.at(broker).get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces")
+        admin.at(broker).get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces")
     )
 
 
-def bundles_unload(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Unload one bundle, to a broker if one is named."""
-    _unload(ask, args.bundle, args.to)
-    return _done(
-        f"{args.bundle} unloaded" + (f" to {args.to}" if args.to else "; the next lookup places it")
-    )
+def bundles_unload(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Unload a bundle."""
+    namespace, bundle_range = split_bundle_name(args.bundle)
+    owner = _owners(admin).get(bundle_name(namespace, str(BundleRange.parse(bundle_range))))
+    _unload(admin, args.bundle, args.to)
+    if owner is not None:
+        end = f" to {args.to}" if args.to else "; the next lookup places it"
+        return _done(f"{args.bundle} unloaded from {owner}{end}", unloaded=True)
+    end = f"; the next lookup places it on {args.to}" if args.to else ""
+    return _done(f"{args.bundle} has no owner: nothing to unload{end}", unloaded=False)
 
 
-def _unload(ask: Asking, bundle: str, destination: str | None) -> None:
+def _unload(admin: AdminClient, bundle: str, destination: str | None) -> None:
     namespace, bundle_range = split_bundle_name(bundle)
-    ask.ask(
+    admin.send(
         "PUT",
         f"{namespace_path(namespace)}/{quote(bundle_range, safe='')}/unload"
         + _query(destinationBroker=destination),
     )
 
 
-def bundles_split(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Split one bundle, or the LARGEST or HOT one of the broker asked."""
+def bundles_split(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Split a bundle, or the LARGEST or HOT bundle of the broker at --url."""
     namespace, bundle_range = split_bundle_name(args.bundle)
     base = namespace_path(namespace)
-    before = ask.get(f"{base}/bundles")["boundaries"]
+    before = admin.get(f"{base}/bundles")["boundaries"]
     query = _query(unload=args.unload, splitAlgorithmName=args.algorithm)
-    ask.ask(
+    admin.send(
         "PUT",
         f"{base}/{quote(bundle_range, safe='')}/split{query}",
         [_position(text) for text in args.at] or None,
     )
-    new = [bound for bound in ask.get(f"{base}/bundles")["boundaries"] if bound not in before]
-    said = (
+    new = [bound for bound in admin.get(f"{base}/bundles")["boundaries"] if bound not in before]
+    text = (
         f"{args.bundle} split at {', '.join(new)}"
         if new
-        else f"{args.bundle} not split: there was no useful place to cut it"
+        else f"{args.bundle} not split: no boundary would divide its topics"
     )
-    return _done(said, boundaries=new)
+    return _done(text, boundaries=new)
 
 
 def _position(text: str) -> int:
@@ -321,71 +352,61 @@ def _position(text: str) -> int:
 # Topics
 
 
-def topics_list(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Topics of a namespace."""
-    names = ask.get(f"{namespace_path(args.namespace)}/topics?mode=ALL")
-    return Shown(names, "\n".join(names))
+def topics_list(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """List the topics of a namespace."""
+    names = admin.get(f"{namespace_path(args.namespace)}/topics?mode=ALL")
+    return Output(names, "\n".join(names))
 
 
-def topics_lookup(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Who serves a topic; places it if nobody does."""
+def topics_lookup(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Show the broker that serves a topic; a bundle without an owner is placed first."""
     path = f"/lookup/v2/topic/{topic_path(args.topic)}"
-    found = {
+    lookup = {
         "topic": str(TopicName.parse(args.topic)),
-        "bundle": ask.get(f"{path}/bundle"),
-        **ask.get(path),
+        "bundle": admin.get(f"{path}/bundle"),
+        **admin.get(path),
     }
-    return Shown(
-        found,
-        table(
-            ("topic", "bundle", "broker", "http"),
-            [[found[key] for key in ("topic", "bundle", "brokerUrl", "httpUrl")]],
-        ),
-    )
+    row = [lookup[name] for name in ("topic", "bundle", "brokerUrl", "httpUrl")]
+    return Output(lookup, table(("topic", "bundle", "broker", "http"), [row]))
 
 
-def topics_partitions(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Number of partitions, or create a topic with that many."""
+def topics_partitions(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Show the number of partitions of a topic, or create a partitioned topic."""
     path = f"{V2}/{topic_path(args.topic)}/partitions"
     if args.create is not None:
-        ask.ask("PUT", path, args.create)
-    count = ask.get(path)["partitions"]
-    return Shown({"partitions": count}, str(count))
+        admin.send("PUT", path, args.create)
+    count = admin.get(path)["partitions"]
+    return Output({"partitions": count}, str(count))
 
 
-def topics_stats(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Traffic of an open topic."""
-    stats = ask.get(f"{V2}/{topic_path(args.topic)}/stats")
-    return Shown(stats, "\n".join(f"{name:18} {value}" for name, value in stats.items()))
+def topics_stats(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Show the traffic of an open topic."""
+    stats = admin.get(f"{V2}/{topic_path(args.topic)}/stats")
+    return Output(stats, "\n".join(f"{name:18} {value}" for name, value in stats.items()))
 
 
 # The leader's decisions
 
 
-def decisions(ask: Asking, args: argparse.Namespace) -> Shown:
-    """The leader's last decisions with their reasons, newest first."""
-    found = ask.get(f"{V2}/loadmanager/decisions" + _query(limit=args.limit))
-    return Shown(
-        found, "\n".join(_dated_line(item) for item in found) or "no decision in this term yet"
-    )
+def decisions(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Show the leader's last decisions with their reasons, newest first."""
+    latest = admin.get(f"{V2}/loadmanager/decisions" + _query(limit=args.limit))
+    return Output(latest, "\n".join(map(_line, latest)) or "no decision in this term yet")
 
 
-def _dated_line(item: dict[str, Any]) -> str:
-    rest = {name: value for name, value in item.items() if name != "ts"}
-    if "ts" not in item:
-        return _one_line(rest)
-    return f"{datetime.fromtimestamp(item['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  {_one_line(rest)}"
-
-
-def dry_run(ask: Asking, _args: argparse.Namespace) -> Shown:
-    """What a shedding cycle would do right now."""
-    plan = ask.get(f"{V2}/loadmanager/dry-run")
-    head = f"strategy {plan['strategy']}: {len(plan['unloads'])} bundles would move"
-    return Shown(plan, "\n".join([head, *plan_lines(plan)]))
-
-
-def _one_line(item: dict[str, Any]) -> str:
-    return "  ".join(
+def _line(decision: dict[str, Any]) -> str:
+    fields = "  ".join(
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
-        for name, value in item.items()
+        for name, value in decision.items()
+        if name != "ts"
     )
+    if "ts" not in decision:
+        return fields
+    return f"{datetime.fromtimestamp(decision['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  {fields}"
+
+
+def dry_run(admin: AdminClient, _args: argparse.Namespace) -> Output:
+    """Show what a shedding cycle would do now."""
+    plan = admin.get(f"{V2}/loadmanager/dry-run")
+    head = f"strategy {plan['strategy']}: {len(plan['unloads'])} bundles would move"
+    return Output(plan, "\n".join([head, *plan_lines(plan)]))

@@ -1,6 +1,4 @@
-"""`loadmanager admin limits …` and `loadmanager admin isolation …`: what is asked, and how the
-answer is shown.
-"""
+"""`loadmanager admin limits …` and `loadmanager admin isolation …`; see `admin_commands`."""
 
 from __future__ import annotations
 
@@ -8,10 +6,10 @@ import argparse
 from typing import Any
 from urllib.parse import quote
 
-from loadmanager.cli.admin_commands import V2, Shown, cluster_of, namespace_path, topic_path
-from loadmanager.cli.asking import Asking
+from loadmanager.cli.admin_client import AdminClient
+from loadmanager.cli.admin_commands import V2, Output, cluster_of, namespace_path, topic_path
 from loadmanager.cli.tables import table
-from loadmanager.core.errors import BadInputError
+from loadmanager.core.errors import BadInputError, OperationalError
 
 FIELDS = {
     "publishRate": ("publishThrottlingRateInMsg", "publishThrottlingRateInByte", None),
@@ -27,11 +25,11 @@ FIELDS = {
     ),
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
-"""Which limit → its fields for messages (requests), bytes and period."""
+"""Limit → its fields for messages (or requests), bytes and period."""
 
 
-def _of(text: str) -> str:
-    """The path of a namespace or a topic."""
+def _path(text: str) -> str:
+    """The path of a namespace or a topic in the admin API."""
     return (
         f"{V2}/{topic_path(text)}"
         if "://" in text or text.count("/") == 2
@@ -39,13 +37,13 @@ def _of(text: str) -> str:
     )
 
 
-def limits_list(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Every limit in use on every broker: configured, delivered, who waits."""
-    brokers = [args.broker] if args.broker else ask.get(f"{V2}/brokers")
+def limits_list(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """List the limits in use on all brokers: configured rate, delivered rate, who waits."""
+    brokers = [args.broker] if args.broker else admin.get(f"{V2}/brokers")
     data = [
         {"broker": broker, **limit}
         for broker in brokers
-        for limit in ask.at(broker).get(f"{V2}/broker-stats/throttling")["limits"]
+        for limit in admin.at(broker).get(f"{V2}/broker-stats/throttling")["limits"]
     ]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "error", "waiting")
     names = (
@@ -58,47 +56,43 @@ def limits_list(ask: Asking, args: argparse.Namespace) -> Shown:
     )
     rows = [
         [
-            item["broker"],
-            item["name"],
-            *(None if item[name] in (None, -1) else item[name] for name in names),
+            limit["broker"],
+            limit["name"],
+            *(None if limit[name] in (None, -1) else limit[name] for name in names),
         ]
-        for item in data
+        for limit in data
     ]
-    return Shown(data, table(headers, rows) if rows else "no limits are in use")
+    return Output(data, table(headers, rows) if rows else "no limits are in use")
 
 
-def limits_why(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Why a topic's producers are slow, the worst first."""
-    found = ask.get(f"{V2}/{topic_path(args.topic)}/throttling")
+def limits_why(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Say why a topic's producers are slow, the slowest first."""
+    report = admin.get(f"{V2}/{topic_path(args.topic)}/throttling")
     lines = [
-        f"{item['producer']}: {item['why']} (held {item['heldSeconds']:.1f} s so far)"
-        for item in found["producers"]
+        f"{producer['producer']}: {producer['why']} (held {producer['heldSeconds']:.1f} s so far)"
+        for producer in report["producers"]
     ]
     lines += [
-        f"subscription {name}: {'held' if item['held'] else 'not held'} "
-        f"{item['throttledTimes'] or ''}"
-        for name, item in found["subscriptions"].items()
+        f"subscription {name}: {'held' if state['held'] else 'not held'} "
+        f"{state['throttledTimes'] or ''}"
+        for name, state in report["subscriptions"].items()
     ]
-    return Shown(found, "\n".join(lines) or "nobody produces or consumes")
+    return Output(report, "\n".join(lines) or "the topic has neither producers nor consumers")
 
 
-def limits_show(ask: Asking, args: argparse.Namespace) -> Shown:
-    """The limits that are set on a namespace or a topic itself."""
-    found = {name: ask.get(f"{_of(args.of)}/{name}") for name in FIELDS}
-    data = {name: rate for name, rate in found.items() if rate}
-    rows = [
-        [name, *(f"{field}={value}" for field, value in rate.items())]
+def limits_show(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Show the limits of a namespace or a topic itself, without those that it inherits."""
+    rates = {name: admin.get(f"{_path(args.of)}/{name}") for name in FIELDS}
+    data = {name: rate for name, rate in rates.items() if rate}
+    lines = [
+        "  ".join([name, *(f"{field}={value}" for field, value in rate.items())])
         for name, rate in data.items()
     ]
-    return Shown(
-        data,
-        "\n".join("  ".join(map(str, row)) for row in rows)
-        or f"{args.of} has no limits of its own",
-    )
+    return Output(data, "\n".join(lines) or f"{args.of} has no limits of its own")
 
 
-def limits_set(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Set a limit of a namespace's topics or of one topic; acts at once."""
+def limits_set(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Set a limit of a topic, or of each topic of a namespace; acts at once."""
     messages, size, period = FIELDS[args.limit]
     body: dict[str, Any] = {}
     for value, field, option in (
@@ -111,29 +105,32 @@ def limits_set(ask: Asking, args: argparse.Namespace) -> Shown:
                 raise BadInputError(f"{args.limit} has no {option}")
             body[field] = value
     if not body:
-        raise BadInputError("what is the limit? --messages N, --bytes N")
-    ask.ask("POST", f"{_of(args.of)}/{args.limit}", body)
-    return Shown({"of": args.of, args.limit: body}, f"{args.limit} of {args.of} set")
+        raise BadInputError("give a rate: --messages N or --bytes N")
+    admin.send("POST", f"{_path(args.of)}/{args.limit}", body)
+    return Output({"of": args.of, args.limit: body}, f"{args.limit} of {args.of} set")
 
 
-def limits_remove(ask: Asking, args: argparse.Namespace) -> Shown:
+def limits_remove(admin: AdminClient, args: argparse.Namespace) -> Output:
     """Remove a limit of a namespace or a topic; acts at once."""
-    ask.ask("DELETE", f"{_of(args.of)}/{args.limit}")
-    return Shown({"of": args.of, "removed": args.limit}, f"{args.limit} of {args.of} removed")
+    path = f"{_path(args.of)}/{args.limit}"
+    if admin.get(path) is None:
+        raise OperationalError(f"{args.of} has no {args.limit} of its own: nothing was removed")
+    admin.send("DELETE", path)
+    return Output({"of": args.of, "removed": args.limit}, f"{args.limit} of {args.of} removed")
 
 
-def _isolation(ask: Asking) -> str:
-    return f"{V2}/clusters/{quote(cluster_of(ask), safe='')}/namespaceIsolationPolicies"
+def _isolation(admin: AdminClient) -> str:
+    return f"{V2}/clusters/{quote(cluster_of(admin), safe='')}/namespaceIsolationPolicies"
 
 
-def isolation_list(ask: Asking, _args: argparse.Namespace) -> Shown:
-    """Namespace isolation policies, and what each live broker is in them."""
-    path = _isolation(ask)
-    policies = ask.get(path)
+def isolation_list(admin: AdminClient, _args: argparse.Namespace) -> Output:
+    """List the namespace isolation policies, and the live brokers that each names."""
+    path = _isolation(admin)
+    policies = admin.get(path)
     brokers = {
         name: [
             entry["brokerName"]
-            for entry in ask.get(f"{path}/brokers")
+            for entry in admin.get(f"{path}/brokers")
             if entry["policyName"] == name
         ]
         for name in policies
@@ -141,24 +138,24 @@ def isolation_list(ask: Asking, _args: argparse.Namespace) -> Shown:
     rows = [
         [
             name,
-            " ".join(item["namespaces"]),
-            " ".join(item["primary"]),
-            " ".join(item.get("secondary") or []),
+            " ".join(policy["namespaces"]),
+            " ".join(policy["primary"]),
+            " ".join(policy.get("secondary") or []),
             " ".join(brokers[name]),
         ]
-        for name, item in sorted(policies.items())
+        for name, policy in sorted(policies.items())
     ]
     headers = ("policy", "namespaces", "primary", "secondary", "live brokers")
-    return Shown(
+    return Output(
         {"policies": policies, "brokers": brokers},
         table(headers, rows) if rows else "no isolation policies",
     )
 
 
-def isolation_set(ask: Asking, args: argparse.Namespace) -> Shown:
-    """Set an isolation policy; expressions match in full.
+def isolation_set(admin: AdminClient, args: argparse.Namespace) -> Output:
+    """Create or replace an isolation policy; regular expressions must match whole names.
 
-    Namespaces that it concerns are unloaded, as --unload says.
+    Unloads the namespaces that --unload selects.
     """
     parameters = {"min_limit": str(args.min_primaries), "usage_threshold": "100"}
     body = {
@@ -168,11 +165,14 @@ def isolation_set(ask: Asking, args: argparse.Namespace) -> Shown:
         "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
         "unload_scope": args.unload,
     }
-    ask.ask("POST", f"{_isolation(ask)}/{quote(args.policy, safe='')}", body)
-    return Shown({"policy": args.policy, **body}, f"isolation policy {args.policy} set")
+    admin.send("POST", f"{_isolation(admin)}/{quote(args.policy, safe='')}", body)
+    return Output({"policy": args.policy, **body}, f"isolation policy {args.policy} set")
 
 
-def isolation_delete(ask: Asking, args: argparse.Namespace) -> Shown:
+def isolation_delete(admin: AdminClient, args: argparse.Namespace) -> Output:
     """Delete an isolation policy."""
-    ask.ask("DELETE", f"{_isolation(ask)}/{quote(args.policy, safe='')}")
-    return Shown({"deleted": args.policy}, f"isolation policy {args.policy} deleted")
+    path = _isolation(admin)
+    if args.policy not in admin.get(path):
+        raise OperationalError(f"isolation policy {args.policy} does not exist")
+    admin.send("DELETE", f"{path}/{quote(args.policy, safe='')}")
+    return Output({"deleted": args.policy}, f"isolation policy {args.policy} deleted")

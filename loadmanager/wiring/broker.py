@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from loadmanager import __version__
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
@@ -38,7 +38,8 @@ from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
-from loadmanager.settings import LiveSettings, Settings, check, unknown_text
+from loadmanager.settings import Settings, check, unknown_text
+from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.initialize import record_cluster
 from loadmanager.wiring.parts import Outside, Parts
 from loadmanager.wiring.plugins import register_plugins
@@ -111,7 +112,6 @@ class _Broker:
         self._options = options
         self._broker = settings.leaf(BrokerSettings)
         self._stop = _Stop()
-        self._version = importlib.metadata.version("loadmanager")
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
@@ -161,8 +161,8 @@ class _Broker:
         others = sorted(set(await store.children(paths.CLUSTERS)) - {self._broker.cluster_name})
         if others:
             log.warning(
-                "the metadata store records other clusters, too: all of its brokers need "
-                "one clusterName",
+                "the metadata store records other clusters, too; all of its brokers must have the "
+                "same clusterName",
                 clusterName=self._broker.cluster_name,
                 others=others,
             )
@@ -180,7 +180,7 @@ class _Broker:
             sampler=lambda own: SystemSampler(
                 self._settings.leaf(SamplerSettings), own, cgroup=Cgroup.find()
             ),
-            version=self._version,
+            version=__version__,
             stop=self._stop.by_admin,
             history=journal,
             busy=busy,
@@ -241,7 +241,7 @@ class _Broker:
         return AdminServer(
             parts.use_cases,
             cluster=self._broker.cluster_name,
-            version=self._version,
+            version=__version__,
             metrics=lambda: (page.render(), page.content_type),
             settings=self._settings.leaf(AdminSettings),
             connections_cap=open_files.http_connections_cap(),

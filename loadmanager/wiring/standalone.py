@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from loadmanager.adapters.files.properties import read_properties
 from loadmanager.adapters.zookeeper.embedded import HEAP_MB, STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
 from loadmanager.core.errors import ConfigError, OperationalError
 from loadmanager.runtime.tasks import Scope, sleep
-from loadmanager.settings import read_properties
 from loadmanager.wiring.initialize import initialize_cluster
 
 READY_TIMEOUT_S = 60.0
@@ -246,15 +246,18 @@ class _Standalone:
         wanted = [options.pulsar_port + i for i in range(options.brokers)] + [
             options.http_port + i for i in range(options.brokers)
         ]
-        if not all(0 < port < PORTS for port in (*wanted, options.zookeeper_port)):
-            raise ConfigError(
-                f"ports from 1 to {PORTS - 1} are allowed, those of all brokers: choose other "
-                "--pulsar-port, --http-port or --zookeeper-port"
-            )
-        if len({*wanted, options.zookeeper_port}) != len(wanted) + 1:
-            raise ConfigError(
-                "the ports overlap: choose other --pulsar-port, --http-port or --zookeeper-port"
-            )
+        ports = [*wanted, options.zookeeper_port]
+        for port in ports:
+            if not 0 < port < PORTS:
+                raise ConfigError(
+                    f"port {port}: 1 to {PORTS - 1} is allowed; choose another --pulsar-port, "
+                    "--http-port or --zookeeper-port (broker i takes the first two plus i)"
+                )
+            if ports.count(port) > 1:
+                raise ConfigError(
+                    f"port {port} is needed twice; choose another --pulsar-port, --http-port or "
+                    "--zookeeper-port (broker i takes the first two plus i)"
+                )
         for port in wanted:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -144,6 +145,49 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("bundles", "split", FIRST, "--at", "middle"))[0] == 2
 
 
+async def test_an_unload_without_an_owner_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """Unloading says from which broker, and that nothing was done when no broker owns the bundle;
+    the range may be written in capitals.
+    """
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await served.own(FIRST, at=1)
+        upper = FIRST.replace("0x4", "0X4")
+        assert (await shell.run("bundles", "unload", upper))[:2] == (
+            0,
+            f"{upper} unloaded from {served.broker_id(1)}; the next lookup places it",
+        )
+        status, out, _ = await shell.run("bundles", "unload", FIRST)
+        assert (status, out) == (0, f"{FIRST} has no owner: nothing to unload")
+        assert (await shell.json("bundles", "unload", FIRST))["unloaded"] is False
+        there = await shell.run("bundles", "unload", FIRST, "--to", served.broker_id(1))
+        assert there[1].endswith(
+            f"nothing to unload; the next lookup places it on {served.broker_id(1)}"
+        )
+        unload = await shell.run("namespaces", "unload", "acme/orders")
+        assert unload[:2] == (0, "acme/orders: no bundle has an owner: nothing to unload")
+        await served.own(FIRST, at=1)
+        assert (await shell.json("namespaces", "unload", "acme/orders"))["unloaded"] == [FIRST]
+
+
+async def test_removing_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """A limit or a policy that does not exist is not reported as removed."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        for of in ("acme/orders", "acme/orders/t"):
+            removal = ("limits", "remove", of, "publishRate")
+            status, out, err = await shell.run(*removal)
+            assert (status, out, "nothing was removed" in err) == (1, "", True)
+            assert (await shell.run("limits", "set", of, "publishRate", "--messages", "5"))[0] == 0
+            assert (await shell.run(*removal))[:2] == (0, f"publishRate of {of} removed")
+        deletion = ("isolation", "delete", "gold")
+        status, out, err = await shell.run(*deletion)
+        assert (status, out, "gold does not exist" in err) == (1, "", True)
+        set_ = ("isolation", "set", "gold", "--namespaces", "gold/.*", "--primary", ".*")
+        assert (await shell.run(*set_))[0] == 0
+        assert (await shell.run(*deletion))[:2] == (0, "isolation policy gold deleted")
+
+
 async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
     """Lookups through a stranger end at the owner; short and full names, and names that must be
     encoded, mean what they say.
@@ -198,14 +242,31 @@ async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
-    """One clear message with what to do, status 1; a URL that is none is status 2."""
+    """One line that says what to do and status 1; status 2 for a URL that is not HTTP."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     assert main(["admin", "brokers", "list", "--url", f"http://127.0.0.1:{port}"]) == 1
     said = capsys.readouterr().err
-    assert f"cannot ask http://127.0.0.1:{port}" in said
-    assert "--url" in said
-    assert main(["admin", "brokers", "list", "--url", "ftp://x"]) == 2
+    assert f"no answer from http://127.0.0.1:{port}" in said
+    assert ("--url" in said, said.count("\n")) == (True, 1)
+    for url in ("ftp://x", "http://", "http://127.0.0.1:99999"):
+        assert main(["admin", "brokers", "list", "--url", url]) == 2
+        assert "http://host:port is expected" in capsys.readouterr().err
+
+
+def test_a_port_that_does_not_speak_http(capsys: pytest.CaptureFixture[str]) -> None:
+    """The port of the binary protocol: one line says which port is needed, status 1."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        url = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        with ThreadPoolExecutor() as pool:
+            status = pool.submit(main, ["admin", "brokers", "list", "--url", url])
+            connection, _ = sock.accept()
+            with connection:
+                connection.recv(1)
+                connection.sendall(b"\0\0\0\x55 nonsense\r\n")
+            assert status.result() == 1
+    said = capsys.readouterr().err
+    assert ("does not speak HTTP" in said, said.count("\n")) == (True, 1)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +282,7 @@ def test_the_url_may_stand_anywhere(words: list[str], capsys: pytest.CaptureFixt
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     assert main(["admin", *(word.format(f"http://127.0.0.1:{port}") for word in words)]) == 1
-    assert f"cannot ask http://127.0.0.1:{port}" in capsys.readouterr().err
+    assert f"no answer from http://127.0.0.1:{port}" in capsys.readouterr().err
 
 
 def test_a_silent_server(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,14 +1,13 @@
-"""Asks a broker over HTTP: redirects are followed with method and body, failures become errors that
-say what to do.
-"""
+"""The admin API over HTTP: follows redirects with method and body; errors say what to do."""
 
 from __future__ import annotations
 
 import json
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from loadmanager.core.errors import BadInputError, OperationalError
 
@@ -25,35 +24,40 @@ class _RedirectedError(Exception):
 
 class _KeepRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Let a redirect surface: the standard one would forget method and body."""
+        """Follow no redirect here: the standard library would drop method and body."""
 
 
-class Asking:
-    """One broker as the place to ask first.
+class AdminClient:
+    """Sends requests to one broker, and follows its redirects to others.
 
-    Proxies of the environment are not used: brokers name each other by internal addresses.
+    Ignores proxies of the environment, because brokers redirect to internal addresses.
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        if (
+            parts.scheme not in ("http", "https")
+            or not parts.hostname
+            or not _has_valid_port(parts)
+        ):
             raise BadInputError(f"--url {url}: http://host:port is expected")
         self.url = f"{parts.scheme}://{parts.netloc}"
         self._timeout_s = timeout_s
         self._opener = urllib.request.build_opener(_KeepRedirects, urllib.request.ProxyHandler({}))
 
-    def at(self, broker_id: str) -> Asking:
-        """The same, asking another broker by its brokerId."""
-        return Asking(f"http://{broker_id}", timeout_s=self._timeout_s)
+    def at(self, broker_id: str) -> AdminClient:
+        """A client for another broker, named by its brokerId."""
+        return AdminClient(f"http://{broker_id}", timeout_s=self._timeout_s)
 
     def get(self, path: str) -> Any:
-        """The answer to a GET, parsed if it is JSON."""
-        return self.ask("GET", path)
+        """The body of the answer to a GET, parsed if it is JSON; None for an empty body."""
+        return self.send("GET", path)
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer, parsed if it is JSON.
+    def send(self, method: str, path: str, body: Any = None) -> Any:
+        """The body of the answer, parsed if it is JSON; None for an empty body.
 
-        Raises `BadInputError` for what the broker says is wrong, `OperationalError` for all else.
+        Raises `BadInputError` if the broker refuses the request as wrong, `OperationalError` for
+        any other failure.
         """
         url = f"{self.url}{path}"
         data = None if body is None else json.dumps(body).encode()
@@ -63,8 +67,8 @@ class Asking:
             except _RedirectedError as elsewhere:
                 url = urljoin(url, elsewhere.url)
         raise OperationalError(
-            f"{method} {path}: more than {REDIRECTS_MAX} redirects; the brokers do not agree who "
-            "is responsible"
+            f"{method} {path}: more than {REDIRECTS_MAX} redirects; the brokers do not agree on "
+            "the owner or the leader; try again"
         )
 
     def _once(self, method: str, url: str, data: bytes | None) -> Any:
@@ -92,13 +96,24 @@ class Asking:
             raise OperationalError(
                 f"{where} did not answer within {self._timeout_s:g} s; --timeout allows more"
             ) from None
+        except HTTPException:
+            raise OperationalError(
+                f"{where} does not speak HTTP; --url needs the HTTP port of a broker, not the "
+                "port of the binary protocol"
+            ) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise OperationalError(
-                f"cannot ask {where}: {reason}\n"
-                "  is a broker running there? `loadmanager standalone` starts some; --url "
-                "http://host:port says where another one is"
+                f"no answer from {where}: {reason}; is this the HTTP port of a running broker? "
+                "--url http://host:port names another"
             ) from None
+
+
+def _has_valid_port(parts: SplitResult) -> bool:
+    try:
+        return parts.port != 0
+    except ValueError:
+        return False
 
 
 def _parsed(raw: bytes) -> Any:
