@@ -7,21 +7,13 @@ import concurrent.futures
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from simulation.mutations import MUTATIONS, Mutation, survived
 from simulation.simulate import Outcome, Plan, run, shorten
-
-CALM = {
-    "session_timeout_s": 30.0,
-    "mean_gap_s": 120.0,
-    "message_interval_s": 60.0,
-    "settle_s": 300.0,
-    "production": True,
-}
-"""Long runs: timings nearer to production, hours of it."""
 
 
 def main(argv: list[str]) -> int:
@@ -41,7 +33,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--hours",
         type=float,
-        help="calm runs of so many hours of virtual time each, with production's timings",
+        help="long runs of a quiet cluster, each of so many hours of virtual time",
     )
     parser.add_argument("--brokers", type=int, default=3, help="brokers of a cluster (3)")
     parser.add_argument(
@@ -66,19 +58,14 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _plan(args: argparse.Namespace, seed: int) -> Plan:
     if args.hours:
-        return Plan(seed=seed, brokers=args.brokers, faults_s=args.hours * 3600, **CALM)
+        return Plan.quiet(seed, args.hours, brokers=args.brokers)
     return Plan(seed=seed, brokers=args.brokers, faults_s=args.faults_s)
 
 
 def _one(args: argparse.Namespace) -> int:
     plan = _plan(args, args.seed)
     if args.only is not None:
-        plan = Plan(
-            seed=args.seed,
-            brokers=args.brokers,
-            faults_s=args.faults_s,
-            only=tuple(map(int, args.only.split(","))),
-        )
+        plan = replace(plan, only=tuple(map(int, args.only.split(","))))
     outcome = run(plan)
     print("\n".join(outcome.log))
     if outcome.failure is None:

@@ -137,7 +137,11 @@ class Client:
             try:
                 await self._produce_on(await self._owner())
             except BrokenError:
-                await asyncio.sleep(0.1 + self._rng.random() * 0.5)
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Before the next attempt; a client with few messages is in no hurry."""
+        await asyncio.sleep(max(self._interval_s / 60, 0.1) + self._rng.random() * 0.5)
 
     async def _owner(self) -> str:
         brokers = self.cluster.brokers
@@ -176,7 +180,7 @@ class Client:
                 finally:
                     link.close()
             except BrokenError:
-                await asyncio.sleep(0.1 + self._rng.random() * 0.5)
+                await self._pause()
 
     async def attach_consumer(self, link: Link, subscription: str = "s") -> None:
         """CONNECT, SUBSCRIBE, FLOW."""

@@ -557,7 +557,7 @@ class Operators:
                 process.store.answer_lag_s = 0.0
             bundle = paths.bundle_of_lock(path)
             if bundle is not None:
-                self.lock_deleted_s[bundle] = self.world.now_s
+                self._excuse(bundle)
             if path in tree.nodes:
                 self.world.note(f"delete {path}")
                 tree.apply([Delete(path)], 0)
@@ -566,6 +566,20 @@ class Operators:
             self.world.after(rng.random() * 3, delete)
         else:
             self.cluster.server.after_read[path] = delete
+
+    def _excuse(self, bundle: str) -> None:
+        """A lock was deleted by hand: time does not count while its owner cannot hear of it."""
+        self.lock_deleted_s[bundle] = self.world.now_s
+
+        def deaf(process: Process) -> bool:
+            return process.machine.paused or not process.store.reachable
+
+        def look_again() -> None:
+            owners = [each for each in self.cluster.processes() if bundle in each.serving()]
+            if any(deaf(owner) for owner in owners):
+                self._excuse(bundle)
+
+        self.world.after(1.0, look_again)
 
 
 def _parents(path: str) -> list[str]:

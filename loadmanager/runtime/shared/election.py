@@ -36,8 +36,10 @@ from loadmanager.runtime.tasks import sleep
 
 RETRY_S = 0.1
 STAND_AGAIN_S = 1.0
-LOOK_AGAIN_S = 5.0
-"""How long a candidate, or a leader, trusts the watch alone."""
+LOOK_AGAIN_MIN_S, LOOKS_PER_TIMEOUT = 5.0, 4
+"""In case the watch missed a change, a candidate reads the leader's node so many times in a session
+timeout, but at most every five seconds.
+"""
 EPOCH_MAX = 10**15
 """A greater epoch is nonsense: a term every millisecond takes thirty thousand years to come that
 far.
@@ -124,7 +126,7 @@ class StoreElection:
                 # lost a race, or may not stand now: nothing will tell when to try again
                 await sleep(RETRY_S)
             else:
-                await self._seen.changed(LOOK_AGAIN_S)
+                await self._seen.changed(self._look_again_s)
 
     async def _try(self) -> Term | None:
         """Begin a term, unless another session holds the node."""
@@ -168,6 +170,10 @@ class StoreElection:
         return node is not None and node.ephemeral_owner not in (0, self._store.session_id)
 
     @property
+    def _look_again_s(self) -> float:
+        return max(LOOK_AGAIN_MIN_S, self._store.session_timeout_s / LOOKS_PER_TIMEOUT)
+
+    @property
     def _proven(self) -> bool:
         return self._store.lease.held(self._clock.monotonic_s())
 
@@ -181,7 +187,7 @@ class StoreElection:
             left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return
-            await self._seen.changed(min(left_s, LOOK_AGAIN_S))
+            await self._seen.changed(min(left_s, self._look_again_s))
 
     def session_lost(self) -> None:
         """Whoever leads is unknown until the store answers again; we do not."""
