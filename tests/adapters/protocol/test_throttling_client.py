@@ -53,11 +53,14 @@ class Sending:
 
     def __init__(self, user: pulsar.Client, topic: str) -> None:
         self.producer = user.create_producer(topic, block_if_queue_full=True, send_timeout_millis=0)
+        self.sent_s = 0.0
+        """When `send` was called last. Measured from there, a slow machine never looks too fast."""
         self.done_s: list[float] = []
         self.errors: list[Any] = []
 
     def send(self, number: int) -> None:
         """Send that many numbered messages without waiting."""
+        self.sent_s = time.monotonic()
         for index in range(number):
             self.producer.send_async(str(index).encode(), self._on_receipt)
 
@@ -115,15 +118,14 @@ def test_a_flat_out_producer_is_held_to_the_limit_and_freed_at_once(
     limited(cluster, topic, 200)
     sending.send(900)
     wait_for(lambda: len(sending.done_s) >= 400, "400 receipts")
-    first_s = sending.done_s[0]
     for second in (1, 2):
-        done = sum(at < first_s + second for at in sending.done_s[:400])
+        done = sum(at < sending.sent_s + second for at in sending.done_s[:400])
         assert done <= 210 * second
     (producer,) = throttling(cluster, topic)["producers"]
     assert producer["paused"]
     assert "publish limit of 200 msg/s" in producer["why"]
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
-    wait_for(lambda: len(sending.done_s) == 900, "the rest", 5)
+    wait_for(lambda: len(sending.done_s) == 900, "the rest")
 
 
 def test_topic_and_broker_limit_together(
@@ -138,14 +140,14 @@ def test_topic_and_broker_limit_together(
     wait_for(lambda: len(throttling(cluster, topic)["limits"]) == 2, "both limits")
     sending.send(990)
     wait_for(lambda: len(sending.done_s) >= 75, "75 receipts")
-    assert sending.done_s[74] - sending.done_s[0] > 1.3
+    assert sending.done_s[74] - sending.sent_s > 1.3
     assert cluster.request(0, "DELETE", BROKER_LIMIT)[0] == 204
     limited(cluster, topic, 300)
-    start = len(sending.done_s)
-    wait_for(lambda: len(sending.done_s) >= start + 300, "300 more receipts", 10)
-    assert sending.done_s[start + 299] - sending.done_s[start] > 0.8
+    start, freed_s = len(sending.done_s), time.monotonic()
+    wait_for(lambda: len(sending.done_s) >= start + 300, "300 more receipts")
+    assert sending.done_s[start + 299] - freed_s > 0.8
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
-    wait_for(lambda: len(sending.done_s) == 990, "the rest", 5)
+    wait_for(lambda: len(sending.done_s) == 990, "the rest")
 
 
 def test_a_producer_that_disconnects_while_it_waits(
@@ -164,7 +166,7 @@ def test_a_producer_that_disconnects_while_it_waits(
     start = len(staying.done_s)
     wait_for(lambda: len(staying.done_s) >= start + 50, "the other goes on", 5)
     assert cluster.request(0, "DELETE", path_of(topic, "publishRate"))[0] == 204
-    wait_for(lambda: len(staying.done_s) == 300, "the rest", 5)
+    wait_for(lambda: len(staying.done_s) == 300, "the rest")
     assert not staying.errors
 
 
