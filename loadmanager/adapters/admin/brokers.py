@@ -1,6 +1,4 @@
-"""`/admin/v2/brokers`, `/admin/v2/broker-stats`, `/admin/v2/clusters`, `/metrics`, and what only
-this project has.
-"""
+"""Brokers, clusters, load reports, decisions, metrics."""
 
 from __future__ import annotations
 
@@ -69,7 +67,7 @@ class BrokerRoutes:
         ]
 
     async def list(self, request: web.Request) -> web.Response:
-        """GET /brokers[/{cluster}]."""
+        """The ids (`host:port` of the admin API) of the live brokers of the cluster."""
         self._check_cluster(request.match_info.get("cluster", self._cluster))
         return web.json_response(sorted(self._brokers.registered))
 
@@ -78,14 +76,20 @@ class BrokerRoutes:
             raise NotFoundError(f"Cluster {name} does not exist here; this one is {self._cluster}")
 
     async def leader(self, _request: web.Request) -> web.Response:
-        """GET /brokers/leaderBroker."""
+        """The broker that leads now.
+
+        Answers: 200 `{"serviceUrl", "brokerId"}`; 404 while there is no leader.
+        """
         leader = self._leading.leader
         if leader is None:
             raise NotFoundError("there is no leader now")
         return web.json_response({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
 
     async def health(self, request: web.Request) -> web.Response:
-        """GET /brokers/health[?brokerId=]: of this broker, or 307 to the one named."""
+        """Whether the broker can use the metadata store; `?brokerId=` names another broker.
+
+        Answers: 200 `ok`; 500 or 503 with the reason; 307 to the broker that is named.
+        """
         elsewhere = self._at_broker(request.query.get("brokerId", ""), request)
         if elsewhere is not None:
             return elsewhere
@@ -106,7 +110,10 @@ class BrokerRoutes:
         return redirect_to(address.web_url, request)
 
     async def ready(self, _request: web.Request) -> web.Response:
-        """GET /brokers/ready."""
+        """Whether the broker is registered, knows a leader and takes bundles.
+
+        Answers: 200 `ok`; 500 until then.
+        """
         return (
             web.Response(text="ok")
             if self._health.ready()
@@ -114,45 +121,50 @@ class BrokerRoutes:
         )
 
     async def version(self, _request: web.Request) -> web.Response:
-        """GET /brokers/version."""
+        """The version of loadmanager.
+
+        Answers: 200, text.
+        """
         return web.Response(text=self._version)
 
     async def configuration(self, _request: web.Request) -> web.Response:
-        """GET /brokers/configuration/runtime."""
+        """Every broker.conf key with the value in force; names rejected dynamic values."""
         return web.json_response(dict(self._settings()))
 
     async def nothing_to_do(self, _request: web.Request) -> web.Response:
-        """GET /brokers/backlog-quota-check: backlogs are bounded as they grow, so there is nothing
-        to check.
+        """Does nothing: backlogs are bounded while they grow.
+
+        Answers: 204.
         """
         return web.Response(status=204)
 
     async def shutdown(self, request: web.Request) -> web.Response:
-        """POST /brokers/shutdown?maxConcurrentUnloadPerSec=: begin a graceful stop; 0 unloads as
-        fast as it can.
-        """
+        """Begin a graceful stop; `?maxConcurrentUnloadPerSec=` bounds the unloads, 0 does not."""
         self._stop(
             whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX)
         )
         return web.Response(status=204)
 
     async def owned(self, request: web.Request) -> web.Response:
-        """GET /brokers/{cluster}/{broker}/ownedNamespaces."""
+        """The bundles that a broker owns.
+
+        Answers: 200, JSON; 307 to the broker that is named.
+        """
         self._check_cluster(request.match_info["cluster"])
         return self._at_broker(request.match_info["broker"], request) or web.json_response(
             dict.fromkeys(self._ownership.owned(), OWNERSHIP_STATUS)
         )
 
     async def load_report(self, _request: web.Request) -> web.Response:
-        """GET /broker-stats/load-report."""
+        """The load report of this broker, as it is in the metadata store."""
         return web.Response(body=self._load_report(), content_type="application/json")
 
     async def clusters(self, _request: web.Request) -> web.Response:
-        """GET /clusters."""
+        """The names of the clusters that the metadata store records."""
         return web.json_response(await self._namespaces.clusters())
 
     async def cluster(self, request: web.Request) -> web.Response:
-        """GET /clusters/{cluster}: how this cluster is reached, by the broker that was asked."""
+        """The URLs of the broker that answers; `{}` for another cluster than its own."""
         name = request.match_info["cluster"]
         if name not in await self._namespaces.clusters():
             raise NotFoundError(f"Cluster {name} does not exist")
@@ -160,12 +172,18 @@ class BrokerRoutes:
         return web.json_response(urls if name == self._cluster else {})
 
     async def decisions(self, request: web.Request) -> web.Response:
-        """GET /loadmanager/decisions?limit=: the leader's last decisions with their reasons."""
+        """The leader's last decisions and refusals with their reasons, newest first; `?limit=`.
+
+        Answers: 200, JSON; 307 to the leader; 503 while there is none.
+        """
         limit = whole(request, "limit", 100, minimum=1, maximum=DECISIONS_MAX)
         return self._at_leader(request, lambda load_manager: load_manager.decisions(limit))
 
     async def dry_run(self, request: web.Request) -> web.Response:
-        """GET /loadmanager/dry-run: what a shedding cycle would do right now."""
+        """The plan of a shedding cycle with the present load; nothing is moved.
+
+        Answers: 200, JSON; 307 to the leader; 503 while there is none.
+        """
         return self._at_leader(request, lambda load_manager: load_manager.dry_run())
 
     def _at_leader(
@@ -182,12 +200,18 @@ class BrokerRoutes:
         return web.json_response(read(self._leading.load_manager))
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        """GET /metrics."""
+        """The metrics in Prometheus' text format.
+
+        Answers: 200, text.
+        """
         page, content_type = self._metrics()
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def status(self, _request: web.Request) -> web.Response:
-        """GET /status.html, for load balancers of the HTTP kind."""
+        """Whether the broker is ready, for HTTP load balancers.
+
+        Answers: 200 `OK`; 503 until then.
+        """
         return (
             web.Response(text="OK")
             if self._health.ready()

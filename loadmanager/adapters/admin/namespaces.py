@@ -1,4 +1,4 @@
-"""`/admin/v2/tenants` and `/admin/v2/namespaces`."""
+"""Tenants, namespaces and bundles."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ class NamespaceRoutes:
         ]
 
     async def tenants(self, _request: web.Request) -> web.Response:
-        """GET /tenants."""
+        """The names of all tenants."""
         return web.json_response(await self._namespaces.tenants())
 
     async def tenant(self, request: web.Request) -> web.Response:
-        """GET /tenants/{tenant}."""
+        """The admin roles and allowed clusters of a tenant."""
         return web.json_response(await self._namespaces.tenant(request.match_info["tenant"]))
 
     async def create_tenant(self, request: web.Request) -> web.Response:
-        """PUT /tenants/{tenant}."""
+        """Create a tenant; body `{"adminRoles": [], "allowedClusters": []}`."""
         name = request.match_info["tenant"]
         if name in await self._namespaces.tenants():
             raise ConflictError("Tenant already exist")
         return await self._write_tenant(request)
 
     async def update_tenant(self, request: web.Request) -> web.Response:
-        """POST /tenants/{tenant}."""
+        """Change a tenant; body as for creating it."""
         await self._namespaces.tenant(request.match_info["tenant"])
         return await self._write_tenant(request)
 
@@ -78,20 +78,20 @@ class NamespaceRoutes:
         return web.Response(status=204)
 
     async def delete_tenant(self, request: web.Request) -> web.Response:
-        """DELETE /tenants/{tenant}."""
+        """Delete a tenant without namespaces."""
         await self._namespaces.delete_tenant(request.match_info["tenant"])
         return web.Response(status=204)
 
     async def list(self, request: web.Request) -> web.Response:
-        """GET /namespaces/{tenant}."""
+        """The namespaces of a tenant."""
         return web.json_response(await self._namespaces.namespaces(request.match_info["tenant"]))
 
     async def policies(self, request: web.Request) -> web.Response:
-        """GET /namespaces/{tenant}/{namespace}."""
+        """The policies of a namespace."""
         return web.json_response(await self._namespaces.policies(namespace_of(request)))
 
     async def create(self, request: web.Request) -> web.Response:
-        """PUT /namespaces/{tenant}/{namespace}."""
+        """Create a namespace; body: its policies, such as `{"bundles": {"numBundles": 16}}`."""
         namespace, policies = namespace_of(request), await body_object(request)
         _check_texts(policies, "replication_clusters")
         try:
@@ -103,7 +103,10 @@ class NamespaceRoutes:
         return web.Response(status=204)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """DELETE /namespaces/{tenant}/{namespace}."""
+        """Delete a namespace; `?force=true` with its topics.
+
+        Answers: 204; 405 when forced deletion is switched off.
+        """
         namespace, force = namespace_of(request), flag(request, "force")
         try:
             await self._deleting.namespace(namespace, force=force)
@@ -114,12 +117,12 @@ class NamespaceRoutes:
         return web.Response(status=204)
 
     async def bundles(self, request: web.Request) -> web.Response:
-        """GET …/bundles."""
+        """The boundaries of the bundles of a namespace."""
         bundles = await self._namespaces.bundles(namespace_of(request))
         return web.json_response(bundles_data(bundles.boundaries))
 
     async def list_topics(self, request: web.Request) -> web.Response:
-        """GET …/topics?mode=."""
+        """The topics of a namespace; `?mode=` PERSISTENT (default), NON_PERSISTENT or ALL."""
         return web.json_response(
             await self._directory.topics_of_namespace(
                 namespace_of(request), request.query.get("mode", "PERSISTENT")
@@ -127,14 +130,12 @@ class NamespaceRoutes:
         )
 
     async def unload(self, request: web.Request) -> web.Response:
-        """PUT …/unload."""
+        """Unload all bundles of a namespace; the next lookups place them."""
         await self._unloading.namespace(namespace_of(request))
         return web.Response(status=204)
 
     async def hash_positions(self, request: web.Request) -> web.Response:
-        """GET …/{bundle}/topicHashPositions?topics=: where in a bundle its topics lie (all of them,
-        or the full names given).
-        """
+        """The hashes of the topics of a bundle; `?topics=` selects topics by their full names."""
         namespace = namespace_of(request)
         span = (await self._namespaces.bundles(namespace)).require(request.match_info["bundle"])
         names = [
@@ -150,7 +151,10 @@ class NamespaceRoutes:
         )
 
     async def unload_bundle(self, request: web.Request) -> web.Response:
-        """PUT …/{bundle}/unload?destinationBroker=."""
+        """Unload a bundle; `?destinationBroker=` names its next owner.
+
+        Answers: 204; 307 to the owner.
+        """
         authoritative, destination = (
             flag(request, "authoritative"),
             request.query.get("destinationBroker") or None,
@@ -161,7 +165,10 @@ class NamespaceRoutes:
         return no_content(elsewhere, request, authoritative=None if destination else authoritative)
 
     async def split_bundle(self, request: web.Request) -> web.Response:
-        """PUT …/{bundle}/split?unload=&splitAlgorithmName=, with the positions as a JSON list."""
+        """Split a bundle; `?splitAlgorithmName=`, `?unload=`; body: a list of hashes to split at.
+
+        Answers: 204; 307 to the owner.
+        """
         positions = whole_numbers(await body(request))
         elsewhere = await self._splitting.split(
             namespace_of(request),

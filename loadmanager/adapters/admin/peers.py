@@ -1,4 +1,4 @@
-"""What brokers ask of each other, over HTTP: both sides of it."""
+"""Orders of one broker to another: the routes, and the client that calls them."""
 
 from __future__ import annotations
 
@@ -46,13 +46,14 @@ class PeerRoutes:
         ]
 
     async def acquire(self, request: web.Request) -> web.Response:
-        """POST …/acquire?epoch=: own a bundle that nobody owns."""
+        """Own a bundle that has no owner; `?epoch=` is the term of the leader that orders it."""
         await self._orders.acquire(_bundle(request), epoch=_epoch(request))
         return web.Response(status=204)
 
     async def release(self, request: web.Request) -> web.Response:
-        """POST …/release?destination=&epoch=: unload a bundle; says whether it was
-        this broker's.
+        """Unload a bundle of this broker; `?destination=`, `?epoch=`, `?reason=`.
+
+        Answers: 200 `{"released": true}`, or false when the broker does not own it.
         """
         name = request.query.get("destination", "")
         destination = self._brokers.address(name) if name else None
@@ -63,7 +64,7 @@ class PeerRoutes:
         return web.json_response({"released": released})
 
     async def split(self, request: web.Request) -> web.Response:
-        """POST …/split?unload=&epoch=: split a bundle of this broker."""
+        """Split a bundle of this broker; `?unload=`, `?epoch=`."""
         unload, epoch = flag(request, "unload"), _epoch(request)
         await self._orders.split(
             namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch
@@ -71,8 +72,9 @@ class PeerRoutes:
         return web.Response(status=204)
 
     async def close_topic(self, request: web.Request) -> web.Response:
-        """POST …/close?force=: close a topic that is deleted; the answer says
-        whether it was open.
+        """Close a topic that is deleted; `?force=true` although it has clients.
+
+        Answers: 200 `true` when the topic was open, else `false`.
         """
         was_open = self._hosting.close_topic(str(topic_of(request)), force=flag(request, "force"))
         return web.json_response(was_open)

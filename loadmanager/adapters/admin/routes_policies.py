@@ -1,4 +1,4 @@
-"""Where bundles may go: namespace isolation policies, failure domains, anti-affinity groups."""
+"""Placement policies: namespace isolation, failure domains, anti-affinity groups."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class PolicyRoutes:
             )
 
     async def isolation(self, request: web.Request) -> web.Response:
-        """GET …/namespaceIsolationPolicies."""
+        """The namespace isolation policies of the cluster."""
         self._check_cluster(request)
         return web.json_response(await self._policies.isolation_policies())
 
     async def isolation_policy(self, request: web.Request) -> web.Response:
-        """GET …/namespaceIsolationPolicies/{policy}."""
+        """One namespace isolation policy."""
         self._check_cluster(request)
         name = request.match_info["policy"]
         policy = (await self._policies.isolation_policies()).get(name)
@@ -74,9 +74,7 @@ class PolicyRoutes:
         return web.json_response(policy)
 
     async def set_isolation(self, request: web.Request) -> web.Response:
-        """POST …/namespaceIsolationPolicies/{policy}: takes effect, then unloads the namespaces
-        that `unload_scope` says.
-        """
+        """Create or change a policy, then unload the namespaces that its `unload_scope` names."""
         self._check_cluster(request)
         document = await body_object(request)
         try:
@@ -89,7 +87,7 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def remove_isolation(self, request: web.Request) -> web.Response:
-        """DELETE …/namespaceIsolationPolicies/{policy}; 204 also when there is none."""
+        """Delete a policy; 204 also when it does not exist."""
         self._check_cluster(request)
         await self._unload(
             await self._policies.set_isolation_policy(request.match_info["policy"], None)
@@ -109,7 +107,7 @@ class PolicyRoutes:
                 )
 
     async def isolation_brokers(self, request: web.Request) -> web.Response:
-        """GET …/namespaceIsolationPolicies/brokers: what each live broker is in each policy."""
+        """The live brokers of each policy, with its namespaces and whether they are primary."""
         self._check_cluster(request)
         return web.json_response(
             [
@@ -120,7 +118,7 @@ class PolicyRoutes:
         )
 
     async def isolation_broker(self, request: web.Request) -> web.Response:
-        """GET …/namespaceIsolationPolicies/brokers/{broker}."""
+        """The namespaces that policies give to a broker, and whether it is primary."""
         self._check_cluster(request)
         broker = request.match_info["broker"]
         if broker not in self._brokers.registered:
@@ -154,7 +152,7 @@ class PolicyRoutes:
         return entries
 
     async def domains(self, request: web.Request) -> web.Response:
-        """GET …/failureDomains."""
+        """The failure domains of the cluster with their brokers."""
         self._check_cluster(request)
         return web.json_response(
             {
@@ -164,7 +162,7 @@ class PolicyRoutes:
         )
 
     async def domain(self, request: web.Request) -> web.Response:
-        """GET …/failureDomains/{domain}."""
+        """The brokers of a failure domain."""
         self._check_cluster(request)
         name = request.match_info["domain"]
         brokers = (await self._policies.failure_domains()).get(name)
@@ -173,7 +171,7 @@ class PolicyRoutes:
         return web.json_response({"brokers": brokers})
 
     async def set_domain(self, request: web.Request) -> web.Response:
-        """POST …/failureDomains/{domain}."""
+        """Create or change a failure domain; body `{"brokers": ["host:port"]}`."""
         self._check_cluster(request)
         brokers = (await body_object(request)).get("brokers")
         if not isinstance(brokers, list) or not all(isinstance(broker, str) for broker in brokers):
@@ -182,18 +180,21 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def remove_domain(self, request: web.Request) -> web.Response:
-        """DELETE …/failureDomains/{domain}."""
+        """Delete a failure domain."""
         self._check_cluster(request)
         await self._policies.set_failure_domain(request.match_info["domain"], None)
         return web.Response(status=204)
 
     async def group(self, request: web.Request) -> web.Response:
-        """GET …/antiAffinity; 204 without a group, as Pulsar answers an empty value."""
+        """The anti-affinity group of a namespace.
+
+        Answers: 200, JSON; 204 without a group.
+        """
         group = await self._policies.anti_affinity_group(namespace_of(request))
         return web.Response(status=204) if group is None else web.json_response(group)
 
     async def set_group(self, request: web.Request) -> web.Response:
-        """POST …/antiAffinity with the group's name as a JSON text."""
+        """Put a namespace into an anti-affinity group; body: its name as a JSON string."""
         group = await body(request)
         if not isinstance(group, str) or not group.strip():
             raise RefusedError(412, "the body must be the name of a group as a JSON text")
@@ -201,12 +202,12 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def remove_group(self, request: web.Request) -> web.Response:
-        """DELETE …/antiAffinity."""
+        """Take a namespace out of its anti-affinity group."""
         await self._policies.set_anti_affinity_group(namespace_of(request), None)
         return web.Response(status=204)
 
     async def namespaces_of_group(self, request: web.Request) -> web.Response:
-        """GET /namespaces/{cluster}/antiAffinity/{group}?tenant=."""
+        """The namespaces of an anti-affinity group; `?tenant=` selects those of one tenant."""
         self._check_cluster(request)
         tenant = request.query.get("tenant", "")
         names = self._policies.namespaces_of_group(request.match_info["group"])

@@ -1,6 +1,4 @@
-"""Rate limits: policies of namespaces and topics, resource groups, dynamic configuration, and "why
-is this producer slow?".
-"""
+"""Rate limits, resource groups and dynamic configuration."""
 
 from __future__ import annotations
 
@@ -91,15 +89,24 @@ class ThrottlingRoutes:
 
     def _of_namespace(self, field: str, kind: Any) -> tuple[Handle, Handle, Handle]:
         async def read(request: web.Request) -> web.StreamResponse:
+            """The limit that is set.
+
+            Answers: 200, JSON; 204 when it is not set.
+            """
             return _shown(await self._limits.namespace_limit(namespace_of(request), field))
 
         async def write(request: web.Request) -> web.StreamResponse:
+            """Set the limit; it acts at once on connected clients. Body: the rates.
+
+            Answers: 204; 412 for rates that are not allowed.
+            """
             await self._limits.set_namespace_limit(
                 namespace_of(request), field, plain(await _rate(request, kind))
             )
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
+            """Remove the limit."""
             await self._limits.set_namespace_limit(namespace_of(request), field, None)
             return web.Response(status=204)
 
@@ -122,6 +129,10 @@ class ThrottlingRoutes:
         self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any
     ) -> tuple[Handle, Handle, Handle]:
         async def read(request: web.Request) -> web.StreamResponse:
+            """The limit that is set; with `?applied=true` else the one in force from elsewhere.
+
+            Answers: 200, JSON; 204 without one.
+            """
             topic, path = topic_of(request), path_of(request)
             policy: Any = await self._limits.topic_policies(topic)
             for name in path:
@@ -131,78 +142,87 @@ class ThrottlingRoutes:
             return _shown(policy)
 
         async def write(request: web.Request) -> web.StreamResponse:
+            """Set the limit; it acts at once on connected clients. Body: the rates.
+
+            Answers: 204; 412 for rates that are not allowed.
+            """
             await self._limits.set_topic_policy(
                 topic_of(request), path_of(request), plain(await _rate(request, kind))
             )
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
+            """Remove the limit."""
             await self._limits.set_topic_policy(topic_of(request), path_of(request), None)
             return web.Response(status=204)
 
         return read, write, remove
 
     async def group_of_namespace(self, request: web.Request) -> web.Response:
-        """GET …/resourcegroup."""
+        """The resource group of a namespace.
+
+        Answers: 200, JSON; 204 without a group.
+        """
         return _shown(await self._limits.namespace_group(namespace_of(request)))
 
     async def attach(self, request: web.Request) -> web.Response:
-        """POST …/resourcegroup/{group}."""
+        """Put a namespace into a resource group."""
         await self._limits.set_namespace_group(namespace_of(request), request.match_info["group"])
         return web.Response(status=204)
 
     async def detach(self, request: web.Request) -> web.Response:
-        """DELETE …/resourcegroup."""
+        """Take a namespace out of its resource group."""
         await self._limits.set_namespace_group(namespace_of(request), None)
         return web.Response(status=204)
 
     async def groups(self, _request: web.Request) -> web.Response:
-        """GET /resourcegroups."""
+        """The names of all resource groups."""
         return web.json_response(await self._limits.resource_groups())
 
     async def group(self, request: web.Request) -> web.Response:
-        """GET /resourcegroups/{group}."""
+        """The limits of a resource group."""
         return web.json_response(await self._limits.resource_group(request.match_info["group"]))
 
     async def put_group(self, request: web.Request) -> web.Response:
-        """PUT /resourcegroups/{group}: create or change."""
+        """Create or change a resource group; body: its limits."""
         group = await _rate(request, ResourceGroup)
         await self._limits.put_resource_group(request.match_info["group"], plain(group))
         return web.Response(status=204)
 
     async def delete_group(self, request: web.Request) -> web.Response:
-        """DELETE /resourcegroups/{group}."""
+        """Delete a resource group that no namespace uses."""
         await self._limits.delete_resource_group(request.match_info["group"])
         return web.Response(status=204)
 
     async def dynamic_names(self, _request: web.Request) -> web.Response:
-        """GET /brokers/configuration: keys that may be changed on running brokers."""
+        """The broker.conf keys that can be changed on running brokers."""
         return web.json_response(self._limits.dynamic_names())
 
     async def dynamic_values(self, _request: web.Request) -> web.Response:
-        """GET /brokers/configuration/values: keys that were."""
+        """The dynamic values that are stored, for all brokers."""
         return web.json_response(await self._limits.dynamic_values())
 
     async def set_dynamic(self, request: web.Request) -> web.Response:
-        """POST /brokers/configuration/{name}/{value}."""
+        """Store a dynamic value; it acts at once on all brokers.
+
+        Answers: 204; 412 with the reason when it cannot be in force.
+        """
         await self._limits.set_dynamic(request.match_info["name"], request.match_info["value"])
         return web.Response(status=204)
 
     async def unset_dynamic(self, request: web.Request) -> web.Response:
-        """DELETE /brokers/configuration/{name}."""
+        """Remove a stored dynamic value; the file's value is in force again."""
         await self._limits.set_dynamic(request.match_info["name"], None)
         return web.Response(status=204)
 
     async def broker(self, _request: web.Request) -> web.Response:
-        """GET /broker-stats/throttling: every limit of this broker, and what pauses its
-        connections.
-        """
+        """Every limit of this broker with its figures, and what pauses its connections."""
         return web.json_response(self._limits.broker_throttling())
 
     async def topic(self, request: web.Request) -> web.Response:
-        """GET …/{topic}/throttling: why are this topic's producers slow?
+        """Why the producers of a topic are slow: its limits, and what each of them holds.
 
-        Asked of the topic's owner.
+        Answers: 200, JSON; 307 to the owner; 404 when the topic is not open.
         """
         topic = topic_of(request)
         report = self._limits.topic_throttling(topic)

@@ -1,6 +1,4 @@
-"""`/lookup/v2/topic`, `/admin/v2/persistent` and `/admin/v2/non-persistent`,
-`/admin/v2/schemas`.
-"""
+"""Lookups and topics."""
 
 from __future__ import annotations
 
@@ -60,9 +58,11 @@ class TopicRoutes:
         ]
 
     async def lookup(self, request: web.Request) -> web.Response:
-        """GET /lookup/v2/topic/…: who serves a topic.
+        """The broker that serves a topic; places its bundle if it has no owner.
 
-        `brokerUrlTls` must be there: C++ clients crash without it.
+        `brokerUrlTls` must be in the answer: C++ clients crash without it.
+
+        Answers: 200, JSON; 307 to the broker that must be asked.
         """
         lookup = await self._directory.lookup(
             topic_of(request), authoritative=flag(request, "authoritative")
@@ -82,19 +82,22 @@ class TopicRoutes:
         )
 
     async def bundle(self, request: web.Request) -> web.Response:
-        """GET /lookup/v2/topic/…/bundle: the range that a topic falls into."""
+        """The hash range of the bundle of a topic.
+
+        Answers: 200, text.
+        """
         topic = topic_of(request)
         bundles = await self._namespaces.bundles(topic.namespace)
         return web.Response(text=split_bundle_name(bundles.bundle_of_topic(str(topic)))[1])
 
     async def list(self, request: web.Request) -> web.Response:
-        """GET /{domain}/{tenant}/{namespace}: partitions are named one by one."""
+        """The topics of a namespace; each partition is a topic."""
         return web.json_response(
             await self._directory.topics_of_namespace(namespace_of(request), _mode(request))
         )
 
     async def list_partitioned(self, request: web.Request) -> web.Response:
-        """GET /{domain}/{tenant}/{namespace}/partitioned: topics that have partitions."""
+        """The partitioned topics of a namespace."""
         names = await self._directory.topics_of_namespace(namespace_of(request), _mode(request))
         parents = {
             topic.partitioned_topic for topic in map(TopicName.parse, names) if topic.partition >= 0
@@ -108,7 +111,7 @@ class TopicRoutes:
         )
 
     async def partitions(self, request: web.Request) -> web.Response:
-        """GET …/partitions."""
+        """How many partitions a topic has; 0 also for a topic that does not exist yet."""
         # A topic that does not exist yet has no partitions: asking never fails where it could be
         # created.
         return web.json_response(
@@ -116,7 +119,10 @@ class TopicRoutes:
         )
 
     async def create_partitioned(self, request: web.Request) -> web.Response:
-        """PUT …/partitions with the number as the body."""
+        """Create a partitioned topic; body: the number of partitions.
+
+        Answers: 204; 406 when the number is not allowed.
+        """
         topic, count = topic_of(request), await body(request)
         if not isinstance(count, int) or isinstance(count, bool):
             raise RefusedError(400, "the body must be the number of partitions")
@@ -129,7 +135,7 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def create(self, request: web.Request) -> web.Response:
-        """PUT a persistent topic without partitions.
+        """Create a persistent topic without partitions.
 
         Pulsar opens a non-persistent topic at its owner until it is idle for a while. Here it
         exists only while clients are attached, so that the request is refused.
@@ -148,13 +154,14 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """DELETE a topic, or a partitioned one."""
+        """Delete a topic; `?force=true` although it has clients."""
         await self._deleting.topic(topic_of(request), force=flag(request, "force"))
         return web.Response(status=204)
 
     async def stats(self, request: web.Request) -> web.Response:
-        """GET …/stats: rates of the last period (messages/s, bytes/s) and counts, under Pulsar's
-        names where it has them; 307 to the owner.
+        """Traffic of an open topic over the last period, under Pulsar's names where it has them.
+
+        Answers: 200, JSON; 307 to the owner; 404 when the topic is not open.
         """
         topic = topic_of(request)
         bundle = await self._directory.owned_bundle(topic)
@@ -180,8 +187,9 @@ class TopicRoutes:
         )
 
     async def schema(self, request: web.Request) -> web.Response:
-        """GET /schemas/…: schemas are kept by the topic's owner and served over the binary protocol
-        only.
+        """Nothing: the topic's owner keeps schemas, and serves them over the binary protocol only.
+
+        Answers: 404.
         """
         return failed(404, f"no schema of {request.match_info['topic']} over HTTP")
 
