@@ -77,8 +77,12 @@ SETTINGS = {
 }
 
 QUIET_SETTINGS = {
-    "loadBalancerReportUpdateMinIntervalMillis": "60000",
-    "keepAliveIntervalSeconds": "300",
+    "loadBalancerReportUpdateMinIntervalMillis": "300000",
+    "loadBalancerHostUsageCheckIntervalMinutes": "5",
+    "loadBalancerSheddingIntervalMinutes": "5",
+    "loadBalancerSplitIntervalMinutes": "5",
+    "statsUpdateFrequencyInSecs": "300",
+    "keepAliveIntervalSeconds": "600",
     "loadManagerHistoryEnabled": "false",
 }
 
@@ -100,8 +104,8 @@ class Plan:
 
     @staticmethod
     def quiet(seed: int, hours: float, *, brokers: int = 3) -> Plan:
-        """A run of hours of virtual time that is cheap to simulate: a session timeout of two
-        minutes, at most one load report a minute, a message and a fault every ten minutes.
+        """Hours of virtual time, cheap to simulate: a session timeout of two minutes, reports and
+        decisions every five minutes, a message and a fault every ten minutes.
         """
         return Plan(
             seed=seed,
