@@ -128,6 +128,10 @@ class Change:
     kind: ChangeKind
     path: str
 
+    def is_in(self, root: str) -> bool:
+        """Whether the path is `root` or below it."""
+        return self.path == root or self.path.startswith(root.rstrip("/") + "/")
+
 
 class SessionState(Enum):
     """The state of the session as the adapter last heard."""
@@ -196,10 +200,6 @@ class Store(Protocol):
         """
         ...
 
-    async def delete_tree(self, path: str) -> None:
-        """Delete a node and everything below it; not atomic."""
-        ...
-
     async def commit(self, operations: Sequence[Operation]) -> int:
         """Do all or nothing (a ZooKeeper `multi`), at most 500 operations; returns the
         transaction's id.
@@ -224,3 +224,19 @@ class Store(Protocol):
         LOST is followed by CONNECTED when a new session stands (with a new `session_id`).
         """
         ...
+
+
+async def delete_tree(store: Store, path: str) -> None:
+    """Delete a node and everything below it; not atomic."""
+    await delete_below(store, path)
+    await store.delete(path)
+
+
+async def delete_below(store: Store, path: str) -> None:
+    """Delete everything below a node; not atomic.
+
+    An ephemeral node cannot have children: what was put below a persistent node in its place must
+    be deleted first.
+    """
+    for name in await store.children(path):
+        await delete_tree(store, f"{path}/{name}")

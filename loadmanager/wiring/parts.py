@@ -37,7 +37,6 @@ from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.deleting import Deleting
 from loadmanager.runtime.broker.directory import TopicDirectory
-from loadmanager.runtime.broker.guard import SessionGuard
 from loadmanager.runtime.broker.health import Health
 from loadmanager.runtime.broker.limit_telemetry import samples as limit_samples
 from loadmanager.runtime.broker.limits import Limits
@@ -48,6 +47,7 @@ from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.ownership_log import OwnershipLog
 from loadmanager.runtime.broker.recorder import Recorder
 from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.stopping import Draining
 from loadmanager.runtime.broker.telemetry import BrokerTelemetry, Counts
@@ -147,7 +147,7 @@ class Parts:
             corrupt=self._corrupt,
             seen=self._leading.know,
         )
-        self._guard = SessionGuard(
+        self._session_keeper = SessionKeeper(
             store=store,
             hosting=self.hosting,
             ownership=self._ownership,
@@ -246,7 +246,7 @@ class Parts:
         return TopicDirectory(
             store=self._outside.store,
             self_address=self._outside.me,
-            guard=self._guard,
+            session_keeper=self._session_keeper,
             namespaces=self._namespaces,
             topics=self._topics,
             ownership=self._ownership,
@@ -339,7 +339,7 @@ class Parts:
             store=outside.store,
             busy=outside.busy,
             counts=self._counts,
-            guard=self._guard,
+            session_keeper=self._session_keeper,
             expose_bundles=self.settings.live(MetricsSettings).value.bundles,
             rejected_settings=lambda: len(self.settings.rejected),
             protocol_failures=lambda: self.hosting.failures,
@@ -384,10 +384,10 @@ class Parts:
     async def join(self) -> None:
         """Register this broker, which brings work, and run everything that a live broker runs."""
         scope, broker = self._scope, self._broker
-        scope.spawn(self._guard.watch_lease(), "lease")
-        scope.spawn(self._guard.watch_session(), "session")
+        scope.spawn(self._session_keeper.watch_lease(), "lease")
+        scope.spawn(self._session_keeper.watch_session(), "session")
         await retrying(self._reporter.register, "register")
-        scope.spawn(self._guard.keep_registered(), "registration")
+        scope.spawn(self._session_keeper.keep_registered(), "registration")
         scope.spawn(self._leadership.follow(), "follow-leader")
         scope.spawn(self._leadership.run(), "leadership")
         sampling = Interval(
@@ -422,7 +422,7 @@ class Parts:
 
     def _on_broker(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is None and broker_id == self._outside.me.broker_id:
-            self._guard.verify_registration()  # somebody deleted or spoilt it
+            self._session_keeper.verify_registration()  # somebody deleted or spoilt it
 
     def _on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         if self._recorder is not None:

@@ -13,6 +13,7 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleState
+from loadmanager.ports.store import delete_tree
 from loadmanager.runtime.broker.stopping import Draining
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -428,7 +429,7 @@ async def test_a_session_whose_node_was_deleted_gives_back_all_the_same() -> Non
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         await broker.ownership.acquire(BUNDLE, "test")
-        await broker.store.delete_tree(paths.SESSIONS)
+        await delete_tree(broker.store, paths.SESSIONS)
         assert (
             await broker.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
             == 0

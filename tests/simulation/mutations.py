@@ -21,7 +21,7 @@ OWNERSHIP = "runtime/broker/ownership.py"
 LOCKS = "runtime/broker/locks.py"
 ELECTION = "runtime/shared/election.py"
 SERVER = "adapters/protocol/server.py"
-GUARD = "runtime/broker/guard.py"
+SESSION_KEEPER = "runtime/broker/session_keeper.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ MUTATIONS = (
         "nobody looks at the lease",
         (
             Edit(
-                GUARD,
+                SESSION_KEEPER,
                 3,
                 """
                 if not self._fenced:
@@ -216,7 +216,7 @@ MUTATIONS = (
     ),
     _one(
         "a registration that fails is not tried again",
-        GUARD,
+        SESSION_KEEPER,
         3,
         'await retrying(self._register, "register", max_s=REGISTER_RETRY_S)',
         "await self._register()",
@@ -225,14 +225,14 @@ MUTATIONS = (
         "nobody registers in a new session, or when the registration is gone",
         (
             Edit(
-                GUARD,
+                SESSION_KEEPER,
                 2,
                 """
-                \"\"\"Have `keep_registered` look at the registration.\"\"\"
+                \"\"\"Make `keep_registered` check the registration.\"\"\"
                 self._reconnected.set()
                 """,
                 """
-                \"\"\"Have `keep_registered` look at the registration.\"\"\"
+                \"\"\"Make `keep_registered` check the registration.\"\"\"
                 """,
             ),
             Edit("runtime/broker/reporter.py", 3, "await self.register()"),

@@ -12,29 +12,16 @@ last heard of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from simulation.world import Machine, World
 
-from loadmanager.adapters.memory.store import MemoryTree, _NoNodeError
+from loadmanager.adapters.bounded_queue import BoundedQueue
+from loadmanager.adapters.memory.store import HEARTBEATS_PER_TIMEOUT, MemoryTree, TreeClient
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.ports.session import Lease
-from loadmanager.ports.store import (
-    Change,
-    ChangeKind,
-    Create,
-    Delete,
-    Node,
-    Operation,
-    Put,
-    SessionState,
-    VersionConflictError,
-    check_operations,
-    check_size,
-)
+from loadmanager.ports.store import Change, ChangeKind, Delete, Node, Operation, SessionState
 
-HEARTBEATS_PER_TIMEOUT = 8
 LEASE_FRACTION = 0.84
 OPERATION_TIMEOUT_S = 10.0
 CONNECT_S = 0.02
@@ -77,11 +64,11 @@ class Server:
         """Path → what befalls it right after somebody read it next."""
         self.on_change: Callable[[Change], None] = lambda change: None
 
-    def tell(self, change: Change) -> None:
-        """The tree changed (called by the tree)."""
+    def notify(self, change: Change) -> None:
+        """Pass on a change of the tree, which calls this."""
         self.on_change(change)
         for client in self.clients:
-            client.server_tells(change)
+            client.notify(change)
 
     def begin(self, timeout_s: float) -> int:
         """A new session."""
@@ -128,20 +115,6 @@ class Server:
             self.sessions[session_id] = self.world.now_s
 
 
-class _Queue(Generic[T]):
-    """What a reader has not read yet."""
-
-    def __init__(self) -> None:
-        self._items: asyncio.Queue[T | None] = asyncio.Queue()
-
-    def put(self, item: T | None) -> None:
-        self._items.put_nowait(item)
-
-    async def __aiter__(self) -> AsyncIterator[T]:
-        while (item := await self._items.get()) is not None:
-            yield item
-
-
 class _Request:
     """One operation on its way."""
 
@@ -153,15 +126,12 @@ class _Request:
         self.call, self.future, self.transaction = call, future, transaction
 
 
-class Client:
+class Client(TreeClient):
     """Implements `ports.store.Store` for one broker's process."""
 
     def __init__(self, server: Server, machine: Machine, timeout_s: float) -> None:
+        super().__init__(server.tree, timeout_s)
         self.server, self.machine, self.world = server, machine, server.world
-        self._timeout_s = timeout_s
-        self._lease = Lease()
-        self._session_id = 0
-        self._state = SessionState.LOST
         self._connection = 0
         """Number of the present connection; 0 without one."""
         self._connections = 0
@@ -171,14 +141,13 @@ class Client:
         self._queue: list[_Request] = []
         self._pending: list[_Request] = []
         self._heard_s = 0.0
-        self._watches: list[tuple[str, _Queue[Change], list[int]]] = []
-        self._states: list[_Queue[SessionState]] = []
+        self._installed: dict[BoundedQueue[Change], int] = {}
+        """Watch → the connection over which the server notifies it."""
         self.answer_lag_s = self.event_lag_s = 0.0
         """How much longer answers, or notifications, may take at present."""
         self.loses_next_answer = False
         """The connection drops between the next transaction and its answer."""
         self.reachable = True
-        self.closed = False
         self.on_read: Callable[[str, Node | None], None] = lambda path, node: None
         server.clients.append(self)
 
@@ -252,17 +221,12 @@ class Client:
         self._connection, self._silent = self._connections, False
         self._to_server_s = self._to_client_s = self._events_s = self._heard_s = self.world.now_s
         self._become(SessionState.CONNECTED)
-        for entry in self._watches:
-            self._install(entry)
+        for root, changes in self._watches:
+            self._install(root, changes)
         queue, self._queue = self._queue, []
         for request in queue:
             self._send(request)
         self._beat()
-
-    def _become(self, state: SessionState) -> None:
-        self._state = state
-        for queue in self._states:
-            queue.put(state)
 
     def _heartbeat(self) -> None:
         if self.closed:
@@ -346,10 +310,11 @@ class Client:
         if not self.closed:
             self.machine.call_soon(settle)
 
-    async def _call(self, call: Callable[[], Any], *, transaction: bool = False) -> Any:
+    async def _run(self, operation: Callable[[], T], *, transaction: bool = False) -> T:
+        """Send an operation; it runs in the session of its arrival, as with kazoo."""
         if self.closed:
             raise OperationalError("the connection to the metadata store was closed")
-        request = _Request(call, self.machine.create_future(), transaction=transaction)
+        request = _Request(operation, self.machine.create_future(), transaction=transaction)
         if self._state is SessionState.CONNECTED:
             self._send(request)
         else:
@@ -357,150 +322,25 @@ class Client:
             self._queue.append(request)
         try:
             async with asyncio.timeout(OPERATION_TIMEOUT_S):
-                return await request.future
+                result: T = await request.future
+                return result
         except TimeoutError:
             raise OperationalError("the metadata store did not answer in time") from None
 
-    # ports.store.Store
-
-    @property
-    def lease(self) -> Lease:
-        """Proof of the session."""
-        return self._lease
-
-    @property
-    def session_id(self) -> int:
-        """Identity of the session."""
-        return self._session_id
-
-    @property
-    def session_timeout_s(self) -> float:
-        """As given."""
-        return self._timeout_s
-
     async def get(self, path: str) -> Node | None:
         """Read a node."""
-        node: Node | None = await self._call(lambda: self.server.read(path))
+        node = await self._run(lambda: self.server.read(path))
         self.on_read(path, node)
         return node
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes."""
-        if not paths:
-            return []
-        tree = self.server.tree
-        nodes: list[Node | None] = await self._call(
-            lambda: [tree.nodes.get(path) for path in paths]
-        )
-        return nodes
-
-    async def children(self, path: str) -> list[str]:
-        """Sorted names of the children."""
-        names: list[str] = await self._call(lambda: self.server.tree.children(path))
-        return names
-
-    def _apply(self, operations: Sequence[Operation]) -> Callable[[], int]:
-        """(The result runs on the server.) In the session that is there when it arrives, as with
-        kazoo.
-        """
-
-        def apply() -> int:
-            self.server.tree.apply(operations, self._session_id)
-            return self.server.tree.txid
-
-        return apply
-
-    async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
-        """Create a node with its parents; False when it exists."""
-        check_size(path, value)
-        try:
-            await self._call(self._apply([Create(path, value, ephemeral)]))
-        except VersionConflictError:
-            return False
-        except _NoNodeError:
-            await self.create(path.rpartition("/")[0], b"")
-            return await self.create(path, value, ephemeral=ephemeral)
-        return True
-
-    async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
-        """Set a value; see the port."""
-        check_size(path, value)
-        tree = self.server.tree
-
-        def put() -> int:
-            if version is None and path not in tree.nodes:
-                return -1
-            try:
-                tree.apply([Put(path, value, version)], self._session_id)
-            except ConflictError as error:
-                raise VersionConflictError(str(error)) from None
-            return tree.nodes[path].version
-
-        found: int = await self._call(put)
-        if found < 0:
-            return 0 if await self.create(path, value) else await self.put(path, value)
-        return found
-
-    async def delete(self, path: str, *, version: int | None = None) -> bool:
-        """Delete a node; False when there is none."""
-        tree = self.server.tree
-
-        def delete() -> bool:
-            if path not in tree.nodes:
-                return False
-            tree.apply([Delete(path, version)], self._session_id)
-            return True
-
-        deleted: bool = await self._call(delete)
-        return deleted
-
-    async def delete_tree(self, path: str) -> None:
-        """Delete a node and everything below it."""
-        for name in await self.children(path):
-            await self.delete_tree(f"{path}/{name}")
-        await self.delete(path)
-
-    async def commit(self, operations: Sequence[Operation]) -> int:
-        """All or nothing."""
-        check_operations(operations)
-        try:
-            txid: int = await self._call(self._apply(operations), transaction=True)
-        except ConflictError as error:
-            raise VersionConflictError(str(error)) from None
-        return txid
-
     # Watches
 
-    async def session_states(self) -> AsyncIterator[SessionState]:
-        """Session states from now on."""
-        queue: _Queue[SessionState] = _Queue()
-        queue.put(self._state)
-        self._states.append(queue)
-        try:
-            async for state in queue:
-                yield state
-        finally:
-            self._states.remove(queue)
-
-    async def watch(self, root: str) -> AsyncIterator[Change]:
-        """Changes of `root` and everything below it."""
-        entry: tuple[str, _Queue[Change], list[int]] = (root, _Queue(), [0])
-        self._watches.append(entry)
-        if self._state is SessionState.CONNECTED:
-            self._install(entry)
-        try:
-            async for change in entry[1]:
-                yield change
-        finally:
-            self._watches.remove(entry)
-
-    def _install(self, entry: tuple[str, _Queue[Change], list[int]]) -> None:
-        """A watch stands when the server has it; from then on a reading is complete."""
-        root, queue, standing = entry
+    def _install(self, root: str, queue: BoundedQueue[Change]) -> None:
+        """The watch stands when the server has it; only then is a reading complete."""
         connection = self._connection
 
         def install() -> None:
-            standing[0] = connection
+            self._installed[queue] = connection
 
         future = self.machine.create_future()
         future.add_done_callback(
@@ -510,14 +350,13 @@ class Client:
         )
         self._send(_Request(install, future))
 
-    def server_tells(self, change: Change) -> None:
-        """(Server.) A notification; it overtakes answers at times, as kazoo's threads let it."""
+    def notify(self, change: Change) -> None:
+        """(Server.) Send a notification; it may overtake answers, as with kazoo's threads."""
         connection = self._connection
         queues = [
             queue
-            for root, queue, standing in self._watches
-            if standing[0] == connection
-            and (change.path == root or change.path.startswith(root.rstrip("/") + "/"))
+            for root, queue in self._watches
+            if self._installed.get(queue, 0) == connection and change.is_in(root)
         ]
         if not queues or not connection or self._silent:
             return

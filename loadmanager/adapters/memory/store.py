@@ -1,10 +1,10 @@
 """The metadata store in memory: one tree, any number of sessions over it.
 
-For tests and for embedding; passes the contract tests of the real one.
+For tests and for embedding; passes the contract tests of the ZooKeeper adapter.
 
-A session behaves as ZooKeeper's does: its ephemeral nodes go when it ends, changes that it may have
-missed are announced by a RESYNC, and its lease is proven by a timer while it is connected. Tests
-can suspend, resume and expire it.
+A session behaves like ZooKeeper's: its ephemeral nodes are deleted when it ends, a RESYNC announces
+changes that it may have missed, and a timer proves its lease while it is connected. Tests can
+suspend, resume and expire it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import TypeVar
 
+from loadmanager.adapters.bounded_queue import BoundedQueue
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import (
@@ -33,7 +34,6 @@ from loadmanager.ports.store import (
 )
 
 HEARTBEATS_PER_TIMEOUT = 8
-PENDING_MAX = 100_000
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class MemoryTree:
         return MemoryStore(self, timeout_s, clock_s or asyncio.get_running_loop().time)
 
     def next_session_id(self) -> int:
-        """An id that no session had before."""
+        """A fresh session id."""
         return next(self._session_ids)
 
     def children(self, path: str) -> list[str]:
@@ -69,13 +69,13 @@ class MemoryTree:
 
     def end_session(self, session_id: int) -> None:
         """Remove the ephemeral nodes of a session."""
-        gone = [
+        ephemeral = [
             path for path, node in self.nodes.items() if node.ephemeral_owner == session_id != 0
         ]
-        self.apply([Delete(path) for path in gone], 0)
+        self.apply([Delete(path) for path in ephemeral], 0)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:
-        """All or nothing, then tell every watch.
+        """Do all operations or none, then notify the sessions.
 
         Raises `ConflictError` or `_NoNodeError` for the first operation that fails.
         """
@@ -93,7 +93,7 @@ class MemoryTree:
             raise
         for change in changes:
             for session in self.sessions:
-                session.tell(change)
+                session.notify(change)
 
     def _apply(self, operation: Operation, session_id: int) -> Change | None:
         path = operation.path
@@ -145,82 +145,34 @@ class _NotEmptyError(ConflictError):
     """A node has children."""
 
 
-class MemoryStore:
-    """Implements `ports.store.Store`. An asynchronous context manager, as the real one."""
+class TreeClient:
+    """The part of `ports.store.Store` that every client of a `MemoryTree` needs.
 
-    def __init__(self, tree: MemoryTree, timeout_s: float, clock_s: Callable[[], float]) -> None:
+    `_run` takes an operation to the tree; the subclasses say when it arrives, and whether it fails.
+    """
+
+    def __init__(self, tree: MemoryTree, timeout_s: float) -> None:
         self._tree = tree
         self._timeout_s = timeout_s
-        self._clock_s = clock_s
-        self._loop = asyncio.get_running_loop()
         self._lease = Lease()
         self._session_id = 0
         self._state = SessionState.LOST
-        self._beat: asyncio.TimerHandle | None = None
-        self._watches: list[tuple[str, _Queue[Change]]] = []
-        self._states: list[_Queue[SessionState]] = []
-        self._closed = False
-        self.answers_lost = 0
-        """So many answers of the next transactions are lost, after they took effect."""
+        self._states: list[BoundedQueue[SessionState]] = []
+        self._watches: list[tuple[str, BoundedQueue[Change]]] = []
+        self.closed = False
 
-    async def __aenter__(self) -> MemoryStore:
-        """Begin the session."""
-        self._tree.sessions.append(self)
-        self.resume()
-        return self
+    async def _run(self, operation: Callable[[], T], *, transaction: bool = False) -> T:
+        """The operation's result. Raises what it raises, or `OperationalError`."""
+        raise NotImplementedError
 
-    async def __aexit__(self, *_: object) -> None:
-        """End the session: its ephemeral nodes go at once."""
-        self._closed = True
-        self._lease.revoke()
-        if self._beat is not None:
-            self._beat.cancel()
-        self._tree.sessions.remove(self)
-        self._tree.end_session(self._session_id)
-        for entry in self._watches:
-            entry[1].close()
-        for states in self._states:
-            states.close()
-
-    # What tests do to a session
-
-    def suspend(self) -> None:
-        """The connection is lost: nothing is answered, the lease runs out by itself."""
-        if self._beat is not None:
-            self._beat.cancel()
-        self._become(SessionState.SUSPENDED)
-
-    def resume(self) -> None:
-        """The connection is back, in the same session if it has not expired, else in a new one."""
-        if not self._session_id:
-            self._session_id = self._tree.next_session_id()
-        self._become(SessionState.CONNECTED)
-        self._heartbeat()
-        for root, queue in self._watches:
-            queue.put(Change(ChangeKind.RESYNC, root))
-
-    def expire(self) -> None:
-        """The server gives the session up: ephemeral nodes go, and the client hears of it (the next
-        `resume` begins a new session).
-        """
-        ended, self._session_id = self._session_id, 0
-        self.suspend()
-        self._tree.end_session(ended)
-        self._lease.revoke()
-        self._become(SessionState.LOST)
+    def _install(self, root: str, queue: BoundedQueue[Change]) -> None:
+        """Begin to notify a watch of `root`, with a RESYNC first."""
+        raise NotImplementedError
 
     def _become(self, state: SessionState) -> None:
         self._state = state
         for queue in self._states:
             queue.put(state)
-
-    def _heartbeat(self) -> None:
-        if self._beat is not None:
-            self._beat.cancel()
-        self._lease.prove(self._clock_s(), self._timeout_s)
-        self._beat = self._loop.call_later(
-            self._timeout_s / HEARTBEATS_PER_TIMEOUT, self._heartbeat
-        )
 
     # Session
 
@@ -236,14 +188,14 @@ class MemoryStore:
 
     @property
     def session_timeout_s(self) -> float:
-        """As given."""
+        """The session timeout that the constructor was given."""
         return self._timeout_s
 
     async def session_states(self) -> AsyncIterator[SessionState]:
         """Session states from now on."""
-        if self._closed:
+        if self.closed:
             return
-        queue: _Queue[SessionState] = _Queue(SessionState.LOST)
+        queue: BoundedQueue[SessionState] = BoundedQueue(SessionState.LOST)
         queue.put(self._state)
         self._states.append(queue)
         try:
@@ -252,128 +204,176 @@ class MemoryStore:
         finally:
             self._states.remove(queue)
 
-    # Watches
-
     async def watch(self, root: str) -> AsyncIterator[Change]:
         """Changes of `root` and everything below it."""
-        if self._closed:
+        if self.closed:
             return
-        resync = Change(ChangeKind.RESYNC, root)
-        entry: tuple[str, _Queue[Change]] = (root, _Queue(resync))
-        self._watches.append(entry)
+        queue = BoundedQueue(Change(ChangeKind.RESYNC, root))
+        self._watches.append((root, queue))
         if self._state is SessionState.CONNECTED:
-            entry[1].put(resync)
+            self._install(root, queue)
         try:
-            async for change in entry[1]:
+            async for change in queue:
                 yield change
         finally:
-            self._watches.remove(entry)
-
-    def tell(self, change: Change) -> None:
-        """The tree changed. A session that is not connected hears nothing, and a RESYNC later."""
-        if self._state is SessionState.CONNECTED:
-            for root, queue in self._watches:
-                if change.path == root or change.path.startswith(root.rstrip("/") + "/"):
-                    queue.put(change)
+            self._watches.remove((root, queue))
 
     # Operations
 
-    async def _turn(self) -> None:
-        """As a real one, every operation lets others run first; without a connection there is no
-        answer.
-        """
-        await asyncio.sleep(0)
-        if self._closed or self._state is not SessionState.CONNECTED:
-            raise OperationalError("the metadata store does not answer")
+    def _apply(self, operations: Sequence[Operation]) -> int:
+        """Change the tree in the present session; returns the transaction's id."""
+        self._tree.apply(operations, self._session_id)
+        return self._tree.txid
 
     async def get(self, path: str) -> Node | None:
         """Read a node."""
-        await self._turn()
-        return self._tree.nodes.get(path)
+        return await self._run(lambda: self._tree.nodes.get(path))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Read many nodes."""
-        await self._turn()
-        return [self._tree.nodes.get(path) for path in paths]
+        if not paths:
+            return []
+        return await self._run(lambda: [self._tree.nodes.get(path) for path in paths])
 
     async def children(self, path: str) -> list[str]:
         """Sorted names of the children."""
-        await self._turn()
-        return self._tree.children(path)
+        return await self._run(lambda: self._tree.children(path))
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
         """Create a node with its parents; False when it exists."""
         check_size(path, value)
-        await self._turn()
-        if path in self._tree.nodes:
-            return False
-        parent = path.rpartition("/")[0]
-        if parent and parent not in self._tree.nodes:
-            await self.create(parent, b"")
         try:
-            self._tree.apply([Create(path, value, ephemeral)], self._session_id)
-        except VersionConflictError:  # created by somebody else while the parents were made
+            await self._run(lambda: self._apply([Create(path, value, ephemeral)]))
+        except VersionConflictError:
             return False
+        except _NoNodeError:
+            await self.create(path.rpartition("/")[0], b"")
+            return await self.create(path, value, ephemeral=ephemeral)
         return True
 
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
         """Set a value; see the port."""
         check_size(path, value)
-        await self._turn()
-        if version is None and path not in self._tree.nodes:
+
+        def put() -> int | None:
+            if version is None and path not in self._tree.nodes:
+                return None
+            try:
+                self._apply([Put(path, value, version)])
+            except _NoNodeError as error:
+                raise VersionConflictError(str(error)) from None
+            return self._tree.nodes[path].version
+
+        new_version = await self._run(put)
+        if new_version is None:
             return 0 if await self.create(path, value) else await self.put(path, value)
-        try:
-            self._tree.apply([Put(path, value, version)], self._session_id)
-        except _NoNodeError as error:
-            raise VersionConflictError(str(error)) from None
-        return self._tree.nodes[path].version
+        return new_version
 
     async def delete(self, path: str, *, version: int | None = None) -> bool:
-        """Delete a node; False when there is none."""
-        await self._turn()
-        try:
-            self._tree.apply([Delete(path, version)], self._session_id)
-        except _NoNodeError:
-            return False
-        return True
+        """Delete a node; False when it does not exist."""
 
-    async def delete_tree(self, path: str) -> None:
-        """Delete a node and everything below it."""
-        for name in await self.children(path):
-            await self.delete_tree(f"{path}/{name}")
-        await self.delete(path)
+        def delete() -> bool:
+            if path not in self._tree.nodes:
+                return False
+            self._apply([Delete(path, version)])
+            return True
+
+        return await self._run(delete)
 
     async def commit(self, operations: Sequence[Operation]) -> int:
-        """All or nothing."""
+        """Do all operations or none."""
         check_operations(operations)
-        await self._turn()
         try:
-            self._tree.apply(operations, self._session_id)
+            return await self._run(lambda: self._apply(operations), transaction=True)
         except ConflictError as error:
             raise VersionConflictError(str(error)) from None
-        if self.answers_lost:
+
+
+class MemoryStore(TreeClient):
+    """Implements `ports.store.Store`. An asynchronous context manager, as the real one."""
+
+    def __init__(self, tree: MemoryTree, timeout_s: float, clock_s: Callable[[], float]) -> None:
+        super().__init__(tree, timeout_s)
+        self._clock_s = clock_s
+        self._loop = asyncio.get_running_loop()
+        self._beat: asyncio.TimerHandle | None = None
+        self.answers_lost = 0
+        """How many of the next transactions take effect but lose their answer."""
+
+    async def __aenter__(self) -> MemoryStore:
+        """Begin the session."""
+        self._tree.sessions.append(self)
+        self.resume()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the session; its ephemeral nodes are deleted at once."""
+        self.closed = True
+        self._lease.revoke()
+        if self._beat is not None:
+            self._beat.cancel()
+        self._tree.sessions.remove(self)
+        self._tree.end_session(self._session_id)
+        for _root, changes in self._watches:
+            changes.close()
+        for states in self._states:
+            states.close()
+
+    # What tests do to a session
+
+    def suspend(self) -> None:
+        """Lose the connection: no operation is answered, and the lease runs out by itself."""
+        if self._beat is not None:
+            self._beat.cancel()
+        self._become(SessionState.SUSPENDED)
+
+    def resume(self) -> None:
+        """Connect again: in the same session if it has not expired, else in a new one."""
+        if not self._session_id:
+            self._session_id = self._tree.next_session_id()
+        self._become(SessionState.CONNECTED)
+        self._heartbeat()
+        for root, queue in self._watches:
+            self._install(root, queue)
+
+    def expire(self) -> None:
+        """Expire the session: its ephemeral nodes are deleted, and the client learns of it.
+
+        The next `resume` begins a new session.
+        """
+        expired, self._session_id = self._session_id, 0
+        self.suspend()
+        self._tree.end_session(expired)
+        self._lease.revoke()
+        self._become(SessionState.LOST)
+
+    def _heartbeat(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+        self._lease.prove(self._clock_s(), self._timeout_s)
+        self._beat = self._loop.call_later(
+            self._timeout_s / HEARTBEATS_PER_TIMEOUT, self._heartbeat
+        )
+
+    # How operations and notifications travel: at once
+
+    def _install(self, root: str, queue: BoundedQueue[Change]) -> None:
+        queue.put(Change(ChangeKind.RESYNC, root))
+
+    def notify(self, change: Change) -> None:
+        """Pass on a change of the tree, while connected; `resume` announces a RESYNC otherwise."""
+        if self._state is SessionState.CONNECTED:
+            for root, queue in self._watches:
+                if change.is_in(root):
+                    queue.put(change)
+
+    async def _run(self, operation: Callable[[], T], *, transaction: bool = False) -> T:
+        """Let other tasks run first, as every operation of a real store does."""
+        await asyncio.sleep(0)
+        if self.closed or self._state is not SessionState.CONNECTED:
+            raise OperationalError("the metadata store does not answer")
+        result = operation()
+        if transaction and self.answers_lost:
             self.answers_lost -= 1
             raise OperationalError("the answer of the metadata store was lost")
-        return self._tree.txid
-
-
-class _Queue(Generic[T]):
-    """Bounded: a reader that falls behind finds `overflow` instead of what it missed."""
-
-    def __init__(self, overflow: T) -> None:
-        self._items: asyncio.Queue[T | None] = asyncio.Queue()
-        self._overflow = overflow
-
-    def put(self, item: T) -> None:
-        if self._items.qsize() >= PENDING_MAX:
-            while not self._items.empty():
-                self._items.get_nowait()
-            item = self._overflow
-        self._items.put_nowait(item)
-
-    def close(self) -> None:
-        self._items.put_nowait(None)
-
-    async def __aiter__(self) -> AsyncIterator[T]:
-        while (item := await self._items.get()) is not None:
-            yield item
+        return result

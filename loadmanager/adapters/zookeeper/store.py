@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from kazoo.exceptions import (
     BadVersionError,
@@ -27,6 +27,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
 
+from loadmanager.adapters.bounded_queue import BoundedQueue
 from loadmanager.adapters.zookeeper.client import TreeWatchingClient
 from loadmanager.adapters.zookeeper.outage import Outage
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
@@ -48,7 +49,6 @@ from loadmanager.ports.store import (
 )
 
 CONCURRENT_READS_MAX = 256
-PENDING_CHANGES_MAX = 100_000
 HEARTBEATS_PER_TIMEOUT = 8
 LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
 """The part of the session timeout that an answered heartbeat proves.
@@ -86,8 +86,8 @@ class ZooKeeperStore:
     def __init__(self, settings: ZooKeeperSettings) -> None:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
-        self._watches: dict[str, list[_Queue[Change]]] = {}
-        self._states: list[_Queue[SessionState]] = []
+        self._watches: dict[str, list[BoundedQueue[Change]]] = {}
+        self._states: list[BoundedQueue[SessionState]] = []
         self._state = SessionState.LOST
         self._beat: asyncio.TimerHandle | None = None
         self._closed = False
@@ -249,7 +249,7 @@ class ZooKeeperStore:
         """Session states from now on."""
         if self._closed:
             return
-        queue: _Queue[SessionState] = _Queue(PENDING_CHANGES_MAX, SessionState.LOST)
+        queue: BoundedQueue[SessionState] = BoundedQueue(SessionState.LOST)
         queue.put(self._state)
         self._states.append(queue)
         try:
@@ -264,7 +264,7 @@ class ZooKeeperStore:
         """Changes of `root` and everything below it."""
         if self._closed:
             return
-        queue: _Queue[Change] = _Queue(PENDING_CHANGES_MAX, Change(ChangeKind.RESYNC, root))
+        queue = BoundedQueue(Change(ChangeKind.RESYNC, root))
         self._watches.setdefault(root, []).append(queue)
         self._install(root)
         try:
@@ -384,12 +384,6 @@ class ZooKeeperStore:
             raise ConflictError(f"{path} has children") from None
         return True
 
-    async def delete_tree(self, path: str) -> None:
-        """Delete a node and everything below it."""
-        for name in await self.children(path):
-            await self.delete_tree(f"{path}/{name}")
-        await self.delete(path)
-
     async def commit(self, operations: Sequence[Operation]) -> int:
         """All or nothing."""
         check_operations(operations)
@@ -435,31 +429,3 @@ def _node_of(answer: Any) -> Node | None:
     except NoNodeError:
         return None
     return Node(value, stat.version, stat.ephemeralOwner, stat.ctime, stat.czxid)
-
-
-T = TypeVar("T")
-
-
-class _Queue(Generic[T]):
-    """A bounded queue whose reader, if it falls behind, finds `overflow` instead of
-    what it missed.
-    """
-
-    def __init__(self, items_max: int, overflow: T) -> None:
-        self._queue: asyncio.Queue[T | None] = asyncio.Queue()
-        self._items_max = items_max
-        self._overflow = overflow
-
-    def put(self, item: T) -> None:
-        if self._queue.qsize() >= self._items_max:
-            while not self._queue.empty():
-                self._queue.get_nowait()
-            item = self._overflow
-        self._queue.put_nowait(item)
-
-    def close(self) -> None:
-        self._queue.put_nowait(None)
-
-    async def __aiter__(self) -> AsyncIterator[T]:
-        while (item := await self._queue.get()) is not None:
-            yield item

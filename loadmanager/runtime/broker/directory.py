@@ -10,11 +10,11 @@ from loadmanager.ports.directory import Lookup
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import Store
-from loadmanager.runtime.broker.guard import SessionGuard
 from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.topics import Topics
 
 
@@ -24,7 +24,7 @@ class TopicDirectory:
 
     store: Store
     self_address: BrokerAddress
-    guard: SessionGuard
+    session_keeper: SessionKeeper
     namespaces: Namespaces
     topics: Topics
     ownership: Ownership
@@ -39,7 +39,7 @@ class TopicDirectory:
 
     def fence(self) -> None:
         """Give up everything at once."""
-        self.guard.fence_unproven()
+        self.session_keeper.fence_unproven()
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         """Who serves the topic."""

@@ -26,10 +26,11 @@ from loadmanager.ports.store import (
     Node,
     Store,
     VersionConflictError,
+    delete_below,
 )
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, delete_below, read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 
 CACHED_OWNERS_MAX = 500_000
 

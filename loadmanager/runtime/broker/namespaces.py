@@ -28,6 +28,7 @@ from loadmanager.ports.store import (
     Put,
     Store,
     VersionConflictError,
+    delete_tree,
 )
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
@@ -305,11 +306,14 @@ class Namespaces:
         """Remove the records of a namespace that is marked as deleted and whose bundles nobody
         owns.
         """
-        await self._store.delete_tree(f"{paths.LOCKS}/{namespace}")
-        await self._store.delete_tree(f"{paths.MANAGED_LEDGERS}/{namespace}")
-        await self._store.delete_tree(f"{paths.PARTITIONED_TOPICS}/{namespace}")
-        await self._store.delete_tree(f"{paths.BUNDLE_DATA}/{namespace}")
-        await self._store.delete_tree(f"{paths.TOPIC_POLICIES}/{namespace}")
+        for root in (
+            paths.LOCKS,
+            paths.MANAGED_LEDGERS,
+            paths.PARTITIONED_TOPICS,
+            paths.BUNDLE_DATA,
+            paths.TOPIC_POLICIES,
+        ):
+            await delete_tree(self._store, f"{root}/{namespace}")
         await self._store.commit(
             [Delete(paths.local_policies(namespace)), Delete(paths.policies(namespace))]
         )

@@ -18,10 +18,9 @@ from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
-from loadmanager.ports.store import VALUE_BYTES_MAX, Node, Store, VersionConflictError
+from loadmanager.ports.store import VALUE_BYTES_MAX, Node, Store, VersionConflictError, delete_below
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import delete_below
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 

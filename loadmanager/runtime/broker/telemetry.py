@@ -9,10 +9,10 @@ from loadmanager.core.strategies.decision import Plan
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Metric, Sample, counter, gauge
-from loadmanager.runtime.broker.guard import SessionGuard
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import LoopBusy
@@ -127,7 +127,7 @@ class BrokerTelemetry:
     store: Store
     busy: LoopBusy
     counts: Counts
-    guard: SessionGuard
+    session_keeper: SessionKeeper
     corrupt: Corrupt
     watch_failures: Callable[[], int]
     steps: Sequence[Mapping[str, int]]
@@ -210,7 +210,7 @@ class BrokerTelemetry:
 
     def _session(self) -> Iterator[Sample]:
         yield LEASE_SECONDS.sample(max(0.0, self.store.lease.valid_until_s - self.monotonic_s()))
-        yield FENCED.sample(self.guard.fenced_times)
+        yield FENCED.sample(self.session_keeper.fenced_times)
         yield LEADER.sample(self.leading.load_manager is not None)
         yield LOOP_BUSY.sample(self.busy.fraction)
         yield LOOP_LAG.sample(self.busy.lag_s)

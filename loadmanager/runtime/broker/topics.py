@@ -10,7 +10,7 @@ from contextlib import suppress
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
-from loadmanager.ports.store import Change, ChangeKind, Node, Store
+from loadmanager.ports.store import Change, ChangeKind, Node, Store, delete_tree
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
@@ -230,7 +230,7 @@ class Topics:
             await self.require_unsubscribed(names)
         for path, record in zip(ledgers, records, strict=True):
             if record is not None:
-                await self._store.delete_tree(path)
+                await delete_tree(self._store, path)
         if node is not None:
             await self._store.delete(paths.partitioned_topic(topic))
         if topic.partition < 0:

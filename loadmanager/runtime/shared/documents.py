@@ -150,11 +150,3 @@ async def update(
             continue
         return
     raise ConflictError(f"Concurrent modification of {path}")
-
-
-async def delete_below(store: Store, path: str) -> None:
-    """Delete what somebody put below a node that no session holds, and that must make room for an
-    ephemeral one.
-    """
-    for name in await store.children(path):
-        await store.delete_tree(f"{path}/{name}")

@@ -28,9 +28,10 @@ from loadmanager.ports.store import (
     Put,
     Store,
     VersionConflictError,
+    delete_below,
 )
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, delete_below, read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.latest import Latest
 from loadmanager.runtime.tasks import sleep
 

@@ -25,6 +25,7 @@ from loadmanager.ports.store import (
     SessionState,
     Store,
     VersionConflictError,
+    delete_tree,
 )
 
 DEADLINE_S = 15.0
@@ -144,7 +145,7 @@ class StoreContract:
         await store.create("/d/e/f", b"")
         with pytest.raises(ConflictError):
             await store.delete("/d")
-        await store.delete_tree("/d")
+        await delete_tree(store, "/d")
         assert await store.get("/d") is None
         assert not await store.delete("/d")
 

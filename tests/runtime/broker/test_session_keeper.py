@@ -1,4 +1,4 @@
-"""The watch over the session: fence first, then register again, or end."""
+"""The session keeper fences first; then it registers again, or ends the broker."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import structlog
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.core.errors import OperationalError
-from loadmanager.runtime.broker.guard import SessionGuard
+from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.tasks import Scope
 
 
 class Broker:
-    """Notes in which order the guard does what."""
+    """Records the order of fencing, losing and registering."""
 
     def __init__(self, store: MemoryStore, **options: bool) -> None:
         self.events: list[str] = []
         self.failures = 0
         hosting: Any = SimpleNamespace(fence_all=lambda: self.events.append("fenced"))
         ownership: Any = SimpleNamespace(lose_all=lambda _reason: self.events.append("lost") or [])
-        self.guard = SessionGuard(
+        self.session_keeper = SessionKeeper(
             store=store,
             hosting=hosting,
             ownership=ownership,
@@ -48,13 +48,14 @@ class Broker:
 
 
 async def test_a_lost_session_is_fenced_and_every_reconnect_verifies_the_registration() -> None:
-    """A lost connection fences nothing; a lost session fences first, then gives up all; whatever
-    comes back is verified.
+    """A lost connection fences nothing. A lost session fences first, then loses all bundles.
+
+    Each reconnect verifies the registration.
     """
     async with MemoryTree().session() as store, Scope("test") as scope:
         broker = Broker(store)
-        scope.spawn(broker.guard.watch_session(), "session")
-        scope.spawn(broker.guard.keep_registered(), "registration")
+        scope.spawn(broker.session_keeper.watch_session(), "session")
+        scope.spawn(broker.session_keeper.keep_registered(), "registration")
         await broker.until("registered")
         store.suspend()
         store.resume()
@@ -72,23 +73,21 @@ async def test_a_lost_session_is_fenced_and_every_reconnect_verifies_the_registr
 
 
 async def test_a_registration_that_fails_is_tried_again() -> None:
-    """The connection that is lost again in the middle of a registration ends nothing."""
+    """A connection that is lost again during a registration does not end the broker."""
     async with MemoryTree().session() as store, Scope("test") as scope:
         broker = Broker(store)
         broker.failures = 3
-        scope.spawn(broker.guard.watch_session(), "session")
-        scope.spawn(broker.guard.keep_registered(), "registration")
+        scope.spawn(broker.session_keeper.watch_session(), "session")
+        scope.spawn(broker.session_keeper.keep_registered(), "registration")
         await broker.until("failed", "failed", "failed", "registered")
         scope.cancel()
 
 
 async def test_lease_that_runs_out_fences_once() -> None:
-    """A session that cannot be proven fences once, and again only after it was
-    proven in between.
-    """
+    """A lease that runs out fences once, and again only after it was proven in between."""
     async with MemoryTree().session(timeout_s=0.2) as store, Scope("test") as scope:
         broker = Broker(store)
-        scope.spawn(broker.guard.watch_lease(), "lease")
+        scope.spawn(broker.session_keeper.watch_lease(), "lease")
         store.suspend()
         await broker.until("fenced", "lost")
         await asyncio.sleep(0.3)
@@ -106,7 +105,7 @@ async def test_shutdown_policy_ends_the_broker() -> None:
     """
     async with MemoryTree().session() as store:
         broker = Broker(store, end_when_lost=True)
-        watching = broker.guard.watch_session()
+        watching = broker.session_keeper.watch_session()
         asyncio.get_running_loop().call_later(0.05, store.expire)
         with pytest.raises(OperationalError, match="zookeeperSessionExpiredPolicy"):
             await asyncio.wait_for(watching, 5)
@@ -114,10 +113,10 @@ async def test_shutdown_policy_ends_the_broker() -> None:
 
 
 async def test_store_that_ends_for_good_ends_the_broker() -> None:
-    """No session will follow: a broker that went on would only look alive."""
+    """No session will follow a closed store, so the broker must end."""
     store = MemoryTree().session()
     await store.__aenter__()
-    watching = asyncio.wait_for(Broker(store).guard.watch_session(), 5)
+    watching = asyncio.wait_for(Broker(store).session_keeper.watch_session(), 5)
     asyncio.get_running_loop().call_later(
         0.05, store._loop.call_soon, lambda: [queue.close() for queue in store._states]
     )

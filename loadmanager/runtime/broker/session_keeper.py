@@ -1,6 +1,4 @@
-"""The watch over the session: a broker that cannot prove it stops serving before it does anything
-else.
-"""
+"""Watches the session: a broker that cannot prove its session stops serving first."""
 
 from __future__ import annotations
 
@@ -22,11 +20,10 @@ REGISTER_RETRY_S = 1.0
 log = structlog.get_logger("session")
 
 
-class SessionGuard:
+class SessionKeeper:
     """Fences everything when the lease runs out, and keeps the broker registered.
 
-    `register` makes sure of the registration in the present session; `on_lost` is told of every
-    fencing.
+    `register` registers the broker in the present session. `on_lost` is called at every fencing.
     """
 
     def __init__(
@@ -52,9 +49,9 @@ class SessionGuard:
         self.fenced_times = 0
 
     async def watch_lease(self) -> None:
-        """Wait for the end of the lease, forever; fence when it has run out.
+        """Fence whenever the lease runs out; runs forever.
 
-        A lease that is revoked is `watch_session`'s.
+        `watch_session` fences when the session is lost, which revokes the lease.
         """
         while True:
             left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
@@ -67,27 +64,25 @@ class SessionGuard:
             await sleep(CHECK_INTERVAL_S)
 
     def verify_registration(self) -> None:
-        """Have `keep_registered` look at the registration."""
+        """Make `keep_registered` check the registration."""
         self._reconnected.set()
 
     def fence_unproven(self) -> None:
-        """The lease is not held: fence.
+        """Fence because the lease is not held.
 
-        Whoever serves notices first after a pause, maybe just before the lease is proven again. The
-        tenant, the bundles and the leadership must go together all the same.
+        After a pause the protocol server calls this first, perhaps just before the lease is proven
+        again. Even then the tenant, the bundles and the leadership are fenced together.
         """
         self._fence(
             "the metadata store has not answered for most of the session timeout, or this process "
-            "was paused; "
-            "it serves again by itself when the store answers"
+            "was paused; the broker serves again by itself when the store answers"
         )
 
     async def watch_session(self) -> None:
-        """Follow the session's states; a lost session is fenced at once, after every reconnect the
-        registration is verified.
+        """Follow the session: fence when it is lost, verify the registration after each reconnect.
 
-        Raises `OperationalError`, which ends the broker, when no session will follow: the store was
-        closed, or an expired session is to end the process.
+        Raises `OperationalError`, which ends the broker, when the store was closed, or when the
+        session is lost and `end_when_lost` is set.
         """
         async for state in self._store.session_states():
             if state is SessionState.LOST:
@@ -101,11 +96,9 @@ class SessionGuard:
         raise OperationalError("the connection to the metadata store has ended for good")
 
     async def keep_registered(self) -> None:
-        """After each reconnect see to it that this broker is registered in the present session,
-        forever.
+        """Register this broker in the present session after each reconnect; runs forever.
 
-        It runs apart from `watch_session`, so that the next loss is noticed even while a
-        registration waits.
+        A task of its own, so that `watch_session` notices the next loss while a registration waits.
         """
         while True:
             await self._reconnected.wait()
