@@ -6,15 +6,23 @@ STAMP := $(VENV)/.installed
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help install run test lint bench proto broker-conf clean
+# What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
+PYTHONS := 3.11 3.12 3.13 3.14
+
+.PHONY: help install run fast test lint coverage matrix dist bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make run      ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
-	@echo "make test     everything: lint, types, import contracts, all tests"
-	@echo "make lint     the fast gate: ruff, mypy, import contracts"
-	@echo "make bench    measure the cluster and the protocol"
-	@echo "make install  prepare $(VENV), which the others do by themselves"
+	@echo "make run          ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
+	@echo "make fast         lint and the tests of the core: seconds, after every edit"
+	@echo "make test         lint and all tests: before every commit"
+	@echo "make lint         ruff, mypy, import contracts"
+	@echo "make coverage     how much of core and runtime the tests in this process reach"
+	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
+	@echo "make broker-conf  write config/broker.conf from the settings in the code"
+	@echo "make dist         sdist and wheel in dist/"
+	@echo "make bench        measure the cluster and the protocol"
+	@echo "make install      prepare $(VENV), which the others do by themselves"
 
 install: $(STAMP)
 
@@ -27,6 +35,9 @@ $(STAMP): pyproject.toml constraints.txt
 run: install
 	@$(BIN)/loadmanager standalone --brokers 3
 
+fast: lint
+	$(BIN)/pytest --quiet --numprocesses 2 -m "not slow" tests/core
+
 lint: install
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -35,6 +46,22 @@ lint: install
 
 test: lint
 	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
+
+# Apart from `make test`, because counting lines makes the tests take about twice as long.
+coverage: install
+	$(BIN)/pytest --quiet --numprocesses $(WORKERS) --cov --cov-report=term:skip-covered \
+		tests/core tests/scenarios tests/properties tests/runtime tests/wiring tests/adapters
+
+matrix: $(addprefix matrix-,$(PYTHONS))
+
+matrix-%:
+	@deploy/matrix.sh $*
+
+# The sdist holds what README.md links to; the wheel is built from the sdist, as users build it.
+dist: install
+	$(BIN)/pip install --quiet --disable-pip-version-check build
+	rm -rf dist
+	$(BIN)/python -m build
 
 bench: install
 	$(BIN)/python -m bench cluster
@@ -48,4 +75,4 @@ broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
 
 clean:
-	rm -rf $(VENV) data history build dist *.egg-info
+	rm -rf $(VENV) .matrix data history build dist *.egg-info

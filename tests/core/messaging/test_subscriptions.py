@@ -372,6 +372,7 @@ def fastest(measured: Callable[[], object]) -> float:
     return min(times)
 
 
+@pytest.mark.slow
 def test_nothing_that_is_asked_per_request_grows_with_the_backlog() -> None:
     """Backlog, an acknowledgement and a publish cost no more behind 200,000 entries than behind
     200.

@@ -89,7 +89,7 @@ def test_over_delivery_is_paid_back_as_documented() -> None:
         assert dispatcher.per_second(len(expected)) == expected
 
 
-@pytest.mark.parametrize("rate", [100, 1000, 10_000, 50_000])
+@pytest.mark.parametrize("rate", [100, 1000, 10_000, pytest.param(50_000, marks=pytest.mark.slow)])
 def test_every_second_the_first_included_delivers_the_limit(rate: int) -> None:
     """Five subscriptions that share a topic's limit get it within 5 % each second, 0.5 % over ten,
     in equal parts.

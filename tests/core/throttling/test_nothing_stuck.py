@@ -4,6 +4,7 @@ topics that come and go.
 
 from __future__ import annotations
 
+import pytest
 from core.throttling.driven import MS, SECOND, TOPIC, DrivenClock, a_broker, run_until
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -277,11 +278,11 @@ class Dispatched(RuleBasedStateMachine):
         )
 
 
-TestDispatchNothingStuck = Dispatched.TestCase
+TestDispatchNothingStuck = pytest.mark.slow(Dispatched.TestCase)
 TestDispatchNothingStuck.settings = hypothesis_settings(
     max_examples=100, stateful_step_count=40, deadline=None
 )
-TestNothingStuck = Throttled.TestCase
+TestNothingStuck = pytest.mark.slow(Throttled.TestCase)
 TestNothingStuck.settings = hypothesis_settings(
     max_examples=200, stateful_step_count=40, deadline=None
 )

@@ -20,7 +20,7 @@ def policy(messages: int = -1, size: int = -1) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("producers", [1, 10, 50])
-@pytest.mark.parametrize("rate", [100, 1000, 10_000])
+@pytest.mark.parametrize("rate", [100, 1000, pytest.param(10_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("late_ms", [0.0, 3.0, 60.0])
 def test_every_second_the_first_included_grants_the_limit(
     rate: int, producers: int, late_ms: float
@@ -302,6 +302,7 @@ def test_figures_tell_what_was_delivered_and_who_waits() -> None:
     assert figures.wakeups <= 15 * 70
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), min_size=1, max_size=8),
     messages=st.integers(10, 5000),
