@@ -9,7 +9,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install run fast test lint coverage matrix dist bench proto broker-conf clean
+.PHONY: help install run fast test lint coverage matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -20,6 +20,7 @@ help:
 	@echo "make coverage     how much of core and runtime the tests in this process reach"
 	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
+	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist and wheel in dist/"
 	@echo "make bench        measure the cluster and the protocol"
 	@echo "make install      prepare $(VENV), which the others do by themselves"
@@ -29,7 +30,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "loadmanager needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[standalone,analysis,dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[standalone,analysis,dev,docs]'
 	@touch $@
 
 run: install
@@ -63,6 +64,11 @@ dist: install
 	rm -rf dist
 	$(BIN)/python -m build
 
+docs: install
+	$(BIN)/python docs/generate.py
+	$(BIN)/sphinx-build -q -n -W --keep-going -d docs/_build/doctrees docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 bench: install
 	$(BIN)/python -m bench cluster
 	$(BIN)/python -m bench protocol
@@ -75,4 +81,4 @@ broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
 
 clean:
-	rm -rf $(VENV) .matrix data history build dist *.egg-info
+	rm -rf $(VENV) .matrix data history build dist docs/_build *.egg-info

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from loadmanager import settings
-from loadmanager.core.ownership.states import table_text
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "loadmanager"
@@ -108,11 +107,6 @@ def test_nothing_of_our_own_is_patched() -> None:
     banned = ("mock" + ".patch", "monkey" + "patch.setattr", "Magic" + "Mock")
     for path in sorted((ROOT / "tests").rglob("*.py")):
         assert not [word for word in banned if word in path.read_text()], path
-
-
-def test_the_documented_transitions_are_the_table() -> None:
-    """ARCHITECTURE.md shows the transitions that the code has."""
-    assert table_text() in (ROOT / "ARCHITECTURE.md").read_text()
 
 
 def test_constraints_name_no_host() -> None:

@@ -105,12 +105,3 @@ class Transition:
     reason: str
     destination: str | None = None
     pause_ms: float | None = None
-
-
-def table_text() -> str:
-    """The transitions as a Markdown table, for ARCHITECTURE.md."""
-    rows = [
-        f"| {state.value} | {', '.join(after.value for after in TRANSITIONS[state])} |"
-        for state in BundleState
-    ]
-    return "\n".join(["| from | to |", "|---|---|", *rows])

@@ -1,0 +1,10 @@
+"""Sphinx's settings: Markdown pages, no network, no option but these."""
+
+project = "loadmanager"
+extensions = ["myst_parser"]
+html_theme = "furo"
+html_title = "loadmanager"
+html_copy_source = False
+html_show_sphinx = False
+exclude_patterns = ["_build"]
+myst_heading_anchors = 4
