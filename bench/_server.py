@@ -72,7 +72,7 @@ class Server:
     def __init__(self) -> None:
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.throttling = BrokerThrottling(
-            Live(ThrottlingSettings()), cluster="standalone", clock=time.monotonic_ns
+            ThrottlingSettings(), cluster="standalone", now_ns=time.monotonic_ns()
         )
         messaging = MessagingSettings(retention_mb=1, backlog_bytes_max=-1)
         self.broker = BrokerServer(
@@ -102,11 +102,13 @@ class Server:
 
     async def answer(self, asked: dict[str, Any]) -> Any:
         for name, policies in asked.get("policies", {}).items():
-            self.throttling.set_topic_policies(TopicName.parse(name), policies)
+            self.throttling.set_topic_policies(TopicName.parse(name), policies, time.monotonic_ns())
         if "settings" in asked:
-            self.throttling.live_settings.set(ThrottlingSettings(**asked["settings"]))
+            settings = ThrottlingSettings(**asked["settings"])
+            self.throttling.set_settings(settings, time.monotonic_ns())
+        self.broker.limits_changed()
         if "limits" in asked:
-            return [limit.snapshot().__repr__() for limit in self.throttling.limits()]
+            return [repr(limit.snapshot(time.monotonic_ns())) for limit in self.throttling.limits()]
         return await self.measure(asked) if "measure" in asked else None
 
     async def measure(self, asked: dict[str, Any]) -> dict[str, Any]:

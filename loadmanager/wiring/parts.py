@@ -116,17 +116,25 @@ class Parts:
         self._brokers = Brokers(store, outside.clock, self._corrupt)
         self._namespaces = Namespaces(store, self._broker, self._corrupt)
         self._topics = Topics(store, self._namespaces, self._broker, self._corrupt)
+        throttling_settings = self.settings.live(ThrottlingSettings)
         self._throttling = BrokerThrottling(
-            self.settings.live(ThrottlingSettings),
+            throttling_settings.value,
             cluster=cluster,
-            clock=outside.clock.monotonic_ns,
+            now_ns=outside.clock.monotonic_ns(),
             publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
         self.policies = PlacementPolicies(store, cluster, self._corrupt)
-        self.limits = Limits(
-            store, self._namespaces, self._throttling, self.settings, self._corrupt
-        )
         self.hosting = self._build_hosting()
+        self.limits = Limits(
+            store,
+            self._namespaces,
+            self._throttling,
+            self.settings,
+            clock=outside.clock,
+            in_force=throttling_settings,
+            changed=self.hosting.limits_changed,
+            corrupt=self._corrupt,
+        )
         self._ownership = self._build_ownership()
         self._lookups = Lookups(
             ownership=self._ownership,
@@ -342,7 +350,7 @@ class Parts:
             session_keeper=self._session_keeper,
             expose_bundles=self.settings.live(MetricsSettings).value.bundles,
             rejected_settings=lambda: len(self.settings.rejected),
-            protocol_failures=lambda: self.hosting.failures,
+            protocol_failures=lambda: self.hosting.failures.count,
             refused_connections=lambda: self.hosting.admission.refused,
             corrupt=self._corrupt,
             watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
@@ -350,7 +358,9 @@ class Parts:
             monotonic_s=outside.clock.monotonic_s,
             version=outside.version,
         )
-        return Telemetry([samples.samples, lambda: limit_samples(self._throttling)])
+        return Telemetry(
+            [samples.samples, lambda: limit_samples(self._throttling, outside.clock.monotonic_ns())]
+        )
 
     # Life
 

@@ -72,7 +72,7 @@ STARTS = {
         "call_later",
     ): "heartbeats: armed again before anything can fail",
     ("adapters/memory/store.py", "call_later"): "heartbeats in memory, where nothing can fail",
-    ("adapters/protocol/wake_timer.py", "call_later"): "armed again whatever a wake-up raises",
+    ("adapters/protocol/resumer.py", "call_later"): "set again whatever raises",
     ("analysis/job.py", "gather"): "another gather: that of the plots",
 }
 

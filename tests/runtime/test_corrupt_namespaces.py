@@ -40,12 +40,21 @@ async def records() -> AsyncIterator[Records]:
     async with MemoryTree().session() as store:
         live = LiveSettings(settings.load())
         namespaces = Namespaces(store, Live(BrokerSettings()))
-        clock = LoopClock().monotonic_ns
-        throttling = BrokerThrottling(live.live(ThrottlingSettings), cluster="c", clock=clock)
+        clock, in_force = LoopClock(), live.live(ThrottlingSettings)
+        throttling = BrokerThrottling(in_force.value, cluster="c", now_ns=clock.monotonic_ns())
         await namespaces.create_tenant("public", {})
         for namespace in (BAD, GOOD):
             await namespaces.create_namespace(namespace, {})
-        found = Records(store, namespaces, Limits(store, namespaces, throttling, live))
+        limits = Limits(
+            store,
+            namespaces,
+            throttling,
+            live,
+            clock=clock,
+            in_force=in_force,
+            changed=lambda: None,
+        )
+        found = Records(store, namespaces, limits)
         await found.limits.put_resource_group("g", {"publishRateInMsgs": 1})
         yield found
 

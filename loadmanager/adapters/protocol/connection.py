@@ -87,7 +87,7 @@ class Connection(asyncio.Protocol):
         self._unread_bytes = 0
         self.closing = False
         """Whether we hung up; what the client has not read yet may still be on its way."""
-        self.throttle = server.throttling.connection(self._pause, self._go_on)
+        self.throttle = server.throttling.connection(self)
         self._unread_since_ns = 0
         self._reading = True
         self._transport: asyncio.Transport | None = None
@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
         self._reader.discard()
         self._out.clear()
-        self.server.throttling.disconnect(self.throttle)
+        self.server.throttling.disconnect(self.throttle, self._clock.monotonic_ns())
         self.server.closed(self)
 
     def data_received(self, data: bytes) -> None:
@@ -130,7 +130,8 @@ class Connection(asyncio.Protocol):
         self.writable = False
         for consumer in self.consumers.values():
             consumer.core.writable = False
-        self.throttle.hold(Cause.OUTBOUND_BUFFER)
+        self._hold(Cause.OUTBOUND_BUFFER)
+        self.stop_reading()
 
     def resume_writing(self) -> None:
         """The client reads again."""
@@ -138,8 +139,7 @@ class Connection(asyncio.Protocol):
         for consumer in self.consumers.values():
             consumer.core.writable = True
             self.server.dispatcher.touch(consumer.hosted)
-        self.throttle.release(Cause.OUTBOUND_BUFFER)
-        self.server.dispatcher.deliver()
+        self._release(Cause.OUTBOUND_BUFFER)
 
     # Frames
 
@@ -167,19 +167,27 @@ class Connection(asyncio.Protocol):
         """Bytes that were received and wait, because the connection is held back."""
         return self._reader.pending_bytes
 
-    def _pause(self) -> None:
-        """Something holds the connection back: `process` stops after the present frame, and nothing
-        more is read.
-        """
-        if self._reading and self._transport is not None and not self._transport.is_closing():
+    def _hold(self, cause: Cause) -> None:
+        self.throttle.hold(cause, self._clock.monotonic_ns())
+
+    def _release(self, cause: Cause) -> None:
+        self.throttle.release(cause, self._clock.monotonic_ns())
+        self.server.dispatcher.deliver()
+
+    def stop_reading(self) -> None:
+        """Read nothing more while something holds the connection."""
+        if (
+            self.throttle.paused
+            and self._reading
+            and self._transport is not None
+            and not self._transport.is_closing()
+        ):
             self._reading = False
             self._unread_since_ns = self._clock.monotonic_ns()
             self._transport.pause_reading()
 
-    def _go_on(self) -> None:
-        """Nothing holds it back any more: what was read already is processed before anything more
-        is read.
-        """
+    def go_on(self) -> None:
+        """Nothing holds the connection any more: process what was read, then read on."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -219,9 +227,14 @@ class Connection(asyncio.Protocol):
             self._fail(error)
         finally:
             self._processing = False
-        if self.throttle.limited:
-            waiting_bytes = self._reader.pending_bytes if self.throttle.paused else 0
-            self.server.throttling.publish_buffer.waiting(self.throttle, waiting_bytes)
+        throttle = self.throttle
+        if throttle.paused:
+            self.stop_reading()
+        if throttle.limited:
+            waiting_bytes = self._reader.pending_bytes if throttle.paused else 0
+            buffer, now_ns = self.server.throttling.publish_buffer, self._clock.monotonic_ns()
+            for held in buffer.waiting(throttle, waiting_bytes, now_ns):
+                held.owner.stop_reading()
         self.server.dispatcher.deliver()
         self.flush()
 
@@ -236,10 +249,8 @@ class Connection(asyncio.Protocol):
                 break
             self._handle(frame)
             if 0 < pending_max <= len(self._out):
-                throttle.hold(Cause.PENDING_PUBLISH_REQUESTS)
-                asyncio.get_running_loop().call_soon(
-                    throttle.release, Cause.PENDING_PUBLISH_REQUESTS
-                )
+                self._hold(Cause.PENDING_PUBLISH_REQUESTS)
+                asyncio.get_running_loop().call_soon(self._release, Cause.PENDING_PUBLISH_REQUESTS)
 
     def _handle(self, frame: Frame) -> None:
         kind = frame.command.type
@@ -253,7 +264,7 @@ class Connection(asyncio.Protocol):
         if working is not None:
             self.requests += 1
             if self.requests == REQUESTS_MAX:
-                self.throttle.hold(Cause.REQUESTS_IN_PROGRESS)
+                self._hold(Cause.REQUESTS_IN_PROGRESS)
             running = self._run(working)
             try:
                 self.server.spawn(running, f"command-{kind}")
@@ -273,12 +284,14 @@ class Connection(asyncio.Protocol):
         finally:
             self.requests -= 1
             if self.requests == REQUESTS_MAX - 1:
-                self.throttle.release(Cause.REQUESTS_IN_PROGRESS)
+                self.throttle.release(Cause.REQUESTS_IN_PROGRESS, self._clock.monotonic_ns())
         self.server.dispatcher.deliver()
         self.flush()
 
     def _fail(self, error: Exception) -> None:
-        self.server.failed("a command failed; its connection is closed", error, peer=self.peer)
+        self.server.failures.report(
+            "a command failed; its connection is closed", error, peer=self.peer
+        )
         self.close("internal error")
 
     def _refuse_unknown(self, frame: Frame) -> None:
@@ -352,6 +365,28 @@ class Connection(asyncio.Protocol):
         self._reader.discard()
         if self._transport is not None:
             self._transport.abort()
+
+    def keep_alive(self, now_s: float, keep_alive_s: float) -> None:
+        """Probe the client after `keep_alive_s` of silence, and close the connection after twice
+        that. A client that is not read may be silent.
+        """
+        if self.closing:
+            self.abort()  # closed one interval ago, and the client does not read what was left
+            return
+        silent_s = now_s - self.last_heard_s
+        if self.held and silent_s >= keep_alive_s / 2:
+            # Its PING may be among what we do not read; unanswered, it would hang up. If it has
+            # hung up, writing shows it.
+            self.send(encode(19, pong=pb.CommandPong()))
+            self.flush()
+        if self.held or silent_s < keep_alive_s:
+            return
+        if self.pinged and silent_s > 2 * keep_alive_s:
+            self.close("no answer to PING")
+        elif not self.pinged:
+            self.pinged = True
+            self.send(encode(18, ping=pb.CommandPing()))
+            self.flush()
 
     # Producers that we closed
 

@@ -46,8 +46,9 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
         check_subscribe(connection, asked)
         topic = TopicName.parse(asked.topic)
         hosted = await connection.server.host(topic)
+        now_ns = connection.server.clock.monotonic_ns()
         if not hosted.limits.subscribe.try_subscribe(
-            connection.address, asked.consumer_name, asked.consumer_id
+            connection.address, asked.consumer_name, asked.consumer_id, now_ns
         ):
             connection.error(
                 asked.request_id,
@@ -337,7 +338,7 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
         for core in list(subscription.consumers):  # forced, or attached meanwhile
             close_consumer(hosted.attached[core], None)
         hosted.core.unsubscribe(subscription.name)
-        hosted.limits.close_gate(subscription.name)
+        hosted.limits.close_gate(subscription.name, connection.server.clock.monotonic_ns())
     connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadmanager.adapters.protocol.hosted import HostedTopic
+from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import Delivery, Subscription
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.dispatch import DispatchGate, DispatchPace
+from loadmanager.ports.clock import Clock
 
 if TYPE_CHECKING:
     from loadmanager.adapters.protocol.connection import Connection
@@ -38,12 +41,17 @@ class Dispatcher:
         self,
         settings: Live[MessagingSettings],
         throttling: BrokerThrottling,
+        resumer: Resumer,
+        *,
+        clock: Clock,
         failed: Callable[[str, Exception], None],
         may_serve: Callable[[], bool],
     ) -> None:
         self._may_serve = may_serve
         self._settings = settings
         self._throttling = throttling
+        self._resumer = resumer
+        self._clock = clock
         self._failed = failed
         self._dirty: dict[HostedTopic, None] = {}
         self._written: dict[Connection, None] = {}
@@ -62,8 +70,8 @@ class Dispatcher:
         self._dirty.clear()
 
     def deliver(self) -> None:
-        """Deliver what can be delivered; write to every connection that got
-        something, once each.
+        """The end of every event: deliver what can be delivered, write to every connection that got
+        something, once each, and resume those whose last hold ended.
         """
         if self._delivering:
             return
@@ -81,6 +89,7 @@ class Dispatcher:
             self._delivering = False
         if self._dirty:
             asyncio.get_running_loop().call_soon(self.deliver)
+        self._resumer.settle()
 
     def _try_topic(self, hosted: HostedTopic) -> None:
         try:
@@ -99,12 +108,12 @@ class Dispatcher:
             connection.abort()
 
     def _deliver_subscription(self, hosted: HostedTopic, subscription: Subscription) -> None:
-        settings = self._settings.value
-        gate = self._gate(hosted, subscription)
+        settings, now_ns = self._settings.value, self._clock.monotonic_ns()
+        gate = self._gate(hosted, subscription, now_ns)
         if gate is not None and not subscription.ready(settings.unacked_per_consumer_max):
-            gate.withdraw()
+            gate.withdraw(now_ns)
             return
-        pace = None if gate is None else DispatchPace(gate)
+        pace = None if gate is None else DispatchPace(gate, now_ns)
         if pace is not None and pace.exhausted:
             return
         turn_max = settings.round_robin_entries_max
@@ -120,7 +129,7 @@ class Dispatcher:
         if pace is not None and gate is not None:
             pace.settle()
             if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
-                gate.withdraw()  # what it was held for was its last
+                gate.withdraw(now_ns)  # what it was held for was its last
 
     def _hand_out(
         self, hosted: HostedTopic, deliveries: Iterator[Delivery], pace: DispatchPace | None
@@ -147,13 +156,15 @@ class Dispatcher:
                 return True
         return handed >= DELIVERY_ENTRIES_MAX
 
-    def _gate(self, hosted: HostedTopic, subscription: Subscription) -> DispatchGate | None:
+    def _gate(
+        self, hosted: HostedTopic, subscription: Subscription, now_ns: int
+    ) -> DispatchGate | None:
         """What limits a subscription now; None without limits, or when it is caught up and such
         ones are not limited.
         """
         gate = hosted.limits.gates.get(subscription.name)
         if gate is None:
-            gate = hosted.limits.gate(subscription.name, lambda: self._resume(hosted))
+            gate = hosted.limits.gate(subscription.name, _Released(self, hosted), now_ns)
         if not gate.limits:
             return None
         caught_up = hosted.core.log.end_id - subscription.read_id <= CAUGHT_UP_ENTRIES
@@ -161,7 +172,15 @@ class Dispatcher:
             return None
         return gate
 
-    def _resume(self, hosted: HostedTopic) -> None:
-        """A dispatch limit let go of a subscription."""
-        self.touch(hosted)
-        self.deliver()
+
+@dataclass(frozen=True, slots=True)
+class _Released:
+    """What happens when dispatch limits release a subscription."""
+
+    dispatcher: Dispatcher
+    hosted: HostedTopic
+
+    def go_on(self) -> None:
+        """Deliver its topic."""
+        self.dispatcher.touch(self.hosted)
+        self.dispatcher.deliver()

@@ -9,7 +9,7 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.subscription import Consumer, Subscription
 from loadmanager.core.messaging.topic import Publisher, Topic
-from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.throttling.broker import TopicThrottling
 from loadmanager.core.throttling.dispatch import PublishRates
 from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 class HostedTopic:
     """One served topic. `fenced`: it is being unloaded; whatever clients send is passed over."""
 
-    def __init__(
-        self, name: TopicName, bundle: str, core: Topic, throttling: BrokerThrottling
-    ) -> None:
+    def __init__(self, name: TopicName, bundle: str, core: Topic, limits: TopicThrottling) -> None:
         self.name = name
         self.bundle = bundle
         self.core = core
@@ -35,10 +33,10 @@ class HostedTopic:
         self.creating: dict[str, None] = {}
         """Durable subscriptions that are being recorded."""
         self.traffic = TopicTraffic()
-        self.limits = throttling.topic(name, published=self._publish_rates)
+        self.limits = limits
         self._counted = (0, 0, 0, 0)
 
-    def measure(self, elapsed_s: float) -> None:
+    def measure(self, elapsed_s: float, now_ns: int) -> None:
         """Turn what was counted since the last call into rates."""
         core = self.core
         counted = (core.messages_in, core.messages_out, core.bytes_in, core.bytes_out)
@@ -56,19 +54,24 @@ class HostedTopic:
             backlog_messages=sum(item.backlog_messages for item in core.subscriptions.values()),
             publish_limited_times=self.limits.held_times,
         )
+        self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
 
-    def _publish_rates(self) -> PublishRates:
-        return PublishRates(int(self.traffic.msg_rate_in), int(self.traffic.msg_throughput_in))
-
-    def fence(self) -> None:
+    def fence(self, now_ns: int) -> None:
         """Nothing of the topic is served from now on, and nobody waits for its limits."""
         self.fenced = True
-        self.limits.close()
+        self.limits.close(now_ns)
 
-    def close(self) -> None:
+    def close(self, now_ns: int) -> None:
         """The topic is forgotten; nobody is attached any more, or their connections are aborted."""
-        self.fence()
+        self.fence(now_ns)
         self.core.close()
+
+    def abort_clients(self) -> None:
+        """Hang up on everybody who is attached: they come back by themselves."""
+        for producer in list(self.producers.values()):
+            producer.connection.abort()
+        for consumer in list(self.attached.values()):
+            consumer.connection.abort()
 
     @property
     def idle(self) -> bool:

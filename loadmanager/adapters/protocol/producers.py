@@ -67,7 +67,7 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     )
     taken_over = hosted.producers.get(name)
     if taken_over is not None:
-        hosted.limits.leave(taken_over.sender)
+        hosted.limits.leave(taken_over.sender, connection.server.clock.monotonic_ns())
         taken_over.connection.close_producer(taken_over.producer_id)
     receipts = ReceiptEncoder(asked.producer_id, hosted.core.ledger_id)
     producer = AttachedProducer(
@@ -114,7 +114,8 @@ def on_send(connection: Connection, frame: Frame) -> None:
     tail, messages = frame.tail, max(send.num_messages, 1)
     limits = hosted.limits.publish
     if limits:
-        producer.sender.charge(limits, messages, len(tail))
+        now_ns = connection.server.clock.monotonic_ns()
+        producer.sender.charge(limits, messages, len(tail), now_ns)
     if not check_tail(tail):
         connection.send(
             encode(

@@ -29,6 +29,7 @@ from loadmanager.adapters.protocol.consumers import (
     on_unsubscribe,
 )
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
+from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import (
     AttachedConsumer,
     AttachedProducer,
@@ -52,7 +53,7 @@ from loadmanager.adapters.protocol.producers import (
     on_producer,
     on_send,
 )
-from loadmanager.adapters.protocol.wake_timer import WakeTimer
+from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
@@ -64,7 +65,7 @@ from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import Topic, check_memory
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import REQUEST_ID_NONE, encode
+from loadmanager.core.wire.frames import REQUEST_ID_NONE
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
@@ -133,16 +134,21 @@ class BrokerServer:
         self.clock = clock
         self.spawn = spawn
         self.throttling = throttling
+        self.failures = Failures()
+        self._resumer = Resumer(throttling, clock, self.failures.report)
         self.dispatcher = Dispatcher(
-            settings, throttling, self.failed, lambda: self.may_serve(clock.monotonic_s())
+            settings,
+            throttling,
+            self._resumer,
+            clock=clock,
+            failed=self.failures.report,
+            may_serve=lambda: self.may_serve(clock.monotonic_s()),
         )
         self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
         self.admission = Admission(settings, clock, connections_cap)
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections: dict[Connection, None] = {}
-        self.failures = 0
-        """Errors of our own that were contained since start: each was logged with its traceback."""
         self._bundles: dict[str, _OpenBundle] = {}
         self._topics: dict[str, HostedTopic] = {}
         self._opening: dict[str, asyncio.Future[None]] = {}
@@ -152,12 +158,13 @@ class BrokerServer:
         self._relieved_s = float("-inf")
         self._told: set[tuple[str, int]] = set()
         self._measured_s = clock.monotonic_s()
-        self._wake_timer = WakeTimer(throttling.wakeups, self.failed)
         self._apply(settings.value)
         settings.listen(self._apply)
 
     def _apply(self, settings: MessagingSettings) -> None:
-        self.throttling.publish_buffer.set_limit(settings.publish_buffer_mb * MIB)
+        limit_bytes = settings.publish_buffer_mb * MIB
+        self.throttling.publish_buffer.set_limit(limit_bytes, self.clock.monotonic_ns())
+        self._resumer.settle()
         self.memory.limit_bytes = settings.topics_memory_mb * MIB
 
     # Life
@@ -175,7 +182,7 @@ class BrokerServer:
 
     async def listen(self, sock: socket.socket) -> None:
         """Accept connections of a bound socket."""
-        self._listener = Listener(sock, lambda: Connection(self, HANDLERS), self.failed)
+        self._listener = Listener(sock, lambda: Connection(self, HANDLERS), self.failures.report)
         self._tasks.append(self.spawn(self._listener.run(), "accept"))
 
     async def _repeat(self, interval_s: Callable[[], float], step: Callable[[], None]) -> None:
@@ -184,25 +191,13 @@ class BrokerServer:
             try:
                 step()
             except Exception as error:  # noqa: BLE001 - contained: the next turn may succeed
-                self.failed("a periodic step failed and is tried again", error)
-
-    def failed(self, event: str, error: Exception, **details: object) -> None:
-        """Count and log an error of our own that the caller contains: with its traceback the first
-        time that it comes from its place.
-        """
-        self.failures += 1
-        place = _place_of(error)
-        if place in self._told:
-            log.error(event, error=repr(error), **details)
-        else:
-            self._told.add(place)
-            log.error(event, exc_info=error, **details)
+                self.failures.report("a periodic step failed and is tried again", error)
 
     async def stop(self) -> None:
         """Stop listening and hang up on everybody."""
         for task in self._tasks:
             task.cancel()
-        self._wake_timer.stop()
+        self._resumer.stop()
         if self._listener is not None:
             self._listener.close()
         for connection in list(self.connections):
@@ -248,7 +243,7 @@ class BrokerServer:
         hosted = producer.hosted
         if hosted.producers.get(producer.core.name) is producer:
             del hosted.producers[producer.core.name]
-        hosted.limits.leave(producer.sender)
+        hosted.limits.leave(producer.sender, self.clock.monotonic_ns())
         hosted.core.detach_publisher(producer.core, self.clock.monotonic_s(), for_good=for_good)
 
     def detach_consumer(self, consumer: AttachedConsumer) -> None:
@@ -260,35 +255,15 @@ class BrokerServer:
         hosted.core.detach_consumer(subscription, consumer.core)
         if not subscription.durable and not subscription.consumers:
             hosted.core.unsubscribe(subscription.name)
-            hosted.limits.close_gate(subscription.name)
+            hosted.limits.close_gate(subscription.name, self.clock.monotonic_ns())
         announce_active(hosted, subscription, active)
         self.dispatcher.touch(hosted)
 
     def _keep_alive(self) -> None:
-        """Probe what is silent; close what stays silent.
-
-        A connection that we do not read may be silent.
-        """
+        """Probe silent connections; close those that stay silent."""
         now_s, keep_alive_s = self.clock.monotonic_s(), self.settings.value.keep_alive_s
         for connection in list(self.connections):
-            if connection.closing:
-                # hung up some time ago, and the client does not read what was left
-                connection.abort()
-                continue
-            silent_s = now_s - connection.last_heard_s
-            if connection.held and silent_s >= keep_alive_s / 2:
-                # Its PING may be among what we do not read; unanswered, it would hang up. If it has
-                # hung up, writing shows it.
-                connection.send(encode(19, pong=pb.CommandPong()))
-                connection.flush()
-            if connection.held or silent_s < keep_alive_s:
-                continue
-            if connection.pinged and silent_s > 2 * keep_alive_s:
-                connection.close("no answer to PING")
-            elif not connection.pinged:
-                connection.pinged = True
-                connection.send(encode(18, ping=pb.CommandPing()))
-                connection.flush()
+            connection.keep_alive(now_s, keep_alive_s)
 
     # Topics
 
@@ -340,7 +315,8 @@ class BrokerServer:
         core = Topic(str(topic), ledger_id, self.settings, self.memory, partition=topic.partition)
         for subscription in subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
-        hosted = HostedTopic(topic, bundle, core, self.throttling)
+        limits = self.throttling.topic(topic, self.clock.monotonic_ns())
+        hosted = HostedTopic(topic, bundle, core, limits)
         opened.topics[core.name] = self._topics[core.name] = hosted
 
     def check_memory(self) -> None:
@@ -375,7 +351,8 @@ class BrokerServer:
             return
         opened.fenced = True
         for hosted in opened.topics.values():
-            hosted.fence()
+            hosted.fence(self.clock.monotonic_ns())
+        self._resumer.settle()
 
     async def close_bundle(
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
@@ -398,12 +375,12 @@ class BrokerServer:
                         bundle=bundle,
                     )
                     for rest in list(topics.values())[index + 1 :]:
-                        _abort_clients(rest)
+                        rest.abort_clients()
                     break
         for name, hosted in topics.items():
             if self._topics.get(name) is hosted:
                 del self._topics[name]
-            hosted.close()
+            hosted.close(self.clock.monotonic_ns())
         self.dispatcher.deliver()
         return len(topics)
 
@@ -419,9 +396,10 @@ class BrokerServer:
             )
         del self._topics[topic]
         self._bundles[hosted.bundle].topics.pop(topic, None)
-        hosted.fence()
+        now_ns = self.clock.monotonic_ns()
+        hosted.fence(now_ns)
         self._close_topic(hosted, None)
-        hosted.close()
+        hosted.close(now_ns)
         self.dispatcher.deliver()
         return True
 
@@ -457,7 +435,8 @@ class BrokerServer:
         for connection in list(self.connections):
             connection.abort()
         for hosted in topics:
-            hosted.close()
+            hosted.close(self.clock.monotonic_ns())
+        self._resumer.settle()
 
     def measure(self) -> None:
         """End a stats period."""
@@ -465,9 +444,16 @@ class BrokerServer:
         elapsed_s = max(now_s - self._measured_s, 1e-3)
         self._measured_s = now_s
         for hosted in self._topics.values():
-            hosted.measure(elapsed_s)
+            hosted.measure(elapsed_s, self.clock.monotonic_ns())
             hosted.core.trim()
             hosted.core.forget_producers(now_s)
+        self._resumer.settle()
+
+    def limits_changed(self) -> None:
+        """Limits were changed: whoever may go on now does so before this returns, unless they are
+        many.
+        """
+        self._resumer.release()
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
         """Traffic of each open bundle over the last stats period."""
@@ -480,11 +466,8 @@ class BrokerServer:
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """Open topics of a bundle."""
         opened = self._bundles.get(bundle)
-        return (
-            {}
-            if opened is None
-            else {name: hosted.traffic for name, hosted in opened.topics.items()}
-        )
+        topics = {} if opened is None else opened.topics
+        return {name: hosted.traffic for name, hosted in topics.items()}
 
     def usage(self) -> HostUsage:
         """Memory of topics and of unprocessed bytes, and bytes on the wire."""
@@ -497,19 +480,3 @@ class BrokerServer:
             bytes_in_total=self.bytes_in,
             bytes_out_total=self.bytes_out,
         )
-
-
-def _place_of(error: Exception) -> tuple[str, int]:
-    """The line of code that raised an error."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return ("", 0) if trace is None else (trace.tb_frame.f_code.co_filename, trace.tb_lineno)
-
-
-def _abort_clients(hosted: HostedTopic) -> None:
-    """Hang up on everybody who is attached: they come back by themselves."""
-    for producer in list(hosted.producers.values()):
-        producer.connection.abort()
-    for consumer in list(hosted.attached.values()):
-        consumer.connection.abort()

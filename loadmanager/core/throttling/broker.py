@@ -1,7 +1,29 @@
-"""All limits of one broker: who makes them, who changes them, who is asked about them.
+"""All limits of one broker: who creates them, who changes them, who is held by them.
 
-Policies come in from outside (`set_namespace_policies`, `set_topic_policies`, `set_resource_group`,
-and the live settings) and act at once on open topics.
+Nothing here reads a clock, sets a timer or calls a connection. Every call is told the time
+(`now_ns`, monotonic nanoseconds), and may change who may go on and when to ask again:
+
+    next_ready()       the next connection or subscription whose last hold ended
+    release(now_ns)    the same, after releasing those for whom there are tokens now
+    next_wakeup_ns()   when to call `release` next
+
+So a protocol server calls, where `limits` is the broker's `BrokerThrottling`:
+
+    connection made    self.throttle = limits.connection(self)
+    topic opens        topic.limits = limits.topic(name, now_ns)
+    PRODUCER           producer.sender = topic.limits.sender(name, self.throttle)
+    SEND               if topic.limits.publish: producer.sender.charge(topic.limits.publish, …)
+                       store it; if self.throttle.paused: stop parsing, keep the unparsed bytes
+    SUBSCRIBE          topic.limits.subscribe.try_subscribe(…); False: NotAllowedError
+    first consumer     gate = topic.limits.gate(subscription, owner, now_ns)
+    dispatch           if gate.limits: messages, size = gate.allowance(now_ns); (0, 0): held; else
+                       send at most that (one entry may exceed it), then gate.charge(…)
+    producer gone      topic.limits.leave(producer.sender, now_ns)
+    disconnect         limits.disconnect(self.throttle, now_ns), after its producers left
+    topic closes       topic.limits.close(now_ns)                  # when its bundle is fenced
+
+    after each event   next_ready() until None, calling `go_on` of each; then set the timer
+    timer, policies    release(now_ns) until None, likewise
 """
 
 from __future__ import annotations
@@ -10,9 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.conf import Live
 from loadmanager.core.throttling import policies
-from loadmanager.core.throttling.bucket import Clock
 from loadmanager.core.throttling.dispatch import (
     DispatchGate,
     DispatchLimiter,
@@ -22,217 +42,242 @@ from loadmanager.core.throttling.dispatch import (
 from loadmanager.core.throttling.limit import Level, Limit, Tuning
 from loadmanager.core.throttling.policies import DispatchRate, PublishRate, ResourceGroup
 from loadmanager.core.throttling.publish import PublishLimiter, Sender
+from loadmanager.core.throttling.schedule import Ready, Resumable, Schedule
 from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.core.throttling.tracker import ConnectionThrottle, PauseTotals, PublishBuffer
-from loadmanager.core.throttling.wakeups import Wakeups
+from loadmanager.core.throttling.tracker import (
+    ConnectionThrottle,
+    PauseTotals,
+    PublishBuffer,
+    Readable,
+)
 
-NOTHING: Mapping[str, Any] = {}
+NO_POLICIES: Mapping[str, Any] = {}
+
+
+class LimitPair:
+    """The publish and the dispatch limit of a broker, a topic or a resource group."""
+
+    def __init__(
+        self, level: Level, name: str, *, schedule: Schedule, tuning: Tuning, now_ns: int
+    ) -> None:
+        self.publish = PublishLimiter(
+            level, f"{name} publish", schedule=schedule, tuning=tuning, now_ns=now_ns
+        )
+        self.dispatch = DispatchLimiter(
+            level, f"{name} dispatch", schedule=schedule, tuning=tuning, now_ns=now_ns
+        )
+
+    def update(self, publish: PublishRate, dispatch: DispatchRate, now_ns: int) -> None:
+        """Change both limits."""
+        self.publish.update(publish, now_ns)
+        self.dispatch.update(dispatch, now_ns)
+
+    def close(self, now_ns: int) -> None:
+        """Both are unlimited from now on, everybody released."""
+        self.publish.close(now_ns)
+        self.dispatch.close(now_ns)
 
 
 class BrokerThrottling:
-    """The limits of one broker.
+    """The limits of one broker. `publish_buffer_bytes` as for `PublishBuffer`.
 
-    `clock` gives monotonic nanoseconds; `publish_buffer_bytes` as for `PublishBuffer`.
+    Changes of policies and settings act on open topics within the call.
     """
 
     def __init__(
         self,
-        settings: Live[ThrottlingSettings],
+        settings: ThrottlingSettings,
         *,
         cluster: str,
-        clock: Clock,
+        now_ns: int,
         publish_buffer_bytes: int = 0,
     ) -> None:
-        self.live_settings = settings
-        self._in_force = settings.value
+        self.settings = settings
         self.cluster = cluster
-        self.clock = clock
-        self.wakeups = Wakeups(clock)
         self.pauses = PauseTotals()
         self.topics: dict[str, TopicThrottling] = {}
-        tuned = settings.value
-        self.tuning = Tuning(
-            tuned.burst_ms * 1_000_000,
-            tuned.debt_max_ms * 1_000_000,
-            tuned.resolution_ms * 1_000_000,
-        )
-        self.publish = PublishLimiter(
-            Level.BROKER, "broker publish", wakeups=self.wakeups, tuning=self.tuning
-        )
-        self.dispatch = DispatchLimiter(
-            Level.BROKER, "broker dispatch", wakeups=self.wakeups, tuning=self.tuning
-        )
-        self.groups: dict[str, GroupLimits] = {}
+        self.groups: dict[str, LimitPair] = {}
         self.publish_buffer = PublishBuffer(publish_buffer_bytes)
+        self.wakeups = 0
+        """How often a limit was asked whom it releases, since start."""
+        self.schedule = Schedule()
+        self.ready = Ready()
+        self.tuning = Tuning(
+            settings.burst_ms * 1_000_000,
+            settings.debt_max_ms * 1_000_000,
+            settings.resolution_ms * 1_000_000,
+        )
         self._namespaces: dict[str, Mapping[str, Any]] = {}
         self._topic_policies: dict[str, Mapping[str, Any]] = {}
-        self._update_broker()
-        settings.listen(self._on_settings)
+        self.own = self.pair(Level.BROKER, "broker", now_ns)
+        self._update_own(now_ns)
 
-    @property
-    def settings(self) -> ThrottlingSettings:
-        """The settings in force."""
-        return self.live_settings.value
+    # Who may go on, and when to ask again
 
-    def connection(
-        self, pause: Callable[[], None], resume: Callable[[], None]
-    ) -> ConnectionThrottle:
+    def next_ready(self) -> Resumable | None:
+        """The next connection or subscription that nothing holds any more."""
+        return self.ready.take()
+
+    def release(self, now_ns: int) -> Resumable | None:
+        """The next one that may go on, released from its limits if there are tokens for it."""
+        while True:
+            resumable = self.ready.take()
+            if resumable is not None:
+                return resumable
+            limit = self.schedule.due(now_ns)
+            if limit is None:
+                return None
+            ticket = limit.release(now_ns)
+            if ticket is not None:
+                ticket.waiter.released(limit, now_ns)
+            else:
+                self.wakeups += 1
+
+    def next_wakeup_ns(self) -> int | None:
+        """When to call `release` next; None while nobody waits."""
+        return self.schedule.next_ns()
+
+    # Connections and topics
+
+    def connection(self, owner: Readable) -> ConnectionThrottle:
         """The throttle of a new connection. When the connection closes, call `disconnect`."""
-        return ConnectionThrottle(pause, resume, clock=self.clock, totals=self.pauses)
+        return ConnectionThrottle(owner, self.pauses, self.ready)
 
-    def disconnect(self, throttle: ConnectionThrottle) -> None:
-        """A connection is gone; close its senders before or after."""
-        throttle.close()
-        self.publish_buffer.leave(throttle)
+    def disconnect(self, throttle: ConnectionThrottle, now_ns: int) -> None:
+        """A connection is gone."""
+        throttle.close(now_ns)
+        self.publish_buffer.leave(throttle, now_ns)
 
-    def topic(
-        self, name: TopicName, *, published: Callable[[], PublishRates] = lambda: PublishRates(0, 0)
-    ) -> TopicThrottling:
+    def topic(self, name: TopicName, now_ns: int) -> TopicThrottling:
         """The limits of a topic that opens here.
 
         When it closes, or its bundle is fenced, call `TopicThrottling.close`.
         """
-        topic = TopicThrottling(self, name, published)
+        topic = TopicThrottling(self, name, now_ns)
         self.topics[str(name)] = topic
         return topic
-
-    def namespace_policies(self, namespace: str) -> Mapping[str, Any]:
-        """What was last set for a namespace."""
-        return self._namespaces.get(namespace, NOTHING)
-
-    def topic_policies(self, name: TopicName) -> Mapping[str, Any]:
-        """What was last set for a topic; a partition has those of its partitioned topic."""
-        return self._topic_policies.get(str(name.partitioned_topic), NOTHING)
-
-    def set_namespace_policies(self, namespace: str, found: Mapping[str, Any]) -> None:
-        """A namespace's policies were read or changed (Pulsar's Policies object)."""
-        _keep(self._namespaces, namespace, found)
-        self._update_topics(lambda topic: str(topic.name.namespace) == namespace)
-
-    def set_topic_policies(self, name: TopicName, found: Mapping[str, Any]) -> None:
-        """A topic's policies were read or changed (`publishRate`, `dispatchRate`,
-        `subscriptionDispatchRate`, `subscribeRate`, `subscriptionPolicies`).
-        """
-        _keep(self._topic_policies, str(name), found)
-        self._update_topics(lambda topic: name in (topic.name, topic.name.partitioned_topic))
-
-    def set_resource_group(self, name: str, group: ResourceGroup | None) -> None:
-        """A resource group was read, changed or (None) deleted."""
-        limits = self.groups.get(name)
-        if limits is None:
-            if group is None:
-                return
-            limits = self.groups[name] = GroupLimits(self, name)
-        limits.update(group or ResourceGroup())
-        if group is None:
-            del self.groups[name]
-        self._update_topics(lambda topic: topic.group_name == name)
-
-    def _on_settings(self, settings: ThrottlingSettings) -> None:
-        """broker.conf keys changed on the running broker."""
-        exempt = settings.dispatch_limits_caught_up != self._in_force.dispatch_limits_caught_up
-        self._in_force = settings
-        self._update_broker()
-        self._update_topics(lambda topic: True)
-        # the server asks before each dispatch who is exempt: whoever waits must ask again
-        if exempt:
-            for topic in list(self.topics.values()):
-                for gate in list(topic.gates.values()):
-                    gate.restart()
-
-    def limits(self) -> Iterator[Limit]:
-        """Every limit that has a rate now."""
-        candidates: list[Limit] = [self.publish, self.dispatch]
-        for group in self.groups.values():
-            candidates += [group.publish, group.dispatch]
-        for topic in self.topics.values():
-            candidates += topic.own_limits()
-        return (limit for limit in candidates if limit.active)
 
     def forget(self, topic: TopicThrottling) -> None:
         """A topic closed (called by it)."""
         if self.topics.get(str(topic.name)) is topic:
             del self.topics[str(topic.name)]
 
-    def _update_broker(self) -> None:
+    def pair(self, level: Level, name: str, now_ns: int) -> LimitPair:
+        """New limits of this broker, without rates."""
+        return LimitPair(level, name, schedule=self.schedule, tuning=self.tuning, now_ns=now_ns)
+
+    def limits(self) -> Iterator[Limit]:
+        """Every limit that has a rate now."""
+        limits: list[Limit] = [self.own.publish, self.own.dispatch]
+        for group in self.groups.values():
+            limits += [group.publish, group.dispatch]
+        for topic in self.topics.values():
+            limits += topic.own_limits()
+        return (limit for limit in limits if limit.active)
+
+    # Policies and settings
+
+    def namespace_policies(self, namespace: str) -> Mapping[str, Any]:
+        """The policies that were last set for a namespace."""
+        return self._namespaces.get(namespace, NO_POLICIES)
+
+    def topic_policies(self, name: TopicName) -> Mapping[str, Any]:
+        """The policies that were last set for a topic; a partition has those of its partitioned
+        topic.
+        """
+        return self._topic_policies.get(str(name.partitioned_topic), NO_POLICIES)
+
+    def set_namespace_policies(
+        self, namespace: str, document: Mapping[str, Any], now_ns: int
+    ) -> None:
+        """A namespace's policies were read or changed (Pulsar's Policies object)."""
+        _store(self._namespaces, namespace, document)
+        self._update_topics(lambda topic: str(topic.name.namespace) == namespace, now_ns)
+
+    def set_topic_policies(self, name: TopicName, document: Mapping[str, Any], now_ns: int) -> None:
+        """A topic's policies were read or changed (`publishRate`, `dispatchRate`,
+        `subscriptionDispatchRate`, `subscribeRate`, `subscriptionPolicies`).
+        """
+        _store(self._topic_policies, str(name), document)
+        self._update_topics(
+            lambda topic: name in (topic.name, topic.name.partitioned_topic), now_ns
+        )
+
+    def set_resource_group(self, name: str, group: ResourceGroup | None, now_ns: int) -> None:
+        """A resource group was read, changed or (None) deleted."""
+        limits = self.groups.get(name)
+        if group is not None:
+            if limits is None:
+                limits = self.groups[name] = self.pair(
+                    Level.RESOURCE_GROUP, f"resource group {name}", now_ns
+                )
+            limits.update(group.publish(), group.dispatch(), now_ns)
+        elif limits is not None:
+            limits.close(now_ns)
+            del self.groups[name]
+        self._update_topics(lambda topic: topic.group_name == name, now_ns)
+
+    def set_settings(self, settings: ThrottlingSettings, now_ns: int) -> None:
+        """broker.conf keys changed on the running broker."""
+        exempt = settings.dispatch_limits_caught_up != self.settings.dispatch_limits_caught_up
+        self.settings = settings
+        self._update_own(now_ns)
+        self._update_topics(lambda topic: True, now_ns)
+        if exempt:  # the server decides before each dispatch which subscriptions are limited
+            for topic in self.topics.values():
+                for gate in topic.gates.values():
+                    gate.restart(now_ns)
+
+    def _update_own(self, now_ns: int) -> None:
         settings = self.settings
-        self.publish.update(
+        self.own.update(
             PublishRate(
                 messages_per_s=settings.broker_publish_messages_per_s,
                 bytes_per_s=settings.broker_publish_bytes_per_s,
-            )
-        )
-        self.dispatch.update(
+            ),
             DispatchRate(
                 messages=settings.broker_dispatch_messages_per_s,
                 bytes=settings.broker_dispatch_bytes_per_s,
                 relative=settings.dispatch_relative_to_publish,
-            )
+            ),
+            now_ns,
         )
 
-    def _update_topics(self, chosen: Callable[[TopicThrottling], bool]) -> None:
-        for topic in list(self.topics.values()):
+    def _update_topics(self, chosen: Callable[[TopicThrottling], bool], now_ns: int) -> None:
+        for topic in self.topics.values():
             if chosen(topic):
-                topic.update()
+                topic.update(now_ns)
 
 
-def _keep(known: dict[str, Mapping[str, Any]], name: str, found: Mapping[str, Any]) -> None:
-    """Remember policies; forget a name that has none, because names come and go."""
-    if found:
-        known[name] = found
+def _store(documents: dict[str, Mapping[str, Any]], name: str, document: Mapping[str, Any]) -> None:
+    """Remember policies; forget a name without any, because names come and go."""
+    if document:
+        documents[name] = document
     else:
-        known.pop(name, None)
-
-
-class GroupLimits:
-    """The limits of one resource group, shared by its topics on this broker."""
-
-    def __init__(self, broker: BrokerThrottling, name: str) -> None:
-        self.publish = PublishLimiter(
-            Level.RESOURCE_GROUP,
-            f"resource group {name} publish",
-            wakeups=broker.wakeups,
-            tuning=broker.tuning,
-        )
-        self.dispatch = DispatchLimiter(
-            Level.RESOURCE_GROUP,
-            f"resource group {name} dispatch",
-            wakeups=broker.wakeups,
-            tuning=broker.tuning,
-        )
-
-    def update(self, group: ResourceGroup) -> None:
-        """Change the limits at once."""
-        self.publish.update(group.publish())
-        self.dispatch.update(group.dispatch())
+        documents.pop(name, None)
 
 
 class TopicThrottling:
     """The limits of one open topic.
 
-    `publish` is what `Sender.charge` takes: only limits that have a rate, so an empty tuple means
-    that nothing need be done for a SEND.
+    `publish` is what `Sender.charge` takes: only limits that have a rate, so a SEND needs no charge
+    while it is empty.
     """
 
-    def __init__(
-        self, broker: BrokerThrottling, name: TopicName, published: Callable[[], PublishRates]
-    ) -> None:
+    def __init__(self, broker: BrokerThrottling, name: TopicName, now_ns: int) -> None:
         self.name = name
         self.publish: tuple[PublishLimiter, ...] = ()
-        self.subscribe = SubscribeLimiter(broker.clock)
+        self.subscribe = SubscribeLimiter()
         self.group_name: str | None = None
         self.closed = False
-        self._held_times = 0
         self.senders: dict[Sender, None] = {}
         self.gates: dict[str, DispatchGate] = {}
         self._broker = broker
-        self._published = published
-        self._publish = PublishLimiter(
-            Level.TOPIC, f"{name} publish", wakeups=broker.wakeups, tuning=broker.tuning
-        )
-        self._dispatch = self._dispatch_limiter(Level.TOPIC, f"{name} dispatch")
+        self._held_times = 0
+        self._published = PublishRates(0, 0)
+        self._own = broker.pair(Level.TOPIC, str(name), now_ns)
         self._subscriptions: dict[str, DispatchLimiter] = {}
-        self.update()
+        self.update(now_ns)
 
     def sender(self, producer_name: str, throttle: ConnectionThrottle) -> Sender:
         """A producer connected. When it closes, or its connection does, call `leave`."""
@@ -240,64 +285,73 @@ class TopicThrottling:
         self.senders[sender] = None
         return sender
 
-    def leave(self, sender: Sender) -> None:
-        """A producer is gone; may resume its connection before this returns."""
+    def leave(self, sender: Sender, now_ns: int) -> None:
+        """A producer is gone: no limit holds it any more."""
         if sender in self.senders:
             del self.senders[sender]
             self._held_times += sender.times_held
-        sender.close()
+        sender.keep((), now_ns)
 
-    def gate(self, subscription: str, resume: Callable[[], None]) -> DispatchGate:
+    def gate(self, subscription: str, owner: Resumable, now_ns: int) -> DispatchGate:
         """A subscription's dispatcher opens. When it closes, call `close_gate`."""
-        gate = DispatchGate(resume, charge_entries=self._broker.settings.dispatch_charges_entries)
-        self.gates[subscription] = gate
-        self._subscriptions[subscription] = self._dispatch_limiter(
-            Level.SUBSCRIPTION, f"{self.name} {subscription} dispatch"
+        broker = self._broker
+        gate = self.gates[subscription] = DispatchGate(
+            owner, broker.ready, charges_entries=broker.settings.dispatch_charges_entries
         )
-        self._update_gate(subscription)
+        limiter = self._subscriptions[subscription] = DispatchLimiter(
+            Level.SUBSCRIPTION,
+            f"{self.name} {subscription} dispatch",
+            schedule=broker.schedule,
+            tuning=broker.tuning,
+            now_ns=now_ns,
+        )
+        limiter.follow(self._published, now_ns)
+        self._update_gate(subscription, now_ns)
         return gate
 
-    def close_gate(self, subscription: str) -> None:
-        """A subscription's dispatcher is gone: its limit is closed."""
+    def close_gate(self, subscription: str, now_ns: int) -> None:
+        """A subscription's dispatcher is gone."""
         gate = self.gates.pop(subscription, None)
         if gate is not None:
-            gate.close()
-            self._subscriptions.pop(subscription).close()
+            gate.close(now_ns)
+            self._subscriptions.pop(subscription).close(now_ns)
 
-    def close(self) -> None:
-        """The topic is not served here any more: nobody waits for its limits, and its senders wait
-        for nothing. Idempotent.
+    def close(self, now_ns: int) -> None:
+        """The topic is not served here any more: none of its limits holds anybody, and no limit
+        holds its producers. Idempotent.
         """
         self.closed = True
         self._broker.forget(self)
         self.publish = ()
         for sender in list(self.senders):
-            self.leave(sender)
+            self.leave(sender, now_ns)
         for subscription in list(self.gates):
-            self.close_gate(subscription)
-        self._publish.close()
-        self._dispatch.close()
+            self.close_gate(subscription, now_ns)
+        self._own.close(now_ns)
 
-    def update(self) -> None:
-        """Resolve all limits anew; what changed acts before this returns."""
-        broker, policy = self._broker, self._broker.topic_policies(self.name)
-        shared = broker.namespace_policies(str(self.name.namespace))
-        group_name = shared.get("resource_group_name")
+    def set_published(self, published: PublishRates, now_ns: int) -> None:
+        """The topic's publish rate was measured; limits relative to it follow."""
+        self._published = published
+        for limiter in (self._own.dispatch, *self._subscriptions.values()):
+            limiter.follow(published, now_ns)
+
+    def update(self, now_ns: int) -> None:
+        """Find out which limits apply; a change acts before this returns."""
+        broker, own_policies, shared_policies = self._broker, *self._policies()
+        group_name = shared_policies.get("resource_group_name")
         self.group_name = group_name if isinstance(group_name, str) else None
-        group = broker.groups.get(self.group_name) if self.group_name is not None else None
-        self._publish.update(policies.publish_rate(policy, shared, broker.cluster, broker.settings))
-        self._dispatch.update(
-            policies.topic_dispatch_rate(policy, shared, broker.cluster, broker.settings)
+        rates = (own_policies, shared_policies, broker.cluster, broker.settings)
+        self._own.update(
+            policies.publish_rate(*rates), policies.topic_dispatch_rate(*rates), now_ns
         )
-        self.subscribe.update(
-            policies.subscribe_rate(policy, shared, broker.cluster, broker.settings)
+        self.subscribe.update(policies.subscribe_rate(*rates))
+        self.publish = tuple(
+            pair.publish for pair in (self._own, *self._shared()) if pair.publish.active
         )
-        candidates = [self._publish, broker.publish, *([group.publish] if group else [])]
-        self.publish = tuple(limit for limit in candidates if limit.active)
-        for sender in list(self.senders):
-            sender.keep(self.publish)
-        for subscription in list(self.gates):
-            self._update_gate(subscription)
+        for sender in self.senders:
+            sender.keep(self.publish, now_ns)
+        for subscription in self.gates:
+            self._update_gate(subscription, now_ns)
 
     @property
     def held_times(self) -> int:
@@ -305,40 +359,37 @@ class TopicThrottling:
         return self._held_times + sum(sender.times_held for sender in self.senders)
 
     def all_limits(self) -> list[Limit]:
-        """Every limit with a rate that this topic is under, those of the broker and the group
-        included.
+        """Every limit with a rate that this topic is under, also those of the broker and of the
+        resource group.
         """
-        shared: list[Limit] = [self._broker.publish, self._broker.dispatch]
-        group = self._broker.groups.get(self.group_name) if self.group_name is not None else None
-        if group is not None:
-            shared += [group.publish, group.dispatch]
+        shared = (limit for pair in self._shared() for limit in (pair.publish, pair.dispatch))
         return [limit for limit in (*self.own_limits(), *shared) if limit.active]
 
     def own_limits(self) -> list[Limit]:
         """The topic's and its subscriptions' limits, with or without rates."""
-        return [self._publish, self._dispatch, *self._subscriptions.values()]
+        return [self._own.publish, self._own.dispatch, *self._subscriptions.values()]
 
-    def _update_gate(self, subscription: str) -> None:
-        broker, own = self._broker, self._subscriptions[subscription]
-        policy, shared = (
+    def _policies(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """The topic's own policies and its namespace's."""
+        broker = self._broker
+        return (
             broker.topic_policies(self.name),
             broker.namespace_policies(str(self.name.namespace)),
         )
-        own.update(
-            policies.subscription_dispatch_rate(
-                policy, shared, broker.cluster, subscription, broker.settings
-            )
-        )
-        group = broker.groups.get(self.group_name) if self.group_name is not None else None
-        self.gates[subscription].keep(
-            [broker.dispatch, self._dispatch, own, *([group.dispatch] if group else [])]
-        )
 
-    def _dispatch_limiter(self, level: Level, name: str) -> DispatchLimiter:
-        return DispatchLimiter(
-            level,
-            name,
-            wakeups=self._broker.wakeups,
-            tuning=self._broker.tuning,
-            published=self._published,
+    def _shared(self) -> list[LimitPair]:
+        """The limits of the broker and of the resource group."""
+        broker = self._broker
+        group = broker.groups.get(self.group_name) if self.group_name is not None else None
+        return [broker.own] if group is None else [broker.own, group]
+
+    def _update_gate(self, subscription: str, now_ns: int) -> None:
+        broker, limiter = self._broker, self._subscriptions[subscription]
+        limiter.update(
+            policies.subscription_dispatch_rate(
+                *self._policies(), broker.cluster, subscription, broker.settings
+            ),
+            now_ns,
         )
+        shared = (pair.dispatch for pair in self._shared())
+        self.gates[subscription].keep([self._own.dispatch, limiter, *shared], now_ns)

@@ -1,29 +1,27 @@
-"""Dispatch limits of broker, topic, subscription and resource group: all at once, the tightest
-wins. And the limit on SUBSCRIBE.
+"""Dispatch limits of broker, topic, subscription and resource group, and the limit on SUBSCRIBE.
 
-A subscription looks at its limits before it reads (`DispatchGate.allowance`) and is charged after
-it sent (`charge`). More than allowed may be sent, because an entry cannot be cut: that is debt,
-paid back exactly. At 10 a second, 11 now leave 9 for the next second; 30 leave none for the next
-two.
+A subscription is under all its dispatch limits at once; the tightest governs. It asks before it
+reads (`DispatchGate.allowance`) and is charged after it sent (`charge`). An entry cannot be split,
+so more than the allowance may be sent. That is debt, and the next seconds pay it back exactly: at
+10 messages a second, 11 leave 9 for the next second, and 30 leave none for the next two.
 
-Differs from Pulsar in pace: Pulsar adds a whole period's tokens at once; here they come evenly, so
-any second of a 10-second limit is alike and a period's first moments bring no burst. Over each
-period the sums are the same.
+Differs from Pulsar: Pulsar grants the tokens of a period at once; here they come evenly, so that a
+period does not begin with a burst. The sums over each period are the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from loadmanager.core.throttling.bucket import SECOND_NS, Clock, DynamicTokenBucket, TokenBucket
+from loadmanager.core.throttling.bucket import SECOND_NS
 from loadmanager.core.throttling.limit import Level, Limit, Ticket, Tuning
 from loadmanager.core.throttling.policies import DispatchRate, SubscribeRate
-from loadmanager.core.throttling.publish import bucket
-from loadmanager.core.throttling.wakeups import Wakeups
+from loadmanager.core.throttling.schedule import Ready, Resumable, Schedule
 
 NO_LIMIT = 1 << 62
 TURNS_PER_S = 10
+"""Turns that each consumer of a subscription gets per second, as far as the limits allow."""
 
 
 class PublishRates(NamedTuple):
@@ -34,7 +32,7 @@ class PublishRates(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What was handed to consumers."""
+    """What was sent to consumers."""
 
     entries: int
     messages: int
@@ -42,171 +40,168 @@ class Charge(NamedTuple):
 
 
 class DispatchLimiter(Limit):
-    """A dispatch limit.
-
-    `published` tells the topic's publish rate for limits relative to it (PIP-52); a broker's limit
-    has none and counts from 0.
-    """
+    """A dispatch limit, which may be relative to its topic's publish rate (PIP-52, `follow`)."""
 
     __slots__ = ("_published", "rate")
 
     def __init__(
-        self,
-        level: Level,
-        name: str,
-        *,
-        wakeups: Wakeups,
-        tuning: Tuning,
-        published: Callable[[], PublishRates] = lambda: PublishRates(0, 0),
+        self, level: Level, name: str, *, schedule: Schedule, tuning: Tuning, now_ns: int
     ) -> None:
-        super().__init__(level, name, wakeups=wakeups, tuning=tuning)
+        super().__init__(level, name, schedule=schedule, tuning=tuning, now_ns=now_ns)
         self.rate = DispatchRate()
-        self._published = published
+        self._published = PublishRates(0, 0)
 
-    def update(self, rate: DispatchRate) -> None:
-        """Change the limit at once: new buckets, debt forgotten, everybody let go.
-
-        The same rate again changes nothing.
-        """
+    def update(self, rate: DispatchRate, now_ns: int) -> None:
+        """Change the limit: new buckets, debt forgotten. The same rate again changes nothing."""
         if rate == self.rate:
             return
         self.rate = rate
-        self.set_buckets(
-            self._bucket(rate.messages, lambda: self._published().messages_per_s),
-            self._bucket(rate.bytes, lambda: self._published().bytes_per_s),
+        period_ns = max(rate.period_s, 1) * SECOND_NS
+        messages, size = self._rates()
+        released = self.set_buckets(
+            self.new_bucket(messages, period_ns, now_ns),
+            self.new_bucket(size, period_ns, now_ns),
+            now_ns,
         )
+        for ticket in released:
+            ticket.waiter.released(self, now_ns)
 
-    def close(self) -> None:
-        """The topic or subscription is gone: no limit any more (its rates read −1), everybody let
-        go.
-        """
-        self.update(DispatchRate())
+    def follow(self, published: PublishRates, now_ns: int) -> None:
+        """The topic's publish rate is now `published`."""
+        if published == self._published:
+            return
+        self._published = published
+        if self.rate.relative:
+            self.set_rates(*self._rates(), now_ns)
 
-    def _bucket(self, rate: int, published_per_s: Callable[[], int]) -> TokenBucket | None:
-        period_s = max(self.rate.period_s, 1)
-        if rate < 1:
-            return None
-        if not self.rate.relative:
-            return bucket(
-                rate, period_ns=period_s * SECOND_NS, wakeups=self._wakeups, tuning=self._tuning
-            )
-        burst = self._tuning.burst_ns / (period_s * SECOND_NS)
-        return DynamicTokenBucket(
-            lambda: rate + published_per_s() * period_s,
-            clock=self._clock,
-            period_of=lambda: period_s * SECOND_NS,
-            capacity_factor=burst,
-            initial_factor=burst,
-            resolution_ns=self._tuning.resolution_ns,
-        )
+    def close(self, now_ns: int) -> None:
+        """The topic or subscription is gone: unlimited, everybody released."""
+        self.update(DispatchRate(), now_ns)
+
+    def _rates(self) -> tuple[int, int]:
+        """Messages and bytes per period; below 1: unlimited."""
+        rate, published, period_s = self.rate, self._published, max(self.rate.period_s, 1)
+        messages, size = rate.messages, rate.bytes
+        if rate.relative and messages > 0:
+            messages += published.messages_per_s * period_s
+        if rate.relative and size > 0:
+            size += published.bytes_per_s * period_s
+        return messages, size
 
 
 class DispatchGate:
-    """One subscription's dispatcher at its limits.
+    """One subscription's dispatcher at its limits; `owner` is handed out when the last limit that
+    held it released it.
 
-    `resume` is called once the last limit that holds it lets go.
-
-    Set `limits` whenever they change (`keep`); without any, `allowance` and `charge` need not be
-    called.
+    While `limits` is empty, `allowance` and `charge` need not be called.
     """
 
-    __slots__ = ("_holding", "_resume", "_tickets", "charges_entries", "limits", "throttled_by")
+    __slots__ = (
+        "_closed",
+        "_holding",
+        "_ready",
+        "_tickets",
+        "announced",
+        "charges_entries",
+        "limits",
+        "owner",
+        "throttled_by",
+    )
 
-    def __init__(self, resume: Callable[[], None], *, charge_entries: bool) -> None:
-        self._resume = resume
-        self.charges_entries = charge_entries
-        self._tickets: dict[Limit, Ticket] = {}
-        self._holding = 0
+    def __init__(self, owner: Resumable, ready: Ready, *, charges_entries: bool) -> None:
+        self.owner = owner
+        self.announced = False
+        self.charges_entries = charges_entries
+        """Whether a batch counts as one message."""
         self.limits: tuple[DispatchLimiter, ...] = ()
         self.throttled_by: dict[tuple[Level, str], int] = {}
-        """How often this subscription was held, by level and by what ran out
+        """How often this subscription was held, by level and by what was used up
         (`messages`, `bytes`).
         """
+        self._ready = ready
+        self._tickets: dict[Limit, Ticket] = {}
+        self._holding = 0
+        self._closed = False
 
     @property
     def blocked(self) -> bool:
-        """Whether it waits for a limit."""
+        """Whether a limit holds it."""
         return self._holding > 0
 
+    @property
+    def may_go_on(self) -> bool:
+        """Whether no limit holds it and it is not closed."""
+        return not self._holding and not self._closed
+
     def turn_max(self, consumers: int) -> int:
-        """Messages that one consumer of several may get before the next has its turn: at least ten
-        turns each a second, as far as the limits go.
+        """Messages that one of several consumers may get before the next one has its turn, so that
+        each has `TURNS_PER_S`.
         """
         rates = [rate for limit in self.limits if (rate := limit.message_rate()) > 0]
         return max(int(min(rates) / (TURNS_PER_S * max(consumers, 1))), 1) if rates else NO_LIMIT
 
-    def allowance(self) -> tuple[int, int]:
-        """Messages (entries, where entries are charged) and bytes that may be sent now; `NO_LIMIT`
-        without a limit.
+    def allowance(self, now_ns: int) -> tuple[int, int]:
+        """Messages (entries, if those are charged) and bytes that may be sent now; `NO_LIMIT`
+        without a limit, (0, 0) while it is held.
 
-        To be asked by a subscription that has something to send only: it may be queued, and
-        `withdraw`s when it has nothing any more. (0, 0) when held: `resume` will be called. Charge
-        what was sent before asking again.
+        Only for a subscription that has something to send, because this may put it into queues.
+        One that has nothing to send any more must `withdraw`. Charge what was sent before the next
+        call.
         """
         if self._holding:
             return 0, 0
         messages = size = NO_LIMIT
         for limit in self.limits:
             ticket = self._ticket(limit)
-            if limit.must_wait(ticket):
-                self._count(limit)
-                limit.hold(ticket)
+            if limit.must_wait(ticket, now_ns):
+                self._count(limit, now_ns)
+                self._holding += limit.hold(ticket, now_ns)
                 continue
-            allowed_messages, allowed_bytes = limit.turn(ticket)
+            allowed_messages, allowed_bytes = limit.turn(ticket, now_ns)
             messages = messages if allowed_messages < 0 else min(messages, allowed_messages)
             size = size if allowed_bytes < 0 else min(size, allowed_bytes)
         return (0, 0) if self._holding else (messages, size)
 
-    def charge(self, sent: Charge) -> None:
-        """Account for what was handed to consumers."""
+    def charge(self, sent: Charge, now_ns: int) -> None:
+        """Account for what was sent to consumers."""
         messages = sent.entries if self.charges_entries else sent.messages
         for limit in self.limits:
-            limit.charge(self._ticket(limit), messages, sent.size_bytes)
+            limit.charge(self._ticket(limit), messages, sent.size_bytes, now_ns)
 
-    def withdraw(self) -> None:
-        """There is nothing to send: leave every queue, and give back what was set aside.
-
-        A subscription without need must not keep others waiting.
+    def withdraw(self, now_ns: int) -> None:
+        """There is nothing to send: leave every queue, and give back what was set aside, so that
+        nobody waits for this subscription.
         """
         for limit, ticket in self._tickets.items():
-            if ticket.queued:
-                self._holding -= 1
-                limit.leave(ticket)
-            elif ticket.reserved is not None:
-                limit.leave(ticket)
+            if ticket.place or ticket.reserved is not None:
+                self._holding -= bool(ticket.place)
+                limit.leave(ticket, now_ns)
 
-    def restart(self) -> None:
-        """What applies has changed: whoever waits looks again."""
-        self.withdraw()
-        self._resume()
+    def restart(self, now_ns: int) -> None:
+        """Other rules apply: leave every queue and ask again."""
+        self.withdraw(now_ns)
+        self._ready.add(self)
 
-    def keep(self, limits: Iterable[DispatchLimiter]) -> None:
-        """From now on these limits apply; the others let go at once."""
+    def keep(self, limits: Iterable[DispatchLimiter], now_ns: int) -> None:
+        """From now on `limits` apply, as far as they are active: leave the queues of all others."""
         self.limits = tuple(limit for limit in limits if limit.active)
         for limit in [limit for limit in self._tickets if limit not in self.limits]:
-            # letting go may resume the dispatcher, and that may close this very gate
-            ticket = self._tickets.pop(limit, None)
-            if ticket is None or (ticket.queued and limit.lifted):
-                continue
-            waiting = bool(ticket.queued)
-            limit.leave(ticket)
+            ticket = self._tickets.pop(limit)
+            waiting = bool(ticket.place)
+            limit.leave(ticket, now_ns)
             if waiting:
-                self.released(limit)
+                self.released(limit, now_ns)
 
-    def close(self) -> None:
-        """The subscription is gone: leave every queue; `resume` is not called any more."""
-        self._resume = lambda: None
-        self.keep(())
+    def close(self, now_ns: int) -> None:
+        """The subscription is gone: leave every queue for good."""
+        self._closed = True
+        self.keep((), now_ns)
 
-    def held(self, limit: Limit) -> None:
-        """A limit holds this dispatcher from now on."""
-        self._holding += 1
-
-    def released(self, limit: Limit) -> None:
-        """A limit lets go."""
+    def released(self, limit: Limit, now_ns: int) -> None:
+        """A limit holds it no more."""
         self._holding -= 1
         if not self._holding:
-            self._resume()
+            self._ready.add(self)
 
     def _ticket(self, limit: Limit) -> Ticket:
         ticket = self._tickets.get(limit)
@@ -214,25 +209,31 @@ class DispatchGate:
             ticket = self._tickets[limit] = Ticket(limit, self)
         return ticket
 
-    def _count(self, limit: Limit) -> None:
-        messages, size = limit.available()
+    def _count(self, limit: Limit, now_ns: int) -> None:
+        messages, size = limit.available(now_ns)
         for what, left in (("messages", messages), ("bytes", size)):
             if not left:
-                self.throttled_by[limit.level, what] = (
-                    self.throttled_by.get((limit.level, what), 0) + 1
-                )
+                key = (limit.level, what)
+                self.throttled_by[key] = self.throttled_by.get(key, 0) + 1
 
 
 class DispatchPace:
-    """One round of dispatching through a gate: how much may be sent, charged in as few steps as
-    possible.
-    """
+    """One round of sending through a gate at one moment, charged in as few steps as possible."""
 
-    __slots__ = ("_bytes_left", "_entries", "_gate", "_messages", "_messages_left", "_size_bytes")
+    __slots__ = (
+        "_bytes_left",
+        "_entries",
+        "_gate",
+        "_messages",
+        "_messages_left",
+        "_now_ns",
+        "_size_bytes",
+    )
 
-    def __init__(self, gate: DispatchGate) -> None:
+    def __init__(self, gate: DispatchGate, now_ns: int) -> None:
         self._gate = gate
-        self._messages_left, self._bytes_left = gate.allowance()
+        self._now_ns = now_ns
+        self._messages_left, self._bytes_left = gate.allowance(now_ns)
         self._entries = self._messages = self._size_bytes = 0
 
     @property
@@ -249,13 +250,14 @@ class DispatchPace:
         if used < self._messages_left and self._size_bytes < self._bytes_left:
             return False
         self.settle()
-        self._messages_left, self._bytes_left = self._gate.allowance()
+        self._messages_left, self._bytes_left = self._gate.allowance(self._now_ns)
         return self.exhausted
 
     def settle(self) -> None:
         """Charge what was sent since the last charge."""
         if self._entries:
-            self._gate.charge(Charge(self._entries, self._messages, self._size_bytes))
+            sent = Charge(self._entries, self._messages, self._size_bytes)
+            self._gate.charge(sent, self._now_ns)
             self._entries = self._messages = self._size_bytes = 0
 
 
@@ -263,13 +265,12 @@ class SubscribeLimiter:
     """SUBSCRIBE requests per consumer of one topic: `rate.subscribes` in each window of
     `rate.period_s` (Pulsar's SubscribeRateLimiter).
 
-    A window begins with the first request after the last one ended.
+    A window begins with the first request after the end of the last one.
     """
 
-    __slots__ = ("_clock", "_counts", "_window_ends_ns", "rate")
+    __slots__ = ("_counts", "_window_ends_ns", "rate")
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._counts: dict[tuple[str, str, int], int] = {}
         self._window_ends_ns = 0
         self.rate = SubscribeRate()
@@ -280,11 +281,10 @@ class SubscribeLimiter:
             self.rate = rate
             self._counts.clear()
 
-    def try_subscribe(self, host: str, consumer_name: str, consumer_id: int) -> bool:
-        """Count one SUBSCRIBE; False when the consumer used up its window."""
+    def try_subscribe(self, host: str, consumer_name: str, consumer_id: int, now_ns: int) -> bool:
+        """Count one SUBSCRIBE; False when the consumer has no more in this window."""
         if self.rate.subscribes <= 0:
             return True
-        now_ns = self._clock()
         if not self._counts or now_ns >= self._window_ends_ns:
             self._counts.clear()
             self._window_ends_ns = now_ns + max(self.rate.period_s, 1) * SECOND_NS

@@ -1,22 +1,35 @@
-"""One limit, messages and bytes per second, and the fair queue of those who wait for it.
+"""One limit: messages and bytes per second, and the fair queue of those who must wait for it.
 
-Publishing: what a producer sent is charged after the fact, so a balance may become negative; the
-producer is then held and waits here. Dispatching: a subscription looks before it sends
-(`must_wait`), is charged for what it sent, and waits here, too.
+A waiter is a producer, or the dispatcher of a subscription. Its account at one limit is a `Ticket`.
+A limit reads no clock, sets no timer and calls nobody. Every call is told the time (`now_ns`,
+monotonic); the limit answers who may go on (`release`) and when to ask again (`wakeup_ns`).
 
-Fairness. Everybody's use is measured in nanoseconds of the limit (the larger of messages over the
-message rate and bytes over the byte rate), summed per ticket as in start-time fair queueing; who
-has used least is let go first, ties in order of arrival. So producers with frames of different
-sizes get the same share of whatever is scarce. While others wait, a turn ends after `QUANTUM_NS` of
-use. Whoever was idle, or stuck behind others of its connection, is at most `CREDIT_NS` of use ahead
-of the rest; whoever is new is not ahead at all. An endless row of newcomers would still starve
-those who have used something: so whoever has waited twice as long as a fair share lets it wait (and
-`PATIENT_NS`) goes first.
+How a waiter uses a limit
+    A producer sends first and is charged for it (`charge`), so the balance may become negative. A
+    subscription asks first (`must_wait`, `turn`), sends, and is charged, too. Whoever may not go on
+    joins the queue (`hold`) and leaves it through `release`.
 
-Accuracy. Who is let go has tokens set aside until it used them (or `PATIENCE_NS` passed), so that a
-hundred connections woken together do not all spend the same tokens. The capacity is small, so that
-the first second grants what every second grants; while somebody waits it is one second's worth, so
-that tokens are not lost to a timer that comes late.
+Who goes first
+    Every charge costs time: the time in which the limit grants what was sent, by messages or by
+    bytes, whichever is longer. A ticket adds up its costs in `used_ns`, and the waiter with the
+    least `used_ns` goes first; equal ones go in order of arrival. So all waiters get equal parts
+    of the limit, whatever the sizes of their frames (start-time fair queueing).
+
+    Nobody can save up a large claim: `used_ns` is never more than `CREDIT_NS` behind the limit's
+    own progress, `virtual_ns`. A new ticket starts exactly there.
+
+    While others wait, a turn ends after `TURN_NS` of costs, and the waiter joins the queue again.
+
+    An endless stream of new tickets could always be ahead of an old one. Therefore a waiter goes
+    first, whatever it used, once it has waited longer than `WAIT_MAX_NS` and longer than twice its
+    fair wait, which is the cost of its last frame times the number of waiters.
+
+How the rate stays exact
+    `release` sets tokens aside for the waiter, as many as its last frame took, until it is charged
+    again or `RESERVED_NS` passed. So a hundred waiters that go on together do not all count on the
+    same tokens. A limit saves up little (`Tuning.burst_ns`), so that the first second grants what
+    every second grants. While somebody waits it saves up a second's worth, so that a late timer
+    loses no tokens.
 """
 
 from __future__ import annotations
@@ -25,18 +38,18 @@ import enum
 import heapq
 from collections import deque
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from loadmanager.core.throttling.bucket import SECOND_NS, TokenBucket
+from loadmanager.core.throttling.schedule import Schedule
 from loadmanager.core.throttling.stats import LimitSnapshot, LimitStats
-from loadmanager.core.throttling.wakeups import SLICE_NS, Wakeups
 
-QUANTUM_NS = 1_000_000
+TURN_NS = 1_000_000
 CREDIT_NS = 250_000_000
-PATIENCE_NS = 50_000_000
-TURNS_MIN = 20
-"""In a window of fewer turns delivered over configured says more about when one looks."""
-PATIENT_NS = 1_000_000_000
+WAIT_MAX_NS = 1_000_000_000
+RESERVED_NS = 50_000_000
+WINDOW_TURNS_MIN = 20
+"""A window of fewer turns is too short to compare the delivered with the configured rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +73,16 @@ class Level(enum.StrEnum):
 
 
 class Waiter(Protocol):
-    """Somebody who can be held by limits: a producer, or a subscription's dispatcher."""
+    """A producer, or a subscription's dispatcher."""
 
-    def held(self, limit: Limit) -> None:
-        """Must wait for `limit` from now on."""
-        ...
-
-    def released(self, limit: Limit) -> None:
-        """Need not wait for `limit` any more; may go on at once, and may be held again before this
-        returns.
-        """
+    def released(self, limit: Limit, now_ns: int) -> None:
+        """`limit` does not hold it any more. Called by whoever took its ticket out of the queue."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """Tokens set aside for a ticket that was let go."""
+    """Tokens that are set aside for a ticket."""
 
     messages: int
     size_bytes: int
@@ -89,7 +96,7 @@ class Ticket:
         "last_bytes",
         "last_messages",
         "limit",
-        "queued",
+        "place",
         "reserved",
         "since_ns",
         "turn_ns",
@@ -102,347 +109,326 @@ class Ticket:
         self.waiter = waiter
         self.used_ns = limit.virtual_ns
         self.turn_ns = 0
+        """Costs since it was released."""
         self.last_messages = 1
         self.last_bytes = 1
-        self.queued = 0
-        """Number of its place in the queue; 0 when it does not wait."""
-        self.reserved: Reservation | None = None
+        self.place = 0
+        """Number of its arrival in the queue; 0 while it does not wait."""
         self.since_ns = 0
+        """When it joined the queue."""
+        self.reserved: Reservation | None = None
 
 
 class Limit:
-    """A limit with its queue.
-
-    Without rates it holds nobody; `set_buckets` changes it at once for everybody who waits.
-    """
+    """A limit with its queue. Without buckets it is inactive and holds nobody."""
 
     __slots__ = (
         "_arrivals",
         "_byte_cost_ns",
         "_bytes",
-        "_clock",
-        "_debt_max_ns",
         "_heap",
+        "_last_cost_ns",
         "_message_cost_ns",
         "_messages",
         "_outstanding",
-        "_releasing",
         "_reserved_bytes",
         "_reserved_messages",
+        "_schedule",
         "_sequence",
-        "_tuning",
-        "_turn_ns",
-        "_wakeups",
         "length",
         "level",
         "name",
         "stats",
+        "tuning",
         "virtual_ns",
         "wakeup_ns",
     )
 
-    def __init__(self, level: Level, name: str, *, wakeups: Wakeups, tuning: Tuning) -> None:
+    forgives_debt: ClassVar[bool] = False
+    """Whether debt beyond `Tuning.debt_max_ns` is forgiven."""
+
+    def __init__(
+        self, level: Level, name: str, *, schedule: Schedule, tuning: Tuning, now_ns: int
+    ) -> None:
         self.level = level
         self.name = name
+        self.tuning = tuning
         self.length = 0
         """How many wait."""
         self.wakeup_ns: int | None = None
-        self._wakeups = wakeups
-        self._clock = wakeups.clock
-        self._tuning = tuning
-        self._debt_max_ns: int | None = None
+        """When to call `release` next; None while nobody waits. Written by `Schedule`."""
+        self.virtual_ns = 0
+        """The greatest `used_ns` at which a charge began: where new tickets start."""
+        self.stats = LimitStats(now_ns)
+        self._schedule = schedule
         self._messages: TokenBucket | None = None
         self._bytes: TokenBucket | None = None
         self._message_cost_ns = self._byte_cost_ns = 0.0
+        self._last_cost_ns = 0
         self._heap: list[tuple[int, int, Ticket]] = []
+        """The queue as (used_ns, place, ticket). A ticket that left keeps its entry, whose place
+        then differs from the ticket's.
+        """
         self._arrivals: deque[tuple[int, Ticket]] = deque()
-        """Who waits, in order of arrival; like the heap it may hold some who left."""
+        """The queue in order of arrival, as (place, ticket), likewise."""
         self._sequence = 0
-        self._turn_ns = 0
-        self.virtual_ns = 0
-        """The least that anybody had used who was let go lately: where newcomers begin."""
         self._outstanding: deque[tuple[Ticket, Reservation]] = deque()
         self._reserved_messages = self._reserved_bytes = 0
-        self._releasing = False
-        self.stats = LimitStats(self._clock())
+
+    # Rates
 
     @property
     def active(self) -> bool:
-        """Whether there is any limit."""
+        """Whether there is any rate."""
         return self._messages is not None or self._bytes is not None
 
     def message_rate(self) -> float:
-        """Messages per second that are configured; −1 when unlimited."""
+        """Configured messages per second; −1 when unlimited."""
         return _per_second(self._messages)
 
     def byte_rate(self) -> float:
-        """Bytes per second that are configured; −1 when unlimited."""
+        """Configured bytes per second; −1 when unlimited."""
         return _per_second(self._bytes)
 
-    def available(self, ticket: Ticket | None = None) -> tuple[int, int]:
-        """Messages and bytes that may be sent now, by this ticket or anybody; not negative, −1 when
-        unlimited.
-        """
-        others_messages, others_bytes = self._reserved_for_others(ticket)
-        messages = (
-            -1 if self._messages is None else max(self._messages.tokens() - others_messages, 0)
-        )
-        size = -1 if self._bytes is None else max(self._bytes.tokens() - others_bytes, 0)
-        return messages, size
-
-    def turn(self, ticket: Ticket) -> tuple[int, int]:
-        """As `available`; while others wait, no more than what is left of the ticket's turn, but at
-        least one.
-        """
-        messages, size = self.available(ticket)
-        if not self.length:
-            return messages, size
-        left_ns = max(QUANTUM_NS - ticket.turn_ns, 0)
-        if messages > 0:
-            messages = min(messages, max(int(left_ns // self._message_cost_ns), 1))
-        if size > 0:
-            size = min(size, max(int(left_ns // self._byte_cost_ns), 1))
-        return messages, size
-
-    @property
-    def lifted(self) -> bool:
-        """Whether there is no limit any more, and those who waited for it are being let go, a few
-        at a time.
-        """
-        return not self.active and self.length > 0
-
-    def snapshot(self) -> LimitSnapshot:
-        """What was configured, what was delivered, who waits."""
-        now_ns = self._clock()
-        stats = self.stats
-        messages, size, window_s, binding = stats.rates(now_ns)
-        stats.mark(now_ns)
-        nearness = [
-            done / limit
-            for done, limit in ((messages, self.message_rate()), (size, self.byte_rate()))
-            if limit > 0
-        ]
-        return LimitSnapshot(
-            name=self.name,
-            level=self.level,
-            configured_messages_per_s=self.message_rate(),
-            configured_bytes_per_s=self.byte_rate(),
-            delivered_messages_per_s=messages,
-            delivered_bytes_per_s=size,
-            window_s=window_s,
-            error=max(nearness) - 1
-            if (binding or self.length)
-            and nearness
-            and window_s * SECOND_NS >= TURNS_MIN * self._turn_ns
-            else None,
-            queue_length=self.length,
-            next_ms=(self.debt_ns() if self.wakeup_ns is None else max(self.wakeup_ns - now_ns, 0))
-            / 1e6,
-            messages=stats.messages,
-            size_bytes=stats.size_bytes,
-            held=stats.held,
-            waited_ms=stats.waited_ns / 1e6,
-            wakeups=stats.wakeups,
-            forgiven_tokens=stats.forgiven,
-        )
-
-    def debt_ns(self) -> int:
-        """How long until tokens are there again; 0 when there are some."""
-        return self._duration_ns(1, 1)
-
-    def set_buckets(self, messages: TokenBucket | None, size: TokenBucket | None) -> None:
-        """Replace both buckets (None: unlimited).
-
-        Debt is forgotten, and who waits is let go as far as tokens go, in slices if they are many.
+    def set_buckets(
+        self, messages: TokenBucket | None, size: TokenBucket | None, now_ns: int
+    ) -> list[Ticket]:
+        """Replace both buckets (None: unlimited) and forget all debt. Returns the tickets that left
+        the queue: all of them when there is no bucket, else none yet (see `release`).
         """
         self._messages, self._bytes = messages, size
         self._set_costs()
-        self._forget_reservations()
-        now_ns = self._clock()
+        for ticket, reserved in self._outstanding:
+            if ticket.reserved is reserved:
+                ticket.reserved = None
+        self._outstanding.clear()
+        self._reserved_messages = self._reserved_bytes = 0
         self.stats.restart(now_ns)
-        for _, place, ticket in self._heap:
-            if ticket.queued == place:
-                ticket.turn_ns = 0
-        self.wake(now_ns)
+        waiting = self._waiting()
+        for ticket in waiting:
+            ticket.turn_ns = 0
+            if not self.active:
+                self._remove(ticket, now_ns)
+        self._set_waiters()
+        self._reschedule(now_ns)
+        return [] if self.active else waiting
 
-    def charge(self, ticket: Ticket, messages: int, size_bytes: int) -> bool:
-        """Account for something that was sent; True when the ticket must wait before its next."""
+    def set_rates(self, messages: int, size: int, now_ns: int) -> None:
+        """Change the rates of the buckets that there are, per period; balances and debt stay."""
+        for bucket, rate in ((self._messages, messages), (self._bytes, size)):
+            if bucket is not None:
+                capacity = rate * self.tuning.burst_ns // bucket.period_ns
+                bucket.set_rate(rate, capacity=capacity, now_ns=now_ns)
+        self._set_costs()
+        self._reschedule(now_ns)
+
+    def new_bucket(self, rate: int, period_ns: int, now_ns: int) -> TokenBucket | None:
+        """A bucket that starts with, and saves up, no more than `Tuning.burst_ns`; None for rates
+        below 1.
+
+        Differs from Pulsar, whose buckets start with and save up a whole second.
+        """
+        if rate < 1:
+            return None
+        burst = max(rate * self.tuning.burst_ns // period_ns, 1)
+        return TokenBucket(
+            rate,
+            now_ns=now_ns,
+            period_ns=period_ns,
+            capacity=burst,
+            initial_tokens=burst,
+            resolution_ns=self.tuning.resolution_ns,
+        )
+
+    # Using tokens
+
+    def charge(self, ticket: Ticket, messages: int, size_bytes: int, now_ns: int) -> bool:
+        """Account for what was sent; True when the ticket must wait before it sends again."""
         over = False
-        if self._messages is not None and not self._messages.consume_and_check(messages):
+        if self._messages is not None and not self._messages.consume_and_check(messages, now_ns):
             over = True
-        if self._bytes is not None and not self._bytes.consume_and_check(size_bytes):
+        if self._bytes is not None and not self._bytes.consume_and_check(size_bytes, now_ns):
             over = True
         stats = self.stats
         stats.messages += messages
         stats.size_bytes += size_bytes
         ticket.last_messages, ticket.last_bytes = messages, size_bytes
-        cost_ns = self._turn_ns = self._cost_ns(messages, size_bytes)
+        cost_ns = self._last_cost_ns = self._cost_ns(messages, size_bytes)
         start_ns = max(ticket.used_ns, self.virtual_ns - CREDIT_NS)
         self.virtual_ns = max(self.virtual_ns, start_ns)
         ticket.used_ns = start_ns + cost_ns
         ticket.turn_ns += cost_ns
         if ticket.reserved is not None:
             self._give_back(ticket)
-        if over and self._debt_max_ns is not None:
-            self._bound_debt(self._debt_max_ns)
-        return over or (bool(self.length or self._outstanding) and self.must_wait(ticket))
+        if over and self.forgives_debt:
+            self._bound_debt(now_ns)
+        return over or (bool(self.length or self._outstanding) and self.must_wait(ticket, now_ns))
 
-    def must_wait(self, ticket: Ticket) -> bool:
-        """Whether the ticket may not send now: nothing left that is not set aside for others, or
-        its turn is over while others wait.
+    def must_wait(self, ticket: Ticket, now_ns: int) -> bool:
+        """Whether the ticket may not send now: all tokens are used or set aside for others, or its
+        turn is over while others wait.
         """
-        if self.length and ticket.turn_ns > QUANTUM_NS:
+        if self.length and ticket.turn_ns > TURN_NS:
             return True
-        return 0 in self.available(ticket)
+        return 0 in self.available(now_ns, ticket)
 
-    def hold(self, ticket: Ticket) -> None:
-        """Put the ticket in the queue, unless it is in it or there is no limit any more."""
-        if ticket.queued or not self.active:
-            return
+    def available(self, now_ns: int, ticket: Ticket | None = None) -> tuple[int, int]:
+        """Messages and bytes that may be sent now, by this ticket or by a new one; not negative,
+        −1 when unlimited.
+        """
+        others_messages, others_bytes = self._reserved_messages, self._reserved_bytes
+        if ticket is not None and ticket.reserved is not None:
+            others_messages -= ticket.reserved.messages
+            others_bytes -= ticket.reserved.size_bytes
+        messages = size = -1
+        if self._messages is not None:
+            messages = max(self._messages.tokens(now_ns) - others_messages, 0)
+        if self._bytes is not None:
+            size = max(self._bytes.tokens(now_ns) - others_bytes, 0)
+        return messages, size
+
+    def turn(self, ticket: Ticket, now_ns: int) -> tuple[int, int]:
+        """As `available`; while others wait, at most what is left of the ticket's turn, but at
+        least 1.
+        """
+        messages, size = self.available(now_ns, ticket)
+        if not self.length:
+            return messages, size
+        left_ns = max(TURN_NS - ticket.turn_ns, 0)
+        if messages > 0:
+            messages = min(messages, max(int(left_ns // self._message_cost_ns), 1))
+        if size > 0:
+            size = min(size, max(int(left_ns // self._byte_cost_ns), 1))
+        return messages, size
+
+    # The queue
+
+    def hold(self, ticket: Ticket, now_ns: int) -> bool:
+        """Put the ticket into the queue; False if it is there already or the limit is inactive."""
+        if ticket.place or not self.active:
+            return False
         if ticket.reserved is not None:
             self._give_back(ticket)
         self._sequence += 1
-        ticket.queued = self._sequence
-        ticket.since_ns = self._clock()
-        self.stats.mark(ticket.since_ns)
-        self._arrivals.append((self._sequence, ticket))
-        heapq.heappush(
-            self._heap, (max(ticket.used_ns, self.virtual_ns - CREDIT_NS), self._sequence, ticket)
-        )
+        ticket.place = self._sequence
+        ticket.since_ns = now_ns
+        self._arrivals.append((ticket.place, ticket))
+        used_ns = max(ticket.used_ns, self.virtual_ns - CREDIT_NS)
+        heapq.heappush(self._heap, (used_ns, ticket.place, ticket))
         self.length += 1
-        self.stats.held += 1
         self._set_waiters()
-        ticket.waiter.held(self)
-        if not self._releasing:
-            self._schedule()
+        self.stats.held += 1
+        self.stats.mark(now_ns)
+        if self.wakeup_ns is None or self.wakeup_ns > now_ns:
+            self._reschedule(now_ns)
+        return True
 
-    def leave(self, ticket: Ticket) -> None:
-        """The waiter is gone: forget it. It is not told that it is released."""
-        if ticket.queued:
-            self._dequeue(ticket)
+    def leave(self, ticket: Ticket, now_ns: int) -> None:
+        """The ticket's waiter needs this limit no more: take it out of the queue, and give back
+        what was set aside for it.
+        """
+        if ticket.place:
+            self._remove(ticket, now_ns)
         if ticket.reserved is not None:
             self._give_back(ticket)
-        self._schedule()
+        self._reschedule(now_ns)
 
-    def wake(self, now_ns: int) -> None:
-        """Let go as many as there are tokens for, for `SLICE_NS` or so, and ask for the next
-        wake-up.
+    def release(self, now_ns: int) -> Ticket | None:
+        """Take the next ticket out of the queue, with tokens set aside for it; None when no token
+        is left, or nobody waits. Then `wakeup_ns` says when to ask again.
         """
-        self.stats.wakeups += 1
-        self.stats.mark(now_ns)
-        self._set_costs()
         self._expire_reservations(now_ns)
-        self._releasing = True
-        try:
-            while self.length and self._spare():
-                self._release_first(now_ns)
-                if self._clock() - now_ns > SLICE_NS:
-                    break
-        finally:
-            self._releasing = False
-            self._schedule()
-
-    def places(self) -> dict[Ticket, int]:
-        """How many are let go before each ticket that waits."""
-        waiting = sorted(
-            (entry for entry in self._heap if entry[2].queued == entry[1]),
-            key=lambda entry: entry[:2],
-        )
-        return {ticket: place for place, (_, _, ticket) in enumerate(waiting)}
-
-    def _reserved_for_others(self, ticket: Ticket | None) -> tuple[int, int]:
-        if ticket is None or ticket.reserved is None:
-            return self._reserved_messages, self._reserved_bytes
-        return (
-            self._reserved_messages - ticket.reserved.messages,
-            self._reserved_bytes - ticket.reserved.size_bytes,
-        )
-
-    def _release_first(self, now_ns: int) -> None:
-        ticket = self._pop()
+        if not self.length or 0 in self.available(now_ns):
+            self.stats.wakeups += 1
+            self.stats.mark(now_ns)
+            self._reschedule(now_ns)
+            return None
+        ticket = self._first(now_ns)
+        self._remove(ticket, now_ns)
         ticket.turn_ns = 0
-        reserved = Reservation(
-            max(ticket.last_messages, 1), max(ticket.last_bytes, 1), now_ns + PATIENCE_NS
+        reserved = ticket.reserved = Reservation(
+            max(ticket.last_messages, 1), max(ticket.last_bytes, 1), now_ns + RESERVED_NS
         )
-        ticket.reserved = reserved
         self._reserved_messages += reserved.messages
         self._reserved_bytes += reserved.size_bytes
         self._outstanding.append((ticket, reserved))
-        ticket.waiter.released(self)
+        return ticket
 
-    def _pop(self) -> Ticket:
-        longest = self._longest_waiting()
-        if longest is not None:
-            self._dequeue(longest)
-            return longest
+    def places(self) -> dict[Ticket, int]:
+        """How many go before each ticket that waits."""
+        return {ticket: place for place, ticket in enumerate(self._waiting())}
+
+    def _waiting(self) -> list[Ticket]:
+        """Those who wait, in the order that they go."""
+        waiting = sorted(entry[:2] for entry in self._heap if entry[2].place == entry[1])
+        tickets = dict(self._arrivals)
+        return [tickets[place] for _, place in waiting]
+
+    def _first(self, now_ns: int) -> Ticket:
+        """Who goes first. Somebody waits."""
+        arrivals, heap = self._arrivals, self._heap
+        while arrivals[0][1].place != arrivals[0][0]:
+            arrivals.popleft()
+        oldest = arrivals[0][1]
+        fair_ns = self._cost_ns(oldest.last_messages, oldest.last_bytes) * self.length
+        if now_ns - oldest.since_ns > max(WAIT_MAX_NS, 2 * fair_ns):
+            return oldest
         while True:
-            key_ns, place, ticket = heapq.heappop(self._heap)
-            if ticket.queued == place:
-                self.virtual_ns = max(self.virtual_ns, key_ns)
-                self._dequeue(ticket)
+            used_ns, place, ticket = heapq.heappop(heap)
+            if ticket.place == place:
+                self.virtual_ns = max(self.virtual_ns, used_ns)
                 return ticket
 
-    def _longest_waiting(self) -> Ticket | None:
-        """Who has waited too long, whatever it used."""
-        while self._arrivals[0][1].queued != self._arrivals[0][0]:
-            self._arrivals.popleft()
-        ticket = self._arrivals[0][1]
-        fair_ns = self._cost_ns(ticket.last_messages, ticket.last_bytes) * self.length
-        return ticket if self._clock() - ticket.since_ns > max(PATIENT_NS, 2 * fair_ns) else None
-
-    def _dequeue(self, ticket: Ticket) -> None:
-        ticket.queued = 0
+    def _remove(self, ticket: Ticket, now_ns: int) -> None:
+        ticket.place = 0
         self.length -= 1
-        self.stats.waited_ns += self._clock() - ticket.since_ns
+        self.stats.waited_ns += now_ns - ticket.since_ns
         if not self.length:
             self._heap.clear()
             self._arrivals.clear()
         self._set_waiters()
 
     def _set_waiters(self) -> None:
-        for bucket in (self._messages, self._bytes):
-            if bucket is not None:
-                bucket.waiters = self.length
+        if self._messages is not None:
+            self._messages.waiters = self.length
+        if self._bytes is not None:
+            self._bytes.waiters = self.length
 
-    def _spare(self) -> bool:
-        """Whether there are tokens that are not set aside."""
-        return 0 not in self.available()
-
-    def _schedule(self) -> None:
+    def _reschedule(self, now_ns: int) -> None:
+        """Ask again when there are tokens that are not set aside, or a reservation expires."""
         if not self.length:
-            self._wakeups.set(self, None)
+            self._schedule.set(self, None)
             return
-        now_ns = self._clock()
-        at_ns = now_ns + self._duration_ns(self._reserved_messages + 1, self._reserved_bytes + 1)
+        at_ns = now_ns + self._duration_ns(
+            now_ns, self._reserved_messages + 1, self._reserved_bytes + 1
+        )
         if self._outstanding:
             at_ns = min(at_ns, self._outstanding[0][1].expires_ns)
-        self._wakeups.set(self, at_ns)
+        self._schedule.set(self, at_ns)
 
-    def _duration_ns(self, messages: int, size_bytes: int) -> int:
-        first = 0 if self._messages is None else self._messages.throttling_duration_ns(messages)
-        second = 0 if self._bytes is None else self._bytes.throttling_duration_ns(size_bytes)
-        return max(first, second)
+    def _duration_ns(self, now_ns: int, messages: int, size_bytes: int) -> int:
+        duration_ns = 0
+        if self._messages is not None:
+            duration_ns = self._messages.throttling_duration_ns(now_ns, messages)
+        if self._bytes is not None:
+            duration_ns = max(duration_ns, self._bytes.throttling_duration_ns(now_ns, size_bytes))
+        return duration_ns
+
+    # Costs, debt and reservations
 
     def _cost_ns(self, messages: int, size_bytes: int) -> int:
         return int(max(messages * self._message_cost_ns, size_bytes * self._byte_cost_ns))
 
     def _set_costs(self) -> None:
-        """What one message and one byte use of the limit; looked up now and then, because a rate
-        may depend on the publish rate.
-        """
-        self._message_cost_ns = (
-            0.0 if self._messages is None else self._messages.period_ns / self._messages.rate
-        )
-        self._byte_cost_ns = (
-            0.0 if self._bytes is None else self._bytes.period_ns / self._bytes.rate
-        )
+        messages, size = self._messages, self._bytes
+        self._message_cost_ns = 0.0 if messages is None else messages.period_ns / messages.rate
+        self._byte_cost_ns = 0.0 if size is None else size.period_ns / size.rate
 
-    def _bound_debt(self, debt_max_ns: int) -> None:
+    def _bound_debt(self, now_ns: int) -> None:
         for bucket in (self._messages, self._bytes):
             if bucket is not None:
-                self.stats.forgiven += bucket.forgive(
-                    -max(debt_max_ns * bucket.rate // bucket.period_ns, 1)
-                )
+                debt_max = self.tuning.debt_max_ns * bucket.rate // bucket.period_ns
+                self.stats.forgiven += bucket.forgive(-max(debt_max, 1), now_ns)
 
     def _give_back(self, ticket: Ticket) -> None:
         assert ticket.reserved is not None
@@ -462,12 +448,41 @@ class Limit:
                 ticket.reserved = None
             self._outstanding.popleft()
 
-    def _forget_reservations(self) -> None:
-        for ticket, reserved in self._outstanding:
-            if ticket.reserved is reserved:
-                ticket.reserved = None
-        self._outstanding.clear()
-        self._reserved_messages = self._reserved_bytes = 0
+    # Figures
+
+    def snapshot(self, now_ns: int) -> LimitSnapshot:
+        """What was configured, what was delivered, who waits."""
+        stats = self.stats
+        messages, size, window_s, binding = stats.rates(now_ns)
+        stats.mark(now_ns)
+        ratios = [
+            delivered / rate
+            for delivered, rate in ((messages, self.message_rate()), (size, self.byte_rate()))
+            if rate > 0
+        ]
+        comparable = bool(ratios) and window_s * SECOND_NS >= WINDOW_TURNS_MIN * self._last_cost_ns
+        if self.wakeup_ns is None:
+            next_ns = self._duration_ns(now_ns, 1, 1)
+        else:
+            next_ns = max(self.wakeup_ns - now_ns, 0)
+        return LimitSnapshot(
+            name=self.name,
+            level=self.level,
+            configured_messages_per_s=self.message_rate(),
+            configured_bytes_per_s=self.byte_rate(),
+            delivered_messages_per_s=messages,
+            delivered_bytes_per_s=size,
+            window_s=window_s,
+            error=max(ratios) - 1 if comparable and (binding or self.length) else None,
+            queue_length=self.length,
+            next_ms=next_ns / 1e6,
+            messages=stats.messages,
+            size_bytes=stats.size_bytes,
+            held=stats.held,
+            waited_ms=stats.waited_ns / 1e6,
+            wakeups=stats.wakeups,
+            forgiven_tokens=stats.forgiven,
+        )
 
 
 def _per_second(bucket: TokenBucket | None) -> float:

@@ -1,30 +1,31 @@
-"""What limits do, in words and numbers: the answers of the admin API."""
+"""What limits do, in words and numbers, as JSON for the admin API."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
 from loadmanager.core.throttling.limit import Limit, Ticket
-from loadmanager.core.throttling.publish import Sender
+from loadmanager.core.throttling.publish import CAUSES, Sender
 from loadmanager.core.throttling.stats import LimitSnapshot
+from loadmanager.core.throttling.tracker import Hold
 
 Waiting = Mapping[Limit, tuple[LimitSnapshot, Mapping[Ticket, int]]]
-"""Each limit's figures, and how many are let go before each of those who wait; computed once for a
-report, because thousands may wait.
+"""Each limit's figures, and how many go before each ticket that waits; computed once a report,
+because thousands may wait.
 """
 
 
-def broker_report(throttling: BrokerThrottling) -> dict[str, Any]:
+def broker_report(throttling: BrokerThrottling, now_ns: int) -> dict[str, Any]:
     """Every limit of a broker that has a rate, and what pauses its connections."""
     pauses = throttling.pauses
     return {
         "pausedConnections": pauses.paused_connections,
         "pauses": pauses.pauses,
         "resumes": pauses.resumes,
-        "wakeups": throttling.wakeups.count,
+        "wakeups": throttling.wakeups,
         "causes": {
             cause.value: {
                 "connections": totals.connections,
@@ -33,19 +34,20 @@ def broker_report(throttling: BrokerThrottling) -> dict[str, Any]:
             }
             for cause, totals in pauses.by_cause.items()
         },
-        "limits": [limit_report(limit) for limit in throttling.limits()],
+        "limits": [_figures(limit.snapshot(now_ns)) for limit in throttling.limits()],
     }
 
 
-def topic_report(topic: TopicThrottling) -> dict[str, Any]:
-    """Why the producers and subscriptions of one topic are slow, if they are: the worst first."""
-    waiting = {limit: (limit.snapshot(), limit.places()) for limit in topic.all_limits()}
-    producers = [_producer(sender, waiting) for sender in topic.senders]
+def topic_report(topic: TopicThrottling, now_ns: int) -> dict[str, Any]:
+    """Why the producers and subscriptions of one topic are slow, the slowest producer first."""
+    waiting = {limit: (limit.snapshot(now_ns), limit.places()) for limit in topic.all_limits()}
+    producers = [_producer(sender, waiting, now_ns) for sender in topic.senders]
+    producers.sort(key=lambda producer: (-producer["heldSeconds"], producer["producer"]))
     return {
         "topic": str(topic.name),
         "resourceGroup": topic.group_name,
         "limits": [_figures(figures) for figures, _ in waiting.values()],
-        "producers": sorted(producers, key=lambda one: (-one["heldSeconds"], one["producer"])),
+        "producers": producers,
         "subscriptions": {
             name: {
                 "held": gate.blocked,
@@ -60,25 +62,20 @@ def topic_report(topic: TopicThrottling) -> dict[str, Any]:
     }
 
 
-def limit_report(limit: Limit) -> dict[str, Any]:
-    """One limit: configured and delivered rates with their error, and who waits."""
-    return _figures(limit.snapshot())
-
-
 def _figures(figures: LimitSnapshot) -> dict[str, Any]:
     return {_camel(name): value for name, value in asdict(figures).items()}
 
 
-def _producer(sender: Sender, waiting: Waiting) -> dict[str, Any]:
-    """One producer: what holds it now, what held it so far, and why in one sentence."""
-    throttle = sender.throttle
+def _producer(sender: Sender, waiting: Waiting, now_ns: int) -> dict[str, Any]:
+    """What holds a producer now, what held it so far, and why in one sentence."""
+    throttle, holds = sender.throttle, sender.throttle.holds(now_ns)
     held_s = {cause.value: ns / 1e9 for cause, ns in throttle.throttled_ns.items()}
-    for hold in throttle.holds():
+    for hold in holds:
         held_s[hold.cause.value] = held_s.get(hold.cause.value, 0.0) + hold.for_ns / 1e9
     return {
         "producer": sender.name,
         "paused": throttle.paused,
-        "why": _why(sender, waiting),
+        "why": _why(sender, waiting, holds),
         "heldSeconds": sum(held_s.values()),
         "heldSecondsByCause": held_s,
         "pauses": throttle.throttled_times,
@@ -87,9 +84,12 @@ def _producer(sender: Sender, waiting: Waiting) -> dict[str, Any]:
     }
 
 
-def _why(sender: Sender, waiting: Waiting) -> str:
+def _why(sender: Sender, waiting: Waiting, holds: list[Hold]) -> str:
     """Why a producer is slow, in one sentence."""
-    reasons = [*(_waits(ticket, waiting) for ticket in sender.waiting()), *_connection(sender)]
+    tickets = sender.waiting()
+    own = {CAUSES[ticket.limit.level] for ticket in tickets}
+    reasons = [_waits(ticket, waiting) for ticket in tickets]
+    reasons += [_connection(hold) for hold in holds if hold.cause not in own]
     if reasons:
         return "held by " + "; and by ".join(reasons)
     if sender.times_held:
@@ -121,15 +121,8 @@ def _delivered(figures: LimitSnapshot) -> str:
     return " and ".join(parts)
 
 
-def _connection(sender: Sender) -> Iterator[str]:
-    """What holds the connection and is not this producer's own waiting."""
-    own = {sender.cause_of(ticket.limit) for ticket in sender.waiting()}
-    for hold in sender.throttle.holds():
-        if hold.cause not in own:
-            yield (
-                f"its connection, which is held by {hold.cause.value} since "
-                f"{hold.for_ns / 1e6:.0f} ms"
-            )
+def _connection(hold: Hold) -> str:
+    return f"its connection, which is held by {hold.cause.value} since {hold.for_ns / 1e6:.0f} ms"
 
 
 def _camel(name: str) -> str:

@@ -1,5 +1,5 @@
-"""What a limit delivered against what was configured, and who waited: plain counters, read by
-metrics and by "why is this producer slow?".
+"""What a limit delivered, what was configured, and how long waiters waited: counters for metrics
+and for "why is this producer slow?".
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class LimitSnapshot:
     delivered_messages_per_s: float
     delivered_bytes_per_s: float
     window_s: float
-    """How long the delivered rates are averaged over: at least ten seconds, once the limit is as
+    """The delivered rates are averages over this time: at least ten seconds for a limit that is as
     old.
     """
     error: float | None
-    """Delivered over configured − 1 of the nearer one of the two limits; None when nobody was held
-    in the window, or one turn is a large part of it.
+    """Delivered / configured − 1, of messages or of bytes, whichever is closer to its limit; None
+    when nobody was held in the window, or it is too short for a comparison.
     """
     queue_length: int
     next_ms: float
-    """When tokens are there again; 0 when there are some."""
+    """How long until tokens are there again; 0 when there are some."""
     messages: int
     size_bytes: int
     held: int
-    """How often somebody was held."""
+    """How often a waiter joined the queue."""
     waited_ms: float
     """Sum of all finished waits."""
     wakeups: int
@@ -46,7 +46,7 @@ class LimitSnapshot:
 
 
 class LimitStats:
-    """Counters of one limit since it exists, and marks of them over the last `WINDOW_NS`."""
+    """Counters of one limit since it was created, with their values over the last `WINDOW_NS`."""
 
     __slots__ = ("_marks", "forgiven", "held", "messages", "size_bytes", "waited_ns", "wakeups")
 
@@ -70,14 +70,12 @@ class LimitStats:
         if now_ns - self._marks[-1][0] < _MARK_NS:
             return
         self._marks.append((now_ns, self.messages, self.size_bytes, self.held))
-        # one at or beyond the window's begin stays
+        # keep one mark that is at least as old as the window
         while len(self._marks) > 1 and now_ns - self._marks[1][0] >= WINDOW_NS:
             self._marks.popleft()
 
     def rates(self, now_ns: int) -> tuple[float, float, float, bool]:
-        """Messages/s, bytes/s, the seconds they are averaged over, and whether anybody was held in
-        that time.
-        """
+        """Messages/s, bytes/s, the seconds of the window, and whether anybody was held in it."""
         before = [mark for mark in self._marks if now_ns - mark[0] >= WINDOW_NS]
         then_ns, messages, size_bytes, held = before[-1] if before else self._marks[0]
         window_s = (now_ns - then_ns) / SECOND_NS

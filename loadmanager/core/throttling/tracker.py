@@ -1,24 +1,23 @@
-"""Why a connection is not read from (Pulsar's ServerCnxThrottleTracker): a count per cause, reading
-paused while any of them is above zero.
+"""Why a connection is not read from (Pulsar's ServerCnxThrottleTracker): a count per cause. The
+connection is paused while any count is above zero.
 
-The three rate limits are counted: each held producer is one, and reading resumes when the last of
-them is let go. The other causes are states of the connection or the process: setting one twice is
-the same as once. In Pulsar the broker's rate is such a state, too, because its queue may hold a
-producer many times; here a queue holds a producer once, so counting is exact and no producer is
-forgotten.
+The three rate limits are counted: each producer that is held adds one. The other causes are states
+of the connection or of the process: a second hold by the same cause changes nothing. In Pulsar the
+broker's rate is such a state, too, because its queue may hold a producer many times; here a queue
+holds a producer once, so counting is exact.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from loadmanager.core.throttling.bucket import Clock
+from loadmanager.core.throttling.schedule import Ready, Resumable
 
 
 class Cause(enum.StrEnum):
-    """What can pause a connection."""
+    """What can hold a connection."""
 
     TOPIC_PUBLISH_RATE = "topic publish rate"
     BROKER_PUBLISH_RATE = "broker publish rate"
@@ -32,22 +31,22 @@ class Cause(enum.StrEnum):
 COUNTED = frozenset(
     {Cause.TOPIC_PUBLISH_RATE, Cause.BROKER_PUBLISH_RATE, Cause.RESOURCE_GROUP_PUBLISH_RATE}
 )
-"""Causes that are counted; the others are on or off."""
+"""Causes that are counted, one for each producer that is held; the others are on or off."""
 
 
 @dataclass(slots=True)
 class CauseTotals:
-    """How often and how long one cause paused connections; `connections` are those it holds now."""
+    """How often and how long one cause held connections; `connections`: those it holds now."""
 
     connections: int = 0
     times: int = 0
     held_ns: int = 0
-    """Time of pauses that are over."""
+    """Time of holds that are over."""
 
 
 @dataclass(slots=True)
 class PauseTotals:
-    """What every connection of a broker has in common: plain counters for metrics."""
+    """Counters over all connections of a broker."""
 
     paused_connections: int = 0
     pauses: int = 0
@@ -67,53 +66,57 @@ class Hold:
     """How long it has held so far."""
 
 
+class Readable(Resumable, Protocol):
+    """A client's connection. Throttling hands it out and never calls it."""
+
+    def stop_reading(self) -> None:
+        """It is paused now, from outside of its own turn: read nothing more."""
+        ...
+
+
 class ConnectionThrottle:
-    """The causes of one connection.
+    """What holds one connection; `owner` is handed out (`Ready`) when its last hold ended.
 
-    `pause` and `resume` are called on transitions only, never twice in a row.
-
-    `resume` runs last and may hold the connection again before it returns.
+    Whoever calls `hold` must stop reading if `paused` is True afterwards.
     """
 
     __slots__ = (
-        "_clock",
         "_counts",
-        "_pause",
-        "_resume",
+        "_ready",
         "_since_ns",
         "_totals",
+        "announced",
         "closed",
         "limited",
+        "owner",
         "paused",
         "throttled_ns",
         "throttled_times",
     )
 
-    def __init__(
-        self,
-        pause: Callable[[], None],
-        resume: Callable[[], None],
-        *,
-        clock: Clock,
-        totals: PauseTotals,
-    ) -> None:
-        self._pause = pause
-        self._resume = resume
-        self._clock = clock
-        self._totals = totals
-        self._counts: dict[Cause, int] = {}
-        self._since_ns: dict[Cause, int] = {}
+    def __init__(self, owner: Readable, totals: PauseTotals, ready: Ready) -> None:
+        self.owner = owner
+        self.announced = False
         self.paused = False
         self.closed = False
         self.limited = False
         """Whether a publish limit ever held it."""
         self.throttled_times = 0
-        """How often reading was paused."""
+        """How often it was paused."""
         self.throttled_ns: dict[Cause, int] = {}
-        """Time held by each cause in pauses that are over."""
+        """Time held by each cause, in holds that are over."""
+        self._totals = totals
+        self._ready = ready
+        self._counts: dict[Cause, int] = {}
+        self._since_ns: dict[Cause, int] = {}
 
-    def hold(self, cause: Cause) -> None:
-        """A cause begins, or for a counted one: holds once more. Ignored on a closed connection."""
+    @property
+    def may_go_on(self) -> bool:
+        """Whether nothing holds it and it is not closed."""
+        return not self.paused and not self.closed
+
+    def hold(self, cause: Cause, now_ns: int) -> None:
+        """A cause begins to hold, or a counted one holds once more. Ignored once closed."""
         if self.closed:
             return
         count = self._counts.get(cause, 0)
@@ -123,7 +126,7 @@ class ConnectionThrottle:
         if count:
             return
         self.limited = self.limited or cause in COUNTED
-        self._since_ns[cause] = self._clock()
+        self._since_ns[cause] = now_ns
         totals = self._totals.by_cause[cause]
         totals.connections += 1
         totals.times += 1
@@ -132,46 +135,42 @@ class ConnectionThrottle:
             self.throttled_times += 1
             self._totals.pauses += 1
             self._totals.paused_connections += 1
-            self._pause()
 
-    def release(self, cause: Cause) -> None:
-        """A cause ends, or for a counted one: holds once less. Ignored when it does not hold."""
+    def release(self, cause: Cause, now_ns: int) -> None:
+        """A cause ends, or a counted one holds once less. Ignored when it does not hold."""
         count = self._counts.get(cause, 0)
         if count > 1:
             self._counts[cause] = count - 1
             return
         if not count:
             return
-        self._end(cause)
-        if self.paused and not self._counts:
+        self._end(cause, now_ns)
+        if not self._counts:
             self.paused = False
             self._totals.resumes += 1
             self._totals.paused_connections -= 1
-            self._resume()
+            self._ready.add(self)
 
-    def close(self) -> None:
-        """The connection is gone: nothing holds it any more and nothing will; neither callback is
-        called.
-        """
+    def close(self, now_ns: int) -> None:
+        """The connection is gone: nothing holds it now or later, and it is not handed out."""
         self.closed = True
         for cause in list(self._counts):
-            self._end(cause)
+            self._end(cause, now_ns)
         if self.paused:
             self.paused = False
             self._totals.paused_connections -= 1
 
-    def holds(self) -> list[Hold]:
+    def holds(self, now_ns: int) -> list[Hold]:
         """What holds the connection now, in the order of `Cause`."""
-        now_ns = self._clock()
         return [
             Hold(cause, self._counts[cause], now_ns - self._since_ns[cause])
             for cause in Cause
             if cause in self._counts
         ]
 
-    def _end(self, cause: Cause) -> None:
+    def _end(self, cause: Cause, now_ns: int) -> None:
         del self._counts[cause]
-        held_ns = self._clock() - self._since_ns.pop(cause)
+        held_ns = now_ns - self._since_ns.pop(cause)
         self.throttled_ns[cause] = self.throttled_ns.get(cause, 0) + held_ns
         totals = self._totals.by_cause[cause]
         totals.connections -= 1
@@ -179,14 +178,13 @@ class ConnectionThrottle:
 
 
 class PublishBuffer:
-    """Bytes that were received and wait because their connections are held by publish limits, over
-    all connections.
+    """Bytes that were received and wait because publish limits hold their connections, over all
+    connections (Pulsar's maxMessagePublishBufferSizeInMB, which stops every connection).
 
-    Above `limit_bytes`, connections that met a limit before and have nothing waiting are not read
-    from either, lest they add to it; those that have something waiting go on at their limits' pace,
-    so the buffer always empties. At half of the limit all are let go. Connections that never met a
-    limit are left alone. A limit of 0 or less never holds (Pulsar's
-    maxMessagePublishBufferSizeInMB, which stops every connection).
+    Above `limit_bytes`, connections that met a limit before and have nothing waiting are paused,
+    too, because they could only add to it. Those that have something waiting go on at the pace of
+    their limits, so the buffer always empties. At half of the limit all are released. Connections
+    that never met a limit are left alone. A limit of 0 or less pauses nobody.
     """
 
     __slots__ = ("_bytes", "exceeded", "limit_bytes", "pending_bytes")
@@ -197,35 +195,38 @@ class PublishBuffer:
         self.exceeded = False
         self._bytes: dict[ConnectionThrottle, int] = {}
 
-    def set_limit(self, limit_bytes: int) -> None:
-        """Change the limit; may resume connections."""
+    def set_limit(self, limit_bytes: int, now_ns: int) -> None:
+        """Change the limit."""
         self.limit_bytes = limit_bytes
-        self._settle()
+        self._settle(now_ns)
 
-    def waiting(self, throttle: ConnectionThrottle, size_bytes: int) -> None:
-        """A connection that is, or was, held by a publish limit has so many bytes waiting now.
+    def waiting(
+        self, throttle: ConnectionThrottle, size_bytes: int, now_ns: int
+    ) -> list[ConnectionThrottle]:
+        """A connection that is, or was, held by a publish limit has `size_bytes` waiting now.
 
-        May hold or resume connections.
+        Returns the connections that were paused by this and must stop reading.
         """
         self.pending_bytes += size_bytes - self._bytes.get(throttle, 0)
         self._bytes[throttle] = size_bytes
+        empty: list[ConnectionThrottle] = []
         if not self.exceeded and 0 < self.limit_bytes < self.pending_bytes:
             self.exceeded = True
-            for other, waiting_bytes in list(self._bytes.items()):
-                if not waiting_bytes:
-                    other.hold(Cause.PUBLISH_BUFFER)
+            empty = [other for other, waiting_bytes in self._bytes.items() if not waiting_bytes]
         elif self.exceeded and not size_bytes:
-            throttle.hold(Cause.PUBLISH_BUFFER)
-        self._settle()
+            empty = [throttle]
+        for other in empty:
+            other.hold(Cause.PUBLISH_BUFFER, now_ns)
+        self._settle(now_ns)
+        return empty
 
-    def leave(self, throttle: ConnectionThrottle) -> None:
+    def leave(self, throttle: ConnectionThrottle, now_ns: int) -> None:
         """A connection is gone with what it had waiting."""
         self.pending_bytes -= self._bytes.pop(throttle, 0)
-        self._settle()
+        self._settle(now_ns)
 
-    def _settle(self) -> None:
+    def _settle(self, now_ns: int) -> None:
         if self.exceeded and (self.limit_bytes <= 0 or self.pending_bytes <= self.limit_bytes // 2):
             self.exceeded = False
-            for throttle in list(self._bytes):
-                if not self.exceeded:  # unless whoever was let go first filled it again
-                    throttle.release(Cause.PUBLISH_BUFFER)
+            for throttle in self._bytes:
+                throttle.release(Cause.PUBLISH_BUFFER, now_ns)

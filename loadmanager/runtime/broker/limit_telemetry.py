@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
-from loadmanager.core.throttling.limit import Limit
+from loadmanager.core.throttling.stats import LimitSnapshot
 from loadmanager.core.throttling.tracker import Cause
 from loadmanager.ports.telemetry import Sample, counter, gauge
 
@@ -85,11 +85,11 @@ DISPATCH_WAITS = {
 }
 
 
-def samples(throttling: BrokerThrottling) -> Iterator[Sample]:
+def samples(throttling: BrokerThrottling, now_ns: int) -> Iterator[Sample]:
     """All samples of a broker's limits now. Topics without limits have none."""
     yield from _connections(throttling)
     for limit in throttling.limits():
-        yield from _limit(limit)
+        yield from _limit(limit.snapshot(now_ns))
     for topic in throttling.topics.values():
         yield from _topic(topic)
 
@@ -106,11 +106,10 @@ def _connections(throttling: BrokerThrottling) -> Iterator[Sample]:
         yield HELD_CONNECTIONS.sample(totals.connections, cause.value)
         yield HELD_TIMES.sample(totals.times, cause.value)
         yield HELD_SECONDS.sample(totals.held_ns / 1e9, cause.value)
-    yield TIMER.sample(throttling.wakeups.count)
+    yield TIMER.sample(throttling.wakeups)
 
 
-def _limit(limit: Limit) -> Iterator[Sample]:
-    figures = limit.snapshot()
+def _limit(figures: LimitSnapshot) -> Iterator[Sample]:
     labels = (figures.name, figures.level)
     for unit, configured_per_s, delivered_per_s in (
         ("messages", figures.configured_messages_per_s, figures.delivered_messages_per_s),

@@ -7,16 +7,19 @@ connected clients at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName, check_part
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError, OperationalError
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.policies import ResourceGroup, applied, is_set, plain, stored
 from loadmanager.core.throttling.report import broker_report, topic_report
+from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
@@ -75,16 +78,28 @@ class Limits:
         namespaces: Namespaces,
         throttling: BrokerThrottling,
         settings: DynamicSettings,
+        *,
+        clock: Clock,
+        in_force: Live[ThrottlingSettings],
+        changed: Callable[[], None],
         corrupt: Corrupt | None = None,
     ) -> None:
         self._store = store
         self._namespaces = namespaces
         self._throttling = throttling
         self._settings = settings
+        self._clock = clock
+        self._changed = changed
         self._corrupt = corrupt or Corrupt()
+        in_force.listen(self._on_settings)
         self._namespaces_read: set[NamespaceName] = set()
 
     # Reading
+
+    def _on_settings(self, settings: ThrottlingSettings) -> None:
+        """broker.conf keys of throttling changed on the running broker."""
+        self._throttling.set_settings(settings, self._clock.monotonic_ns())
+        self._changed()
 
     async def on_change(self, change: Change) -> None:
         """A watch on /admin reports."""
@@ -142,16 +157,22 @@ class Limits:
                 # deleted; one of this name that comes later is read when a topic opens
                 self._namespaces_read.discard(namespace)
             self._throttling.set_namespace_policies(
-                str(namespace), self._corrupt.object_of(node, "policy", paths.policies(namespace))
+                str(namespace),
+                self._corrupt.object_of(node, "policy", paths.policies(namespace)),
+                self._clock.monotonic_ns(),
             )
+        self._changed()
 
     async def _read_topics(self, policy_paths: list[str]) -> None:
         for path, node in zip(policy_paths, await self._store.get_many(policy_paths), strict=True):
             topic = paths.topic_of_policies(path)
             if topic is not None and topic.partition < 0:
                 self._throttling.set_topic_policies(
-                    topic, self._corrupt.object_of(node, "policy", path)
+                    topic,
+                    self._corrupt.object_of(node, "policy", path),
+                    self._clock.monotonic_ns(),
                 )
+        self._changed()
 
     async def _read_groups(self, names: list[str]) -> None:
         for name, node in zip(
@@ -161,8 +182,11 @@ class Limits:
         ):
             document = self._corrupt.object_of(node, "policy", paths.resource_group(name))
             self._throttling.set_resource_group(
-                name, None if node is None else stored(document, ResourceGroup)
+                name,
+                None if node is None else stored(document, ResourceGroup),
+                self._clock.monotonic_ns(),
             )
+        self._changed()
 
     async def _read_dynamic(self) -> None:
         node, path = await self._store.get(paths.DYNAMIC_CONFIGURATION), paths.DYNAMIC_CONFIGURATION
@@ -325,14 +349,14 @@ class Limits:
         """Every limit of this broker with configured and delivered rate, and what pauses its
         connections.
         """
-        return broker_report(self._throttling)
+        return broker_report(self._throttling, self._clock.monotonic_ns())
 
     def topic_throttling(self, topic: TopicName) -> Document | None:
         """Why the producers and subscriptions of a topic are slow, if they are; None when the topic
         is not open here.
         """
-        throttled = self._throttling.topics.get(str(topic))
-        return None if throttled is None else topic_report(throttled)
+        limits = self._throttling.topics.get(str(topic))
+        return None if limits is None else topic_report(limits, self._clock.monotonic_ns())
 
     async def _attached_to(self, group: str) -> list[str]:
         """Namespaces of a resource group; one whose policies are corrupt is in none."""

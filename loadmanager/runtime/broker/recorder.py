@@ -132,7 +132,7 @@ class Recorder:
         for index, limit in enumerate(list(self._throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
-            figures = limit.snapshot()
+            figures = limit.snapshot(self._clock.monotonic_ns())
             counters[limit] = now = (
                 figures.messages,
                 figures.size_bytes,

@@ -28,8 +28,16 @@ async def served() -> AsyncIterator[Served]:
     async with serving(2, values={"loadBalancerReportUpdateMinIntervalMillis": "5000"}) as served:
         for broker in served.brokers:
             await broker.parts.limits.opening(ORDERS)
-            broker.throttling.topic(TOPIC)
+            broker.throttling.topic(TOPIC, broker.clock.monotonic_ns())
         yield served
+
+
+class Client:
+    """A connection or subscription that only waits."""
+
+    def go_on(self) -> None: ...
+
+    def stop_reading(self) -> None: ...
 
 
 async def on_all(served: Served, condition: Callable[[Running], bool]) -> None:
@@ -95,7 +103,7 @@ async def test_a_policy_of_one_subscription(served: Served) -> None:
     """…/{topic}/{subscription}/dispatchRate limits that subscription alone."""
     for one in served.brokers:
         for name in ("fast", "slow"):
-            one.throttling.topics[str(TOPIC)].gate(name, lambda: None)
+            one.throttling.topics[str(TOPIC)].gate(name, Client(), one.clock.monotonic_ns())
     assert (
         await served.call(
             "POST", f"{TOPIC_PATH}/slow/dispatchRate", {"dispatchThrottlingRateInMsg": 3}
@@ -160,10 +168,10 @@ async def test_dynamic_keys_of_broker_conf(served: Served) -> None:
     """Listed, changed on every broker, and back to the file's."""
     assert await served.call("GET", CONFIGURATION) == (200, settings.dynamic_names())
     assert await served.call("POST", f"{CONFIGURATION}/{KEY}/40") == (204, None)
-    await on_all(served, lambda one: one.throttling.publish.message_rate() == 40)
+    await on_all(served, lambda one: one.throttling.own.publish.message_rate() == 40)
     assert await served.call("GET", f"{CONFIGURATION}/values") == (200, {KEY: "40"})
     assert await served.call("DELETE", f"{CONFIGURATION}/{KEY}") == (204, None)
-    await on_all(served, lambda one: one.throttling.publish.message_rate() == -1)
+    await on_all(served, lambda one: one.throttling.own.publish.message_rate() == -1)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +264,7 @@ async def test_partitions_have_the_policies_of_their_topic(served: Served) -> No
     """
     partition = TOPIC.partition_name(0)
     for one in served.brokers:
-        one.throttling.topic(partition)
+        one.throttling.topic(partition, one.clock.monotonic_ns())
     await served.call("POST", f"{TOPIC_PATH}/publishRate", {"publishThrottlingRateInMsg": 5})
     await served.call(
         "POST", f"{TOPIC_PATH}-partition-0/dispatchRate", {"dispatchThrottlingRateInMsg": 7}
@@ -306,11 +314,8 @@ async def test_why_is_this_producer_slow(served: Served) -> None:
     await on_all(served, lambda one: publish_rate(one) == 7)
     throttling = served.brokers[0].throttling
     topic = throttling.topics[str(TOPIC)]
-    free, slow = (
-        topic.sender(name, throttling.connection(lambda: None, lambda: None))
-        for name in ("free", "slow")
-    )
-    slow.charge(topic.publish, 100, 1000)
+    free, slow = (topic.sender(name, throttling.connection(Client())) for name in ("free", "slow"))
+    slow.charge(topic.publish, 100, 1000, served.brokers[0].clock.monotonic_ns())
     status, answer = await served.call("GET", f"{TOPIC_PATH}/throttling")
     assert status == 200
     assert sorted((one["producer"], one["paused"]) for one in answer["producers"]) == [
@@ -324,7 +329,7 @@ async def test_why_is_this_producer_slow(served: Served) -> None:
     assert page["pausedConnections"] == 1
     assert page["causes"]["topic publish rate"]["connections"] == 1
     assert [limit["configuredMessagesPerS"] for limit in page["limits"]] == [7]
-    free.close()
+    topic.leave(free, served.brokers[0].clock.monotonic_ns())
 
 
 async def test_a_namespace_that_is_made_again_has_no_limits_from_before(served: Served) -> None:

@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.throttling.policies import PublishRate
 
 MIB = 1024 * 1024
 
@@ -38,7 +39,7 @@ async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) 
     with capture_logs() as logs:
         broker.server.begin(OwnsAll())
         async with asyncio.timeout(5):
-            while not broker.server.failures:
+            while not broker.server.failures.count:
                 await asyncio.sleep(0.01)
     assert [entry["event"] for entry in logs] == ["a periodic step failed and is tried again"]
     hosted.core = rates
@@ -50,28 +51,36 @@ async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) 
     assert connection.open
 
 
-async def test_a_wake_up_that_fails_keeps_nobody_from_theirs(broker: Broker) -> None:
-    """Of two sleepers that are due at once, the first raises; the second is woken."""
+async def test_a_connection_that_fails_keeps_nobody_from_going_on(broker: Broker) -> None:
+    """Of two held connections that are released at once, the first raises when it goes on; the
+    second goes on, by the timer.
+    """
 
-    class Sleeper:
-        wakeup_ns: int | None = None
-
+    class Waiting:
         def __init__(self, *, fails: bool) -> None:
-            self.fails, self.woken = fails, asyncio.Event()
+            self.fails, self.resumed = fails, asyncio.Event()
+            self.throttle = broker.throttling.connection(self)
+            topic.sender("p", self.throttle).charge(topic.publish, 1, 1, broker.clock())
 
-        def wake(self, now_ns: int) -> None:
-            self.woken.set()
+        def stop_reading(self) -> None:
+            raise AssertionError("no publish buffer is limited here")
+
+        def go_on(self) -> None:
+            self.resumed.set()
             if self.fails:
                 raise ZeroDivisionError
 
-    first, second = Sleeper(fails=True), Sleeper(fails=False)
-    wakeups = broker.throttling.wakeups
+    topic = broker.throttling.topic(TOPIC, broker.clock())
+    broker.limit("publishRate", PublishRate(messages_per_s=10))
+    first, second = Waiting(fails=True), Waiting(fails=False)
+    assert first.throttle.paused
+    assert second.throttle.paused
     with capture_logs() as logs:
-        wakeups.set(first, broker.clock.now_ns)
-        wakeups.set(second, broker.clock.now_ns)
-        await asyncio.wait_for(second.woken.wait(), 5)
-    assert first.woken.is_set()
-    assert [entry["event"] for entry in logs] == ["a wake-up of a limit failed"]
+        broker.clock.forward_ms(3000)
+        broker.server.dispatcher.deliver()  # sets the timer, which is due
+        await asyncio.wait_for(second.resumed.wait(), 5)
+    assert first.resumed.is_set()
+    assert [entry["event"] for entry in logs] == ["resuming a connection or subscription failed"]
 
 
 async def test_settings_that_change_act_on_what_exists(broker: Broker) -> None:

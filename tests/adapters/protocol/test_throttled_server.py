@@ -110,7 +110,7 @@ class Broker:
     def __init__(self, **settings: Any) -> None:
         self.clock = DrivenClock()
         self.throttling = BrokerThrottling(
-            Live(ThrottlingSettings(**settings)), cluster="c", clock=self.clock
+            ThrottlingSettings(**settings), cluster="c", now_ns=self.clock()
         )
         self.messaging = Live(MessagingSettings())
         self.server = BrokerServer(
@@ -176,15 +176,21 @@ class Broker:
     def limit(self, field: str, rate: PublishRate | DispatchRate | SubscribeRate) -> None:
         """Set one limit of the topic."""
         self.throttling.set_topic_policies(
-            TOPIC, {**self.throttling.topic_policies(TOPIC), field: plain(rate)}
+            TOPIC, {**self.throttling.topic_policies(TOPIC), field: plain(rate)}, self.clock()
         )
+        self.server.limits_changed()
+
+    def configure(self, **settings: Any) -> None:
+        """broker.conf keys of throttling change."""
+        self.throttling.set_settings(ThrottlingSettings(**settings), self.clock())
+        self.server.limits_changed()
 
     def forward(self, ms: float) -> None:
         """Time passes; wake-ups happen when they are due."""
         end_ns = self.clock.now_ns + round(ms * 1e6)
-        while (at_ns := self.throttling.wakeups.next_ns()) is not None and at_ns < end_ns:
+        while (at_ns := self.throttling.next_wakeup_ns()) is not None and at_ns < end_ns:
             self.clock.now_ns = max(self.clock.now_ns, at_ns)
-            self.throttling.wakeups.run()
+            self.server.limits_changed()
         self.clock.now_ns = end_ns
 
 
@@ -230,7 +236,7 @@ async def test_what_a_limit_let_go_is_not_served_when_the_lease_has_run_out(brok
     before = wire.count(RECEIPT), reader.count(MESSAGE)
     broker.server.directory.lease.valid_until_s = broker.clock.monotonic_s()
     broker.clock.now_ns += 10_000_000_000  # nothing ran meanwhile
-    broker.throttling.wakeups.run()
+    broker.server.limits_changed()
     assert 0 < before[1] <= before[0] < 1000
     assert (wire.count(RECEIPT), reader.count(MESSAGE)) == before
     assert wire.closed
@@ -242,7 +248,7 @@ async def test_without_a_limit_nothing_is_held(broker: Broker) -> None:
     connection, wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(1000)))
     assert wire.count(RECEIPT) == 1000
-    assert broker.throttling.wakeups.next_ns() is None
+    assert broker.throttling.next_wakeup_ns() is None
 
 
 async def test_other_connections_have_their_turn_after_a_thousand_publishes(broker: Broker) -> None:
@@ -252,7 +258,9 @@ async def test_other_connections_have_their_turn_after_a_thousand_publishes(brok
     connection, wire = await broker.producer()
     connection.data_received(b"".join(a_send(number) for number in range(1500)))
     assert (wire.count(RECEIPT), wire.reading) == (1000, False)
-    assert [hold.cause for hold in connection.throttle.holds()] == [Cause.PENDING_PUBLISH_REQUESTS]
+    assert [hold.cause for hold in connection.throttle.holds(broker.clock())] == [
+        Cause.PENDING_PUBLISH_REQUESTS
+    ]
     await asyncio.sleep(0)
     assert (wire.count(RECEIPT), wire.reading) == (1500, True)
 
@@ -269,7 +277,7 @@ async def test_a_full_publish_buffer_stops_those_who_would_fill_it(broker: Broke
     assert modest_wire.reading
     greedy, _ = await broker.producer()
     await broker.say(greedy, *(a_send(number) for number in range(500)))
-    assert [hold.cause for hold in modest.throttle.holds()] == [Cause.PUBLISH_BUFFER]
+    assert [hold.cause for hold in modest.throttle.holds(broker.clock())] == [Cause.PUBLISH_BUFFER]
     broker.forward(6000)
     assert modest_wire.reading
     assert greedy.throttle.paused is (greedy.unprocessed_bytes > 0)
@@ -286,7 +294,7 @@ async def test_what_a_lost_connection_had_sent_is_dropped(broker: Broker) -> Non
     connection.connection_lost(None)
     broker.forward(60_000)
     assert hosted.core.messages_in == stored < 5
-    assert broker.throttling.wakeups.next_ns() is None
+    assert broker.throttling.next_wakeup_ns() is None
     assert broker.throttling.pauses.paused_connections == 0
 
 
@@ -325,7 +333,7 @@ async def test_closing_a_held_producer_frees_its_connection(broker: Broker) -> N
     broker.server.detach_producer(connection.producers.pop(1), for_good=True)
     connection.close_producer(1)
     broker.forward(10)
-    assert connection.throttle.holds() == []
+    assert connection.throttle.holds(broker.clock()) == []
 
 
 async def test_a_held_connection_hears_from_the_broker(broker: Broker) -> None:
@@ -341,12 +349,12 @@ async def test_a_held_connection_hears_from_the_broker(broker: Broker) -> None:
 
 async def test_two_limits_and_a_full_outbound_buffer_must_all_let_go(broker: Broker) -> None:
     """Reading resumes when the last of topic limit, broker limit and outbound buffer lets go."""
-    broker.throttling.live_settings.set(ThrottlingSettings(broker_publish_messages_per_s=2))
+    broker.configure(broker_publish_messages_per_s=2)
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, wire = await broker.producer()
     await broker.say(connection, a_send(0), a_send(1))
     connection.pause_writing()
-    assert {hold.cause for hold in connection.throttle.holds()} == {
+    assert {hold.cause for hold in connection.throttle.holds(broker.clock())} == {
         Cause.TOPIC_PUBLISH_RATE,
         Cause.BROKER_PUBLISH_RATE,
         Cause.OUTBOUND_BUFFER,
@@ -389,13 +397,13 @@ async def test_caught_up_subscriptions_are_limited_only_if_the_broker_says_so(
     """With dispatchThrottlingOnNonBacklogConsumerEnabled=false a subscription without backlog gets
     everything at once.
     """
-    broker.throttling.live_settings.set(ThrottlingSettings(dispatch_limits_caught_up=False))
+    broker.configure(dispatch_limits_caught_up=False)
     broker.limit("dispatchRate", DispatchRate(messages=10))
     _, wire = await broker.consumer(1000)
     connection, _ = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(100)))
     assert wire.count(MESSAGE) == 100
-    broker.throttling.live_settings.set(ThrottlingSettings())
+    broker.configure()
     await broker.say(connection, *(a_send(number) for number in range(100, 200)))
     assert wire.count(MESSAGE) < 115
 
@@ -428,7 +436,7 @@ async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idl
     assert hosted is not None
     for number in range(idle):
         hosted.core.subscribe(f"idle-{number}", SubscriptionType.SHARED, 0, durable=True)
-    broker.throttling.live_settings.set(ThrottlingSettings(broker_dispatch_messages_per_s=10))
+    broker.configure(broker_dispatch_messages_per_s=10)
     await broker.consumer(1000)
     await broker.say(connection, *(a_send(number) for number in range(100)))
     seconds = []
@@ -451,10 +459,10 @@ async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Br
     broker.limit("dispatchRate", DispatchRate(messages=10))
     consumer, _ = await broker.consumer(1000)
     await broker.say(connection, *(a_send(number) for number in range(100)))
-    assert broker.throttling.wakeups.next_ns() is not None
+    assert broker.throttling.next_wakeup_ns() is not None
     consumer.connection_lost(None)
     broker.server.dispatcher.deliver()
-    assert broker.throttling.wakeups.next_ns() is None
+    assert broker.throttling.next_wakeup_ns() is None
 
 
 async def test_exempting_caught_up_subscriptions_lets_them_go_at_once(broker: Broker) -> None:
@@ -466,5 +474,5 @@ async def test_exempting_caught_up_subscriptions_lets_them_go_at_once(broker: Br
     _, wire = await broker.consumer(1000)
     await broker.say(connection, *(a_send(number) for number in range(3)))
     assert wire.count(MESSAGE) == 1
-    broker.throttling.live_settings.set(ThrottlingSettings(dispatch_limits_caught_up=False))
+    broker.configure(dispatch_limits_caught_up=False)
     assert wire.count(MESSAGE) == 3

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.conf import Live
 from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 
@@ -41,6 +40,7 @@ class Client:
 
     def __init__(
         self,
+        clock: DrivenClock,
         broker: BrokerThrottling,
         topic: TopicThrottling,
         messages: int,
@@ -48,25 +48,23 @@ class Client:
         *,
         cap: int | None = None,
     ) -> None:
-        self.clock = broker.clock
-        self.throttle = broker.connection(self.on_pause, self.go_on)
+        self.clock = clock
+        self.throttle = broker.connection(self)
         self.topic = topic
         self.sender = topic.sender("p", self.throttle)
         self.frame = (messages, size)
         self.left = cap
         self.sent: list[tuple[int, int, int]] = []
-        self.paused_calls: list[str] = []
 
-    def on_pause(self) -> None:
-        self.paused_calls.append("pause")
+    def stop_reading(self) -> None:
+        """This client sends only while it is not paused."""
 
     def go_on(self) -> None:
         """Send until paused, or until the backlog is used up."""
-        self.paused_calls.append("resume")
         while not self.throttle.paused and self.left != 0:
             self.left = None if self.left is None else self.left - 1
             self.sent.append((self.clock(), *self.frame))
-            self.sender.charge(self.topic.publish, *self.frame)
+            self.sender.charge(self.topic.publish, *self.frame, self.clock())
 
     def messages(self, since_ns: int = 0, until_ns: int = 1 << 62) -> int:
         return sum(messages for at, messages, _ in self.sent if since_ns <= at < until_ns)
@@ -77,16 +75,29 @@ class Client:
 
 def a_broker(clock: DrivenClock, **settings: object) -> BrokerThrottling:
     """A broker with the given settings."""
-    return BrokerThrottling(Live(ThrottlingSettings(**settings)), cluster="c", clock=clock)  # type: ignore[arg-type]
+    return BrokerThrottling(ThrottlingSettings(**settings), cluster="c", now_ns=clock())  # type: ignore[arg-type]
+
+
+def resume_ready(broker: BrokerThrottling) -> None:
+    """Let everybody go on whose last hold ended, as a server does after every event."""
+    while (resumable := broker.next_ready()) is not None:
+        resumable.go_on()
+
+
+def settle(broker: BrokerThrottling, clock: DrivenClock) -> None:
+    """Let everybody go on for whom there are tokens now, as a server does when its timer fires."""
+    while (resumable := broker.release(clock())) is not None:
+        resumable.go_on()
 
 
 def run_until(
     broker: BrokerThrottling, clock: DrivenClock, end_ns: int, *, late_ms: float = 0.0
 ) -> None:
     """Serve wake-ups in order of time, each `late_ms` late, until `end_ns`."""
-    while (at_ns := broker.wakeups.next_ns()) is not None and at_ns < end_ns:
+    settle(broker, clock)
+    while (at_ns := broker.next_wakeup_ns()) is not None and at_ns < end_ns:
         clock.now_ns = max(clock.now_ns, at_ns + round(late_ms * MS))
-        broker.wakeups.run()
+        settle(broker, clock)
     clock.now_ns = max(clock.now_ns, end_ns)
 
 

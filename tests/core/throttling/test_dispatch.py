@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from core.throttling.driven import SECOND, TOPIC, DrivenClock, a_broker, jain, run_until
+from core.throttling.driven import SECOND, TOPIC, DrivenClock, a_broker, jain, run_until, settle
 
-from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
+from loadmanager.core.throttling.broker import TopicThrottling
 from loadmanager.core.throttling.dispatch import NO_LIMIT, Charge, PublishRates, SubscribeLimiter
 from loadmanager.core.throttling.policies import DispatchRate, SubscribeRate, plain
 
@@ -21,29 +21,29 @@ class Dispatcher:
 
     def __init__(
         self,
-        broker: BrokerThrottling,
+        clock: DrivenClock,
         topic: TopicThrottling,
         batches: Iterator[int],
         *,
         name: str = "s",
         size: int = 100,
     ) -> None:
-        self.clock = broker.clock
+        self.clock = clock
         self.batches = batches
         self.size = size
         self.sent: list[tuple[int, int]] = []
-        self.gate = topic.gate(name, self.dispatch)
+        self.gate = topic.gate(name, self, clock())
 
-    def dispatch(self) -> None:
+    def go_on(self) -> None:
         while not self.gate.blocked:
-            messages, size = self.gate.allowance()
+            messages, size = self.gate.allowance(self.clock())
             if not messages or not size:
                 return
             batch = next(self.batches, 0)
             if not batch:
                 return
             self.sent.append((self.clock(), batch))
-            self.gate.charge(Charge(1, batch, batch * self.size))
+            self.gate.charge(Charge(1, batch, batch * self.size), self.clock())
 
     def per_second(self, seconds: int) -> list[int]:
         counts = [0] * seconds
@@ -81,10 +81,10 @@ def test_over_delivery_is_paid_back_as_documented() -> None:
     ):
         clock = DrivenClock()
         broker = a_broker(clock)
-        topic = broker.topic(TOPIC)
-        broker.set_topic_policies(TOPIC, policy(messages=10))
-        dispatcher = Dispatcher(broker, topic, then_ones(*first))
-        dispatcher.dispatch()
+        topic = broker.topic(TOPIC, clock())
+        broker.set_topic_policies(TOPIC, policy(messages=10), clock())
+        dispatcher = Dispatcher(clock, topic, then_ones(*first))
+        dispatcher.go_on()
         run_until(broker, clock, START + len(expected) * SECOND)
         assert dispatcher.per_second(len(expected)) == expected
 
@@ -96,11 +96,11 @@ def test_every_second_the_first_included_delivers_the_limit(rate: int) -> None:
     """
     clock = DrivenClock()
     broker = a_broker(clock)
-    topic = broker.topic(TOPIC)
-    broker.set_topic_policies(TOPIC, policy(messages=rate))
-    dispatchers = [Dispatcher(broker, topic, ones(), name=f"s{i}") for i in range(5)]
+    topic = broker.topic(TOPIC, clock())
+    broker.set_topic_policies(TOPIC, policy(messages=rate), clock())
+    dispatchers = [Dispatcher(clock, topic, ones(), name=f"s{i}") for i in range(5)]
     for dispatcher in dispatchers:
-        dispatcher.dispatch()
+        dispatcher.go_on()
     run_until(broker, clock, START + 10 * SECOND, late_ms=1)
     seconds = [sum(counts) for counts in zip(*(d.per_second(10) for d in dispatchers), strict=True)]
     assert all(abs(got - rate) <= 0.05 * rate for got in seconds), seconds
@@ -116,16 +116,17 @@ def test_the_tightest_of_all_levels_wins(tightest: str) -> None:
     }
     clock = DrivenClock()
     broker = a_broker(clock, broker_dispatch_messages_per_s=rates["broker"])
-    topic = broker.topic(TOPIC)
+    topic = broker.topic(TOPIC, clock())
     broker.set_topic_policies(
         TOPIC,
         {
             **policy(messages=rates["topic"]),
             "subscriptionDispatchRate": plain(DispatchRate(messages=rates["subscription"])),
         },
+        clock(),
     )
-    dispatcher = Dispatcher(broker, topic, ones())
-    dispatcher.dispatch()
+    dispatcher = Dispatcher(clock, topic, ones())
+    dispatcher.go_on()
     run_until(broker, clock, START + 10 * SECOND, late_ms=2)
     assert sum(dispatcher.per_second(10)) == pytest.approx(10_000, rel=0.01)
     assert set(dispatcher.gate.throttled_by) == {(tightest, "messages")}
@@ -135,10 +136,10 @@ def test_a_period_of_several_seconds_grants_its_rate_per_period() -> None:
     """Ten per 60 seconds are ten in every minute."""
     clock = DrivenClock()
     broker = a_broker(clock)
-    topic = broker.topic(TOPIC)
-    broker.set_topic_policies(TOPIC, policy(messages=10, period_s=60))
-    dispatcher = Dispatcher(broker, topic, ones())
-    dispatcher.dispatch()
+    topic = broker.topic(TOPIC, clock())
+    broker.set_topic_policies(TOPIC, policy(messages=10, period_s=60), clock())
+    dispatcher = Dispatcher(clock, topic, ones())
+    dispatcher.go_on()
     run_until(broker, clock, START + 180 * SECOND)
     counts = dispatcher.per_second(180)
     assert [sum(counts[i : i + 60]) for i in (0, 60, 120)] == [10, 10, 10]
@@ -148,13 +149,13 @@ def test_a_limit_relative_to_the_publish_rate_follows_it() -> None:
     """Publish rate 500/s plus 100/s configured delivers 600/s, and 100/s once nobody publishes."""
     clock = DrivenClock()
     broker = a_broker(clock)
-    published = [PublishRates(500, 0)]
-    topic = broker.topic(TOPIC, published=lambda: published[0])
-    broker.set_topic_policies(TOPIC, policy(messages=100, relative=True))
-    dispatcher = Dispatcher(broker, topic, ones())
-    dispatcher.dispatch()
+    topic = broker.topic(TOPIC, clock())
+    topic.set_published(PublishRates(500, 0), clock())
+    broker.set_topic_policies(TOPIC, policy(messages=100, relative=True), clock())
+    dispatcher = Dispatcher(clock, topic, ones())
+    dispatcher.go_on()
     run_until(broker, clock, START + 5 * SECOND)
-    published[0] = PublishRates(0, 0)
+    topic.set_published(PublishRates(0, 0), clock())
     run_until(broker, clock, START + 10 * SECOND)
     counts = dispatcher.per_second(10)
     assert sum(counts[:5]) == pytest.approx(3000, rel=0.02)
@@ -167,10 +168,10 @@ def test_batches_count_as_one_where_the_broker_says_so() -> None:
     """
     clock = DrivenClock()
     broker = a_broker(clock, dispatch_charges_entries=True)
-    topic = broker.topic(TOPIC)
-    broker.set_topic_policies(TOPIC, policy(messages=10))
-    dispatcher = Dispatcher(broker, topic, then_ones(*[50] * 200))
-    dispatcher.dispatch()
+    topic = broker.topic(TOPIC, clock())
+    broker.set_topic_policies(TOPIC, policy(messages=10), clock())
+    dispatcher = Dispatcher(clock, topic, then_ones(*[50] * 200))
+    dispatcher.go_on()
     run_until(broker, clock, START + 3 * SECOND)
     assert dispatcher.per_second(3) == [500, 500, 500]
 
@@ -181,31 +182,32 @@ def test_removing_the_limit_or_the_subscription_leaves_nothing_waiting() -> None
     """
     clock = DrivenClock()
     broker = a_broker(clock)
-    topic = broker.topic(TOPIC)
-    broker.set_topic_policies(TOPIC, policy(messages=1))
-    going = Dispatcher(broker, topic, iter([1000, 1, 1]), name="going")
-    gone = Dispatcher(broker, topic, iter([1000, 1, 1]), name="gone")
-    going.dispatch()
-    gone.dispatch()
-    topic.close_gate("gone")
-    broker.set_topic_policies(TOPIC, {})
+    topic = broker.topic(TOPIC, clock())
+    broker.set_topic_policies(TOPIC, policy(messages=1), clock())
+    going = Dispatcher(clock, topic, iter([1000, 1, 1]), name="going")
+    gone = Dispatcher(clock, topic, iter([1000, 1, 1]), name="gone")
+    going.go_on()
+    gone.go_on()
+    topic.close_gate("gone", clock())
+    broker.set_topic_policies(TOPIC, {}, clock())
+    settle(broker, clock)
     assert [messages for _, messages in going.sent] == [1000, 1, 1]
     assert [messages for _, messages in gone.sent] in ([1000], [])
     assert going.gate.limits == ()
-    assert going.gate.allowance() == (NO_LIMIT, NO_LIMIT)
-    assert broker.wakeups.next_ns() is None
+    assert going.gate.allowance(clock()) == (NO_LIMIT, NO_LIMIT)
+    assert broker.next_wakeup_ns() is None
 
 
 def test_a_caught_up_dispatcher_that_uses_no_tokens_does_not_stop_others() -> None:
     """Tokens set aside for a dispatcher without backlog go to the next one after a moment."""
     clock = DrivenClock()
     broker = a_broker(clock)
-    topic = broker.topic(TOPIC)
-    broker.set_topic_policies(TOPIC, policy(messages=100))
-    idle = Dispatcher(broker, topic, iter([1, 1]), name="idle")
-    busy = Dispatcher(broker, topic, ones(), name="busy")
-    idle.dispatch()
-    busy.dispatch()
+    topic = broker.topic(TOPIC, clock())
+    broker.set_topic_policies(TOPIC, policy(messages=100), clock())
+    idle = Dispatcher(clock, topic, iter([1, 1]), name="idle")
+    busy = Dispatcher(clock, topic, ones(), name="busy")
+    idle.go_on()
+    busy.go_on()
     run_until(broker, clock, START + 5 * SECOND)
     assert sum(busy.per_second(5)) == pytest.approx(498, abs=10)
 
@@ -215,11 +217,11 @@ def test_subscribes_are_counted_per_consumer_and_window() -> None:
     window begins anew.
     """
     clock = DrivenClock()
-    limiter = SubscribeLimiter(clock)
+    limiter = SubscribeLimiter()
     limiter.update(SubscribeRate(subscribes=2, period_s=30))
-    assert [limiter.try_subscribe("h", "c", 1) for _ in range(3)] == [True, True, False]
-    assert limiter.try_subscribe("h", "c", 2)
+    assert [limiter.try_subscribe("h", "c", 1, clock()) for _ in range(3)] == [True, True, False]
+    assert limiter.try_subscribe("h", "c", 2, clock())
     clock.forward_ms(30_000)
-    assert limiter.try_subscribe("h", "c", 1)
+    assert limiter.try_subscribe("h", "c", 1, clock())
     limiter.update(SubscribeRate())
-    assert all(limiter.try_subscribe("h", "c", 1) for _ in range(10))
+    assert all(limiter.try_subscribe("h", "c", 1, clock()) for _ in range(10))

@@ -5,7 +5,16 @@ topics that come and go.
 from __future__ import annotations
 
 import pytest
-from core.throttling.driven import MS, SECOND, TOPIC, DrivenClock, a_broker, run_until
+from core.throttling.driven import (
+    MS,
+    SECOND,
+    TOPIC,
+    DrivenClock,
+    a_broker,
+    resume_ready,
+    run_until,
+    settle,
+)
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -31,18 +40,16 @@ class Link:
 
     def __init__(self, machine: Throttled) -> None:
         self.machine = machine
-        self.throttle = machine.broker.connection(self.on_pause, self.on_resume)
+        self.throttle = machine.broker.connection(self)
         self.producers: list[tuple[TopicThrottling, Sender]] = []
         self.wanted: list[tuple[int, int, int]] = []
         self.reading = True
 
-    def on_pause(self) -> None:
-        assert self.reading, "paused twice"
-        self.reading = False
+    def stop_reading(self) -> None:
+        raise AssertionError("no publish buffer is limited here")
 
-    def on_resume(self) -> None:
+    def go_on(self) -> None:
         assert not self.reading, "resumed twice"
-        self.reading = True
         self.drain()
 
     def drain(self) -> None:
@@ -52,7 +59,8 @@ class Link:
                 continue
             topic, sender = self.producers[which % len(self.producers)]
             if not topic.closed:
-                sender.charge(topic.publish, messages, size)
+                sender.charge(topic.publish, messages, size, self.machine.clock())
+        self.reading = not self.throttle.paused
 
 
 class Throttled(RuleBasedStateMachine):
@@ -62,7 +70,7 @@ class Throttled(RuleBasedStateMachine):
         super().__init__()
         self.clock = DrivenClock()
         self.broker = a_broker(self.clock, debt_max_ms=5000)
-        self.topics = [self.broker.topic(name) for name in NAMES]
+        self.topics = [self.broker.topic(name, self.clock()) for name in NAMES]
         self.links: list[Link] = []
 
     @rule(topics=st.lists(st.integers(0, 1), min_size=1, max_size=3))
@@ -85,6 +93,7 @@ class Throttled(RuleBasedStateMachine):
         link = self.links[which % len(self.links)]
         link.wanted += frames
         link.drain()
+        resume_ready(self.broker)
 
     @rule(ms=st.integers(0, 3000))
     def time_passes(self, ms: int) -> None:
@@ -96,33 +105,40 @@ class Throttled(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 1), rate=RATES)
     def set_topic_limit(self, which: int, rate: PublishRate) -> None:
-        self.broker.set_topic_policies(NAMES[which], {"publishRate": plain(rate)})
+        self.broker.set_topic_policies(NAMES[which], {"publishRate": plain(rate)}, self.clock())
+        settle(self.broker, self.clock)
 
     @rule(messages=st.sampled_from([0, 1, 50]), size=st.sampled_from([0, 1000]))
     def set_broker_limit(self, messages: int, size: int) -> None:
-        self.broker.live_settings.set(
+        self.broker.set_settings(
             ThrottlingSettings(
                 broker_publish_messages_per_s=messages,
                 broker_publish_bytes_per_s=size,
                 debt_max_ms=5000,
-            )
+            ),
+            self.clock(),
         )
+        settle(self.broker, self.clock)
 
     @rule(rate=st.sampled_from([None, 0, 5]), attached=st.booleans())
     def set_group(self, rate: int | None, attached: bool) -> None:
         self.broker.set_resource_group(
-            "g", None if rate is None else ResourceGroup(publish_messages=rate)
+            "g",
+            None if rate is None else ResourceGroup(publish_messages=rate),
+            self.clock(),
         )
         self.broker.set_namespace_policies(
-            "public/default", {"resource_group_name": "g"} if attached else {}
+            "public/default", {"resource_group_name": "g"} if attached else {}, self.clock()
         )
+        settle(self.broker, self.clock)
 
     @rule(which=st.integers(0, 9))
     @precondition(lambda self: any(link.producers for link in self.links))
     def producer_closes(self, which: int) -> None:
         links = [link for link in self.links if link.producers]
         topic, sender = links[which % len(links)].producers.pop()
-        topic.leave(sender)
+        topic.leave(sender, self.clock())
+        resume_ready(self.broker)
 
     @rule(which=st.integers(0, 9))
     @precondition(lambda self: self.links)
@@ -130,31 +146,33 @@ class Throttled(RuleBasedStateMachine):
         link = self.links.pop(which % len(self.links))
         link.wanted.clear()
         for topic, sender in link.producers:
-            topic.leave(sender)
-        self.broker.disconnect(link.throttle)
+            topic.leave(sender, self.clock())
+        self.broker.disconnect(link.throttle, self.clock())
+        resume_ready(self.broker)
 
     @rule(which=st.integers(0, 1))
     def unload(self, which: int) -> None:
-        self.topics[which].close()
-        self.topics[which] = self.broker.topic(NAMES[which])
+        self.topics[which].close(self.clock())
+        self.topics[which] = self.broker.topic(NAMES[which], self.clock())
+        resume_ready(self.broker)
 
     @invariant()
     def who_is_paused_is_awaited(self) -> None:
         for link in self.links:
-            assert link.throttle.paused == (not link.reading) == bool(link.throttle.holds())
+            assert link.throttle.paused == (not link.reading) == bool(link.throttle.holds(0))
             waiting = [ticket for _, sender in link.producers for ticket in sender.waiting()]
             assert link.throttle.paused == bool(waiting)
-            assert sum(hold.count for hold in link.throttle.holds()) == len(waiting)
+            assert sum(hold.count for hold in link.throttle.holds(0)) == len(waiting)
             for ticket in waiting:
                 assert ticket.limit.active
                 assert ticket.limit.wakeup_ns is not None, "held by a limit that nobody wakes"
                 assert ticket.limit.wakeup_ns <= self.clock() + 10 * SECOND
         paused = sum(link.throttle.paused for link in self.links)
         assert self.broker.pauses.paused_connections == paused
-        assert (self.broker.wakeups.next_ns() is not None) == (paused > 0)
+        assert (self.broker.next_wakeup_ns() is not None) == (paused > 0)
         for cause in Cause:
             held = sum(
-                any(hold.cause is cause for hold in link.throttle.holds()) for link in self.links
+                any(hold.cause is cause for hold in link.throttle.holds(0)) for link in self.links
             )
             assert self.broker.pauses.by_cause[cause].connections == held
 
@@ -181,25 +199,26 @@ class Reader:
     it.
     """
 
-    def __init__(self, topic: TopicThrottling, name: str) -> None:
-        self.gate = topic.gate(name, self.dispatch)
+    def __init__(self, topic: TopicThrottling, name: str, clock: DrivenClock) -> None:
+        self.clock = clock
+        self.gate = topic.gate(name, self, clock())
         self.backlog = 0
         self.attached = False
 
-    def dispatch(self) -> None:
+    def go_on(self) -> None:
         if not self.gate.limits:
             self.backlog = 0 if self.attached else self.backlog
         elif not (self.attached and self.backlog):
-            self.gate.withdraw()
+            self.gate.withdraw(self.clock())
         else:
-            pace = DispatchPace(self.gate)
+            pace = DispatchPace(self.gate, self.clock())
             while self.backlog and not pace.exhausted:
                 self.backlog -= 1
                 if pace.sent(1, 100):
                     break
             pace.settle()
             if not self.backlog:
-                self.gate.withdraw()
+                self.gate.withdraw(self.clock())
 
 
 class Dispatched(RuleBasedStateMachine):
@@ -211,12 +230,13 @@ class Dispatched(RuleBasedStateMachine):
         super().__init__()
         self.clock = DrivenClock()
         self.broker = a_broker(self.clock)
-        self.topic = self.broker.topic(TOPIC)
-        self.readers = [Reader(self.topic, f"s{number}") for number in range(4)]
+        self.topic = self.broker.topic(TOPIC, self.clock())
+        self.readers = [Reader(self.topic, f"s{number}", self.clock) for number in range(4)]
 
     def everybody_looks(self) -> None:
         for reader in self.readers:
-            reader.dispatch()
+            reader.go_on()
+        resume_ready(self.broker)
 
     @rule(which=st.integers(0, 3), count=st.integers(1, 200))
     def publish(self, which: int, count: int) -> None:
@@ -241,25 +261,33 @@ class Dispatched(RuleBasedStateMachine):
         messages=st.sampled_from([-1, 1, 10, 1000]),
     )
     def set_topic_limit(self, field: str, messages: int) -> None:
-        self.broker.set_topic_policies(TOPIC, {field: plain(DispatchRate(messages=messages))})
+        rate = plain(DispatchRate(messages=messages))
+        self.broker.set_topic_policies(TOPIC, {field: rate}, self.clock())
+        settle(self.broker, self.clock)
 
     @rule(messages=st.sampled_from([0, 1, 50]))
     def set_broker_limit(self, messages: int) -> None:
-        self.broker.live_settings.set(ThrottlingSettings(broker_dispatch_messages_per_s=messages))
+        settings = ThrottlingSettings(broker_dispatch_messages_per_s=messages)
+        self.broker.set_settings(settings, self.clock())
+        settle(self.broker, self.clock)
 
     @rule(rate=st.sampled_from([None, 0, 5]), attached=st.booleans())
     def set_group(self, rate: int | None, attached: bool) -> None:
         self.broker.set_resource_group(
-            "g", None if rate is None else ResourceGroup(dispatch_messages=rate)
+            "g",
+            None if rate is None else ResourceGroup(dispatch_messages=rate),
+            self.clock(),
         )
         self.broker.set_namespace_policies(
-            "public/default", {"resource_group_name": "g"} if attached else {}
+            "public/default", {"resource_group_name": "g"} if attached else {}, self.clock()
         )
+        settle(self.broker, self.clock)
 
     @rule(which=st.integers(0, 3))
     def reopen(self, which: int) -> None:
-        self.topic.close_gate(f"s{which}")
-        self.readers[which] = Reader(self.topic, f"s{which}")
+        self.topic.close_gate(f"s{which}", self.clock())
+        self.readers[which] = Reader(self.topic, f"s{which}", self.clock)
+        resume_ready(self.broker)
 
     @invariant()
     def only_who_has_something_to_send_waits(self) -> None:
@@ -267,7 +295,7 @@ class Dispatched(RuleBasedStateMachine):
             wanting = reader.attached and reader.backlog > 0
             assert wanting or not reader.gate.blocked
             assert not wanting or reader.gate.blocked, "neither sent nor waiting"
-        assert (self.broker.wakeups.next_ns() is not None) == any(
+        assert (self.broker.next_wakeup_ns() is not None) == any(
             reader.gate.blocked for reader in self.readers
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core.throttling.driven import DrivenClock
 
+from loadmanager.core.throttling.schedule import Ready
 from loadmanager.core.throttling.tracker import (
     Cause,
     ConnectionThrottle,
@@ -13,77 +14,105 @@ from loadmanager.core.throttling.tracker import (
 
 
 class Connection:
-    """A connection that writes down what it was told."""
+    """A connection on a clock of its own."""
 
     def __init__(self, totals: PauseTotals | None = None) -> None:
-        self.told: list[str] = []
         self.clock = DrivenClock()
         self.totals = totals or PauseTotals()
-        self.throttle = ConnectionThrottle(
-            lambda: self.told.append("pause"),
-            lambda: self.told.append("resume"),
-            clock=self.clock,
-            totals=self.totals,
-        )
+        self.ready = Ready()
+        self.throttle = ConnectionThrottle(self, self.totals, self.ready)
+
+    def stop_reading(self) -> None:
+        raise AssertionError("throttling calls nobody")
+
+    go_on = stop_reading
+
+    def hold(self, cause: Cause) -> None:
+        self.throttle.hold(cause, self.clock())
+
+    def release(self, cause: Cause) -> None:
+        self.throttle.release(cause, self.clock())
+
+    @property
+    def resumed(self) -> bool:
+        """Whether it was handed out since the last look."""
+        return self.ready.take() is self
 
 
 def test_reading_resumes_when_the_last_cause_is_gone() -> None:
     """Two causes pause once, and only the end of the second resumes."""
     connection = Connection()
-    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
-    connection.throttle.hold(Cause.OUTBOUND_BUFFER)
-    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
-    assert connection.told == ["pause"]
-    connection.throttle.release(Cause.OUTBOUND_BUFFER)
-    assert connection.told == ["pause", "resume"]
+    connection.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(Cause.OUTBOUND_BUFFER)
+    connection.release(Cause.TOPIC_PUBLISH_RATE)
+    assert connection.throttle.paused
+    assert not connection.resumed
+    connection.release(Cause.OUTBOUND_BUFFER)
+    assert not connection.throttle.paused
+    assert connection.resumed
+    assert (connection.totals.pauses, connection.totals.resumes) == (1, 1)
 
 
 def test_rates_are_counted_and_states_are_not() -> None:
     """Two holds of a rate need two releases; a state set twice is ended by one."""
     connection = Connection()
     for _ in range(2):
-        connection.throttle.hold(Cause.BROKER_PUBLISH_RATE)
-        connection.throttle.hold(Cause.PUBLISH_BUFFER)
-    assert [(hold.cause, hold.count) for hold in connection.throttle.holds()] == [
+        connection.hold(Cause.BROKER_PUBLISH_RATE)
+        connection.hold(Cause.PUBLISH_BUFFER)
+    holds = connection.throttle.holds(connection.clock())
+    assert [(hold.cause, hold.count) for hold in holds] == [
         (Cause.BROKER_PUBLISH_RATE, 2),
         (Cause.PUBLISH_BUFFER, 1),
     ]
-    connection.throttle.release(Cause.PUBLISH_BUFFER)
-    connection.throttle.release(Cause.BROKER_PUBLISH_RATE)
+    connection.release(Cause.PUBLISH_BUFFER)
+    connection.release(Cause.BROKER_PUBLISH_RATE)
     assert connection.throttle.paused
-    connection.throttle.release(Cause.BROKER_PUBLISH_RATE)
-    connection.throttle.release(Cause.BROKER_PUBLISH_RATE)
-    assert connection.told == ["pause", "resume"]
+    connection.release(Cause.BROKER_PUBLISH_RATE)
+    connection.release(Cause.BROKER_PUBLISH_RATE)
+    assert (connection.totals.pauses, connection.totals.resumes) == (1, 1)
+    assert connection.resumed
+
+
+def test_a_connection_that_is_held_again_is_not_resumed() -> None:
+    """Its last hold ended and another began before anybody looked: it is handed out once, after
+    the second.
+    """
+    connection = Connection()
+    for _ in range(2):
+        connection.hold(Cause.TOPIC_PUBLISH_RATE)
+        connection.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(Cause.OUTBOUND_BUFFER)
+    assert not connection.resumed
+    connection.release(Cause.OUTBOUND_BUFFER)
+    assert connection.resumed
+    assert not connection.resumed
 
 
 def test_time_by_cause_is_added_up() -> None:
     """Each cause's time counts from its first hold to its last release."""
     connection = Connection()
-    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(Cause.TOPIC_PUBLISH_RATE)
     connection.clock.forward_ms(5)
-    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(Cause.TOPIC_PUBLISH_RATE)
     connection.clock.forward_ms(5)
-    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.release(Cause.TOPIC_PUBLISH_RATE)
     connection.clock.forward_ms(5)
-    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.release(Cause.TOPIC_PUBLISH_RATE)
     totals = connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE]
     assert (totals.connections, totals.times, totals.held_ns) == (0, 1, 15_000_000)
     assert connection.throttle.throttled_ns == {Cause.TOPIC_PUBLISH_RATE: 15_000_000}
-    assert (
-        connection.throttle.throttled_times,
-        connection.totals.pauses,
-        connection.totals.resumes,
-    ) == (1, 1, 1)
+    assert connection.throttle.throttled_times == 1
 
 
 def test_a_closed_connection_is_neither_paused_nor_resumed() -> None:
-    """Closing ends all holds without a call, and later holds are ignored."""
+    """Closing ends all holds, and later holds are ignored."""
     connection = Connection()
-    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
-    connection.throttle.close()
-    connection.throttle.release(Cause.TOPIC_PUBLISH_RATE)
-    connection.throttle.hold(Cause.TOPIC_PUBLISH_RATE)
-    assert connection.told == ["pause"]
+    connection.hold(Cause.TOPIC_PUBLISH_RATE)
+    connection.throttle.close(connection.clock())
+    connection.release(Cause.TOPIC_PUBLISH_RATE)
+    connection.hold(Cause.TOPIC_PUBLISH_RATE)
+    assert not connection.throttle.paused
+    assert not connection.resumed
     assert (
         connection.totals.paused_connections,
         connection.totals.by_cause[Cause.TOPIC_PUBLISH_RATE].connections,
@@ -97,16 +126,16 @@ def test_a_full_publish_buffer_holds_those_who_would_add_to_it() -> None:
     totals = PauseTotals()
     first, second, idle, late = (Connection(totals) for _ in range(4))
     buffer = PublishBuffer(100)
-    buffer.waiting(idle.throttle, 0)
-    buffer.waiting(first.throttle, 60)
+    assert buffer.waiting(idle.throttle, 0, 1) == []
+    assert buffer.waiting(first.throttle, 60, 1) == []
     assert totals.paused_connections == 0
-    buffer.waiting(second.throttle, 60)
-    assert (first.told, second.told, idle.told) == ([], [], ["pause"])
-    buffer.waiting(late.throttle, 0)
-    assert late.told == ["pause"]
-    buffer.waiting(first.throttle, 0)
-    assert first.told == ["pause"]
-    buffer.waiting(second.throttle, 50)
+    assert buffer.waiting(second.throttle, 60, 1) == [idle.throttle]
+    assert [c.throttle.paused for c in (first, second, idle)] == [False, False, True]
+    assert buffer.waiting(late.throttle, 0, 1) == [late.throttle]
+    assert buffer.waiting(first.throttle, 0, 1) == [first.throttle]
+    assert [c.throttle.paused for c in (first, late)] == [True, True]
+    assert buffer.waiting(second.throttle, 50, 1) == []
+    assert [c.resumed for c in (first, second, idle, late)] == [True, False, True, True]
     assert (totals.paused_connections, buffer.pending_bytes) == (0, 50)
 
 
@@ -114,16 +143,17 @@ def test_connections_that_are_gone_make_room_in_the_publish_buffer() -> None:
     """What a lost connection had waiting counts no more."""
     holder, idle = Connection(), Connection()
     buffer = PublishBuffer(10)
-    buffer.waiting(idle.throttle, 0)
-    buffer.waiting(holder.throttle, 20)
-    buffer.leave(holder.throttle)
-    assert idle.told == ["pause", "resume"]
+    buffer.waiting(idle.throttle, 0, 1)
+    buffer.waiting(holder.throttle, 20, 1)
+    assert idle.throttle.paused
+    buffer.leave(holder.throttle, 2)
+    assert idle.resumed
 
 
 def test_without_a_limit_the_publish_buffer_holds_nobody() -> None:
     """-1 is no limit."""
     connection, idle = Connection(), Connection()
     buffer = PublishBuffer(-1)
-    buffer.waiting(idle.throttle, 0)
-    buffer.waiting(connection.throttle, 1 << 40)
-    assert idle.told == []
+    buffer.waiting(idle.throttle, 0, 1)
+    assert buffer.waiting(connection.throttle, 1 << 40, 1) == []
+    assert not idle.throttle.paused

@@ -1,0 +1,94 @@
+"""What limits answer: who may go on (`Ready`), and when to ask again (`Schedule`).
+
+Limits call nobody. Whoever owns the connections takes from `Ready` and lets each of them go on.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from loadmanager.core.throttling.limit import Limit
+
+
+class Resumable(Protocol):
+    """A connection or a subscription that limits hold. Limits hand it out and never call it."""
+
+    def go_on(self) -> None:
+        """No limit holds it any more: send, until one does."""
+        ...
+
+
+class Held(Protocol):
+    """What limits know of a `Resumable`."""
+
+    announced: bool
+    """Whether it is in `Ready`; written by `Ready` only."""
+
+    @property
+    def owner(self) -> Resumable:
+        """Who is handed out."""
+        ...
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether nothing holds it and it still exists."""
+        ...
+
+
+class Ready:
+    """Those whose last hold ended, in order, each once."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Held] = deque()
+
+    def add(self, held: Held) -> None:
+        """The last hold of `held` ended."""
+        if not held.announced:
+            held.announced = True
+            self._queue.append(held)
+
+    def take(self) -> Resumable | None:
+        """The next one; those that are held again, or gone, are left out."""
+        while self._queue:
+            held = self._queue.popleft()
+            held.announced = False
+            if held.may_go_on:
+                return held.owner
+        return None
+
+
+class Schedule:
+    """The moment at which each limit wants to be asked again, in a heap.
+
+    An entry whose moment is not its limit's `wakeup_ns` is outdated.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Limit]] = []
+        self._sequence = 0
+
+    def set(self, limit: Limit, at_ns: int | None) -> None:
+        """Replace the moment that a limit waits for; None: it waits for nothing."""
+        if at_ns == limit.wakeup_ns:
+            return
+        limit.wakeup_ns = at_ns
+        if at_ns is not None:
+            self._sequence += 1
+            heapq.heappush(self._heap, (at_ns, self._sequence, limit))
+
+    def next_ns(self) -> int | None:
+        """The earliest moment; None when no limit waits."""
+        while self._heap:
+            at_ns, _, limit = self._heap[0]
+            if limit.wakeup_ns == at_ns:
+                return at_ns
+            heapq.heappop(self._heap)
+        return None
+
+    def due(self, now_ns: int) -> Limit | None:
+        """The limit that waits for the earliest moment, if that has come."""
+        at_ns = self.next_ns()
+        return self._heap[0][2] if at_ns is not None and at_ns <= now_ns else None
