@@ -53,7 +53,7 @@ async def candidates(*leads: Lead) -> AsyncIterator[list[Candidate]]:
             await store.__aenter__()
             made.append(Candidate(store, f"b{index}:1", lead))
             await made[-1].start(scope)
-            await until(lambda: made[0].election.leader is not None)
+            await until(lambda: made[0].leadership.terms > 0)
         try:
             yield made
         finally:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import structlog
+from runtime.fleet import LoopClock
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
-from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.core.errors import OperationalError
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.tasks import Scope
@@ -28,7 +28,7 @@ class Broker:
             store=store,
             hosting=hosting,
             ownership=ownership,
-            clock=SystemClock(),
+            clock=LoopClock(),
             register=self._register,
             **options,
         )

@@ -1,0 +1,36 @@
+"""An event loop whose time jumps: tests wait for minutes without taking any."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """While a task can run, time stands still; then it jumps to the next timer.
+
+    Only for tests whose tasks wait for each other and for time: a thread or a socket would be
+    overtaken by the timers.
+    """
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.now_s
+
+
+class _JumpingSelector(selectors.SelectSelector):
+    """Lets the time pass at once that it is told to wait."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is ready now. Raises `AssertionError` if the test would wait for ever."""
+        assert timeout is not None, "every task waits, and no timer is set"
+        self._loop.now_s += timeout
+        return super().select(0)
