@@ -1,9 +1,13 @@
-"""The one place that creates tasks, and the one that decides what a failure costs.
+"""Creates every task, and decides what a failure costs.
 
-Every task has a name and belongs to a scope. A task of a scope that fails ends the scope, and with
-it the daemon (systemd restarts it): what protects ownership must never stop silently. Everything
-that a broker could do without for a while runs as a *step* through `Steps`: a failure is logged,
-counted, and the next turn runs. `retrying` is for what must succeed before anything else can go on.
+Every task has a name and belongs to a scope. There are three kinds of work:
+
+- *Essential* work, such as fencing, runs as a task of a scope (`Scope.spawn`). Its failure ends the
+  scope, and with it the broker process, which systemd restarts: what protects ownership must never
+  stop silently.
+- *Optional* work, such as load reports, runs as a step (`Steps`, `every`). Its failure is logged
+  and counted, and the next turn runs.
+- *Required* work, such as registering, runs in `retrying` until it succeeds.
 """
 
 from __future__ import annotations
@@ -26,15 +30,16 @@ R = TypeVar("R")
 
 BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 15.0
-SAID_EVERY_S = 60.0
-"""How often a failure that goes on for the same reason is logged."""
+LOG_INTERVAL_S = 60.0
+"""How often a failure that persists is logged."""
 
 log = structlog.get_logger("tasks")
 
 
 class Scope:
-    """A named group of tasks: an asynchronous context manager that waits for its tasks, and cancels
-    them all when one fails or it is told to.
+    """A named group of tasks, as an asynchronous context manager.
+
+    Leaving it waits for the tasks. It cancels all of them when one fails.
     """
 
     def __init__(self, name: str) -> None:
@@ -53,7 +58,7 @@ class Scope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Wait for all tasks; raises what ended them (an `ExceptionGroup`)."""
+        """Wait for all tasks; raises their errors as an `ExceptionGroup`."""
         await self._group.__aexit__(kind, error, trace)
 
     def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -64,8 +69,9 @@ class Scope:
         return task
 
     async def finish(self, coroutine: Coroutine[Any, Any, T], name: str) -> T:
-        """Run a coroutine to its end, even if the caller is cancelled meanwhile; its error is the
-        caller's, not the scope's.
+        """Run a coroutine to its end, even if the caller is cancelled meanwhile.
+
+        The caller gets its result or error; an error does not end the scope.
         """
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -75,10 +81,9 @@ class Scope:
             except asyncio.CancelledError:
                 result.cancel()
                 raise
-            except Exception as error:  # noqa: BLE001 - it is the caller's
+            except Exception as error:  # noqa: BLE001 - the caller gets it
                 result.set_exception(error)
-                # the caller may be gone: then this is where the error counts as seen
-                result.exception()
+                result.exception()  # a caller that was cancelled never retrieves it
             else:
                 result.set_result(value)
 
@@ -92,11 +97,11 @@ class Scope:
 
 
 class Steps:
-    """Runs steps whose failure must cost nothing but themselves.
+    """Runs steps, and contains their failures.
 
-    An `OperationalError` is logged as a warning. Any other exception is logged with its traceback,
-    once for each step and text. What goes on is logged once a minute, and that it is over.
-    `on_failure` hears of every failure.
+    An `OperationalError` is logged as a warning; any other exception is logged with its traceback,
+    once for each step and text. A failure that persists is logged once a minute, and its end, too.
+    `on_failure` is called for every failure.
     """
 
     TEXTS_KEPT = 1_000
@@ -107,8 +112,8 @@ class Steps:
         self.in_a_row: Counter[str] = Counter()
         """Step → failures since it last succeeded."""
         self._on_failure = on_failure
-        self._logged: set[tuple[str, str]] = set()
-        self._said_s: dict[str, float] = {}
+        self._texts_logged: set[tuple[str, str]] = set()
+        self._last_logged_s: dict[str, float] = {}
 
     async def run(self, name: str, step: Callable[[], Awaitable[object]]) -> bool:
         """Run a step; False when it failed."""
@@ -118,17 +123,16 @@ class Steps:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled this task: it would end as if somebody had, and nobody would ever
-            # know.
-            failure = RuntimeError("something that it waited for was cancelled")
+            # Nobody cancelled this task: letting the error pass would end the task silently.
+            failure = RuntimeError("a task or future that the step awaited was cancelled")
             failure.__cause__ = error
             self.failed(name, failure)
             return False
-        except Exception as error:  # noqa: BLE001 - contained on purpose: see the class
+        except Exception as error:  # noqa: BLE001 - steps contain every failure
             self.failed(name, error)
             return False
         if failures := self.in_a_row.pop(name, 0):
-            log.info("a step succeeds again", step=name, failures=failures)
+            log.info("the step succeeds again", step=name, failures=failures)
         return True
 
     def failed(self, name: str, error: Exception) -> None:
@@ -136,14 +140,14 @@ class Steps:
         self.failures[name] += 1
         self.in_a_row[name] += 1
         text = f"{type(error).__name__}: {error}"
-        known = (name, text) in self._logged
-        if not known and len(self._logged) < self.TEXTS_KEPT:
-            self._logged.add((name, text))
-        trace = None if known or isinstance(error, OperationalError) else error
+        seen_before = (name, text) in self._texts_logged
+        if not seen_before and len(self._texts_logged) < self.TEXTS_KEPT:
+            self._texts_logged.add((name, text))
+        trace = None if seen_before or isinstance(error, OperationalError) else error
         now_s = asyncio.get_running_loop().time()
-        goes_on = trace is None and self.in_a_row[name] > 1
-        if not goes_on or now_s - self._said_s.get(name, float("-inf")) >= SAID_EVERY_S:
-            self._said_s[name] = now_s
+        persists = trace is None and self.in_a_row[name] > 1
+        if not persists or now_s - self._last_logged_s.get(name, float("-inf")) >= LOG_INTERVAL_S:
+            self._last_logged_s[name] = now_s
             log.warning(
                 "a step failed; the next turn runs",
                 step=name,
@@ -156,22 +160,20 @@ class Steps:
 
 
 class Interval(Generic[T]):
-    """An interval that live settings give, for `every`: a wait in progress follows a changed
-    setting.
-    """
+    """An interval for `every` that is read from live settings, even during a wait."""
 
     def __init__(self, live: Live[T], seconds: Callable[[T], float]) -> None:
         self._live = live
         self._seconds = seconds
 
     def __call__(self) -> float:
-        """Seconds, as they are set now."""
+        """The interval in force, in seconds."""
         return self._seconds(self._live.value)
 
     async def passed(self, since_s: float) -> None:
-        """Return when the interval has passed since `since_s` (on the loop's clock)."""
+        """Return when the interval has passed since `since_s` on the loop's clock."""
         changed = asyncio.Event()
-        forget = self._live.listen(lambda _: changed.set())
+        stop_listening = self._live.listen(lambda _: changed.set())
         try:
             while (left_s := since_s + self() - asyncio.get_running_loop().time()) > 0:
                 changed.clear()
@@ -179,7 +181,7 @@ class Interval(Generic[T]):
                     async with asyncio.timeout(left_s):
                         await changed.wait()
         finally:
-            forget()
+            stop_listening()
 
 
 async def every(
@@ -190,12 +192,12 @@ async def every(
     *,
     first_after_s: float | None = 0.0,
 ) -> None:
-    """Run `step` at a fixed rate, forever; what it raises is contained by `steps`.
+    """Run `step` at a fixed rate, forever; `steps` contains its failures.
 
-    The interval is read before each wait, so that a changed setting acts from the next turn on;
-    with an `Interval` it acts on the present wait, too. A step that takes longer than the interval
-    is followed at once by the next; turns are never stacked up. `first_after_s`: when the first
-    turn begins; None: after one interval.
+    The interval is read before each wait; an `Interval` applies a changed setting to the present
+    wait, too. A step that takes longer than the interval is followed by the next turn at once, and
+    missed turns are not made up for. The first turn begins after `first_after_s`, by default at
+    once; None means after one interval.
     """
     if first_after_s is None:
         await _wait(interval_s, asyncio.get_running_loop().time())
@@ -208,7 +210,7 @@ async def every(
 
 
 async def _wait(interval_s: Callable[[], float], since_s: float) -> None:
-    """Until the interval has passed since `since_s`; at least one turn of the loop."""
+    """Wait until the interval has passed since `since_s`, for at least one turn of the loop."""
     await asyncio.sleep(0)
     if isinstance(interval_s, Interval):
         await interval_s.passed(since_s)
@@ -223,23 +225,23 @@ async def retrying(
     first_s: float = BACKOFF_FIRST_S,
     max_s: float = BACKOFF_MAX_S,
 ) -> T:
-    """Run `step` until it succeeds; after each `OperationalError` wait, doubling from `first_s` to
-    `max_s`.
+    """Run `step` until it raises no `OperationalError`, and return its result.
 
-    The log has the first failure, one a minute after it, and the success.
+    The waits between the attempts double from `first_s` to `max_s`. The log has the first failure,
+    then one failure a minute, and the success after failures.
     """
     wait_s, tries = first_s, 0
     began_s = asyncio.get_running_loop().time()
-    said_s = float("-inf")
+    last_logged_s = float("-inf")
     while True:
         tries += 1
         now_s = asyncio.get_running_loop().time()
         try:
             result = await step()
         except OperationalError as error:
-            if now_s - said_s >= SAID_EVERY_S:
-                said_s = now_s
-                log.warning("failed and is tried again", task=name, error=str(error), tries=tries)
+            if now_s - last_logged_s >= LOG_INTERVAL_S:
+                last_logged_s = now_s
+                log.warning("failed; trying again", task=name, error=str(error), tries=tries)
         else:
             if tries > 1:
                 took_s = round(asyncio.get_running_loop().time() - began_s, 1)
@@ -250,16 +252,17 @@ async def retrying(
 
 
 async def sleep(seconds: float) -> None:
-    """Wait; the only sleep that the runtime uses."""
+    """Sleep; ruff forbids the runtime any other sleep."""
     await asyncio.sleep(seconds)
 
 
 async def for_each(
     items: Sequence[T], work: Callable[[T], Awaitable[R]], at_once_max: int, name: str = "for-each"
 ) -> list[R]:
-    """Do the work for every item, `at_once_max` at once, in named tasks; the results in order.
+    """Do the work for every item, `at_once_max` at once, in named tasks; returns the results.
 
-    All of it is done, also when some fails; then the first error is raised.
+    A failure does not stop the work for the other items. Afterwards the error of the first item
+    that failed is raised.
     """
     waiting = iter(enumerate(items))
     results: dict[int, R] = {}
@@ -269,7 +272,7 @@ async def for_each(
         for number, item in waiting:
             try:
                 results[number] = await work(item)
-            except Exception as error:  # noqa: BLE001 - raised below, when the others are done
+            except Exception as error:  # noqa: BLE001 - raised below, after the other items
                 errors[number] = error
 
     async with asyncio.TaskGroup() as group:
@@ -286,10 +289,10 @@ async def forever() -> None:
 
 
 class LoopBusy:
-    """How much of the last seconds the event loop's thread spent working: 0.0 idle, 1.0 saturated.
+    """The share of the last seconds that the event loop's thread worked: 0.0 idle, 1.0 saturated.
 
-    Measured as the thread's CPU time over wall time. The delay of a timer is kept beside it but
-    does not count as work: on a crowded machine it is the neighbours' doing.
+    Measured as the thread's CPU time over wall time. `lag_s` is how late the last timer was. It is
+    no measure of work, because other processes on a crowded machine delay timers, too.
     """
 
     INTERVAL_S = 0.25
@@ -306,7 +309,7 @@ class LoopBusy:
             await asyncio.sleep(self.INTERVAL_S)
             spent_s = loop.time() - wall_s
             self.lag_s = max(0.0, spent_s - self.INTERVAL_S)
-            # An average over about two seconds: one long garbage collection is not an overload.
+            # Averages over about two seconds, so that one garbage collection is not an overload.
             self.fraction += 0.12 * (
                 min(1.0, (time.thread_time() - cpu_s) / spent_s) - self.fraction
             )

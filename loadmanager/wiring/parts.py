@@ -49,7 +49,7 @@ from loadmanager.runtime.broker.recorder import Recorder
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.splitting import Splitting
-from loadmanager.runtime.broker.stopping import Draining
+from loadmanager.runtime.broker.stopping import release_all
 from loadmanager.runtime.broker.telemetry import BrokerTelemetry, Counts
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.broker.unloading import Unloading
@@ -153,7 +153,7 @@ class Parts:
             broker_id=outside.me.broker_id,
             web_url=outside.me.web_url,
             corrupt=self._corrupt,
-            seen=self._leading.know,
+            on_leader=self._leading.learn_of,
         )
         self._session_keeper = SessionKeeper(
             store=store,
@@ -381,7 +381,7 @@ class Parts:
                 self._ownership.on_boundaries,
             ),
             Watcher(store, paths.LOCKS, self._ownership.on_change),
-            Watcher(store, paths.BROKERS, self._brokers.apply),
+            Watcher(store, paths.BROKERS, self._brokers.on_change),
             Watcher(store, paths.LEADER, self._election.on_change),
         ]
         for watcher in self._watchers:
@@ -418,13 +418,15 @@ class Parts:
         """Take no new work, resign, give the bundles back, hang up; within
         `brokerShutdownTimeoutMs`.
         """
-        draining = Draining(self._ownership, self._outside.clock, self._broker)
+        clock = self._outside.clock
         try:
             async with asyncio.timeout(self._broker.value.shutdown_timeout_ms / 1000):
                 self._ownership.accepting = False
                 await self._reporter.unregister()
                 await self._election.resign()
-                await draining.run(unloads_per_s_max=unloads_per_s_max)
+                await release_all(
+                    self._ownership, clock, self._broker, unloads_per_s_max=unloads_per_s_max
+                )
                 await self.hosting.stop()
         except (TimeoutError, LoadManagerError) as error:
             reason = str(error) or "brokerShutdownTimeoutMs is over"

@@ -157,7 +157,7 @@ class Broker:
                 self.ownership.on_boundaries,
             ),
             Watcher(self.store, paths.LOCKS, self.ownership.on_change),
-            Watcher(self.store, paths.BROKERS, self.brokers.apply),
+            Watcher(self.store, paths.BROKERS, self.brokers.on_change),
         ]
         for watcher in watchers:
             scope.spawn(watcher.run(), "watch")

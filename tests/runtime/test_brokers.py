@@ -84,7 +84,7 @@ async def test_a_registration_that_no_session_holds_is_no_broker(store: MemorySt
     await store.create(paths.broker(BAD), a_report())
     corrupt = Corrupt()
     brokers = Brokers(store, LoopClock(), corrupt)
-    await brokers.apply(RESYNC)
+    await brokers.on_change(RESYNC)
     assert (set(brokers.reports), brokers.registered, corrupt.paths) == (
         {GOOD},
         {GOOD},
@@ -101,18 +101,18 @@ async def test_a_corrupt_report_takes_out_itself_only(store: MemoryStore, value:
     brokers = Brokers(store, LoopClock(), corrupt)
     brokers.listeners.append(lambda broker, report: told.append((broker, report is not None)))
     await register(store, BAD, a_report())
-    await brokers.apply(RESYNC)
+    await brokers.on_change(RESYNC)
     await register(store, BAD, value)
     with capture_logs() as lines:
         for _ in range(3):
-            await brokers.apply(Change(ChangeKind.CHANGED, paths.broker(BAD)))
+            await brokers.on_change(Change(ChangeKind.CHANGED, paths.broker(BAD)))
     assert [line["path"] for line in lines] == [paths.broker(BAD)]
     assert (corrupt.counts, corrupt.paths) == ({"report": 1}, [paths.broker(BAD)])
     assert (set(brokers.reports), brokers.registered) == ({GOOD}, {GOOD, BAD})
     assert brokers.address(BAD) is None
     assert told == [(BAD, True), (GOOD, True), (BAD, False)]
     await register(store, BAD, a_report())
-    await brokers.apply(Change(ChangeKind.CHANGED, paths.broker(BAD)))
+    await brokers.on_change(Change(ChangeKind.CHANGED, paths.broker(BAD)))
     assert (set(brokers.reports), corrupt.paths, told[-1]) == ({GOOD, BAD}, [], (BAD, True))
 
 
@@ -122,7 +122,7 @@ async def test_pulsars_own_bundles_are_no_fault(store: MemoryStore) -> None:
     bundles = [f"{name}/0x00000000_0xffffffff" for name in names]
     await register(store, BAD, a_report(bundles=bundles, cpu={"usage": -1, "limit": -1}))
     brokers = Brokers(store, LoopClock())
-    await brokers.apply(RESYNC)
+    await brokers.on_change(RESYNC)
     assert brokers.reports[BAD].bundles == bundles
 
 
@@ -132,10 +132,10 @@ async def test_a_broker_that_goes_is_no_longer_corrupt(store: MemoryStore) -> No
     brokers = Brokers(store, LoopClock(), corrupt)
     for change in (Change(ChangeKind.DELETED, paths.broker(BAD)), RESYNC):
         await register(store, BAD, b"garbage")
-        await brokers.apply(RESYNC)
+        await brokers.on_change(RESYNC)
         assert corrupt.paths == [paths.broker(BAD)]
         await store.delete(paths.broker(BAD))
-        await brokers.apply(change)
+        await brokers.on_change(change)
         assert (corrupt.paths, brokers.registered) == ([], {GOOD})
 
 
@@ -151,7 +151,7 @@ async def test_a_name_is_checked_whichever_report_brings_it(store: MemoryStore) 
         (["a/b/c/d"], False),
     ):
         await register(store, BAD, a_report(bundles=bundles))
-        await brokers.apply(RESYNC)
+        await brokers.on_change(RESYNC)
         assert (BAD in brokers.reports) == readable
 
 
@@ -165,7 +165,7 @@ async def test_a_report_of_the_future_counts_from_when_it_came(store: MemoryStor
     brokers = Brokers(store, Noon())
     for written, read in ((86_400_000, 1_000), (1_000, 1_000), (999, 999), (0, 0)):
         await register(store, GOOD, a_report(lastUpdate=written))
-        await brokers.apply(RESYNC)
+        await brokers.on_change(RESYNC)
         assert brokers.reports[GOOD].last_update == read
 
 
@@ -178,7 +178,7 @@ async def test_lookups_find_the_owner_whose_report_is_corrupt() -> None:
         await owner.ownership.acquire(f"{NS}/0x00000000_0xffffffff", "test")
         path = paths.broker(owner.address.broker_id)
         await owner.store.put(path, b"garbage")
-        await asked.brokers.apply(Change(ChangeKind.CHANGED, path))
+        await asked.brokers.on_change(Change(ChangeKind.CHANGED, path))
         assert owner.address.broker_id not in asked.brokers.reports
         found = await asked.lookups.lookup(
             TopicName.parse(f"persistent://{NS}/t"), authoritative=False

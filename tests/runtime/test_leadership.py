@@ -179,7 +179,7 @@ async def test_orders_are_refused_from_the_moment_that_a_term_is_known() -> None
     tree, leading = MemoryTree(), Leading()
     async with tree.session(timeout_s=5) as store, Scope("test") as scope:
         election = StoreElection(
-            store, LoopClock(), broker_id="b0:1", web_url="", seen=leading.know
+            store, LoopClock(), broker_id="b0:1", web_url="", on_leader=leading.learn_of
         )
         watcher = Watcher(store, paths.LEADER, election.on_change)
         scope.spawn(watcher.run(), "watch")

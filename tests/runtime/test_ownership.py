@@ -14,7 +14,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleState
 from loadmanager.ports.store import delete_tree
-from loadmanager.runtime.broker.stopping import Draining
+from loadmanager.runtime.broker.stopping import release_all
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.settings import BrokerSettings
 
@@ -219,11 +219,8 @@ async def test_draining_gives_everything_back() -> None:
         leaving, staying = fleet.brokers
         for bundle in (await leaving.namespaces.bundles(NS)).names:
             await leaving.ownership.acquire(bundle, "test")
-        await Draining(
-            leaving.ownership,
-            LoopClock(),
-            Live(BrokerSettings(bundle_unload_timeout_ms=1000, shutdown_unloads_max=3)),
-        ).run()
+        settings = BrokerSettings(bundle_unload_timeout_ms=1000, shutdown_unloads_max=3)
+        await release_all(leaving.ownership, LoopClock(), Live(settings))
         assert leaving.ownership.owned() == []
         assert leaving.tenant.open == set()
         with pytest.raises(OperationalError):
@@ -491,7 +488,7 @@ def test_lives_that_are_over_are_forgotten() -> None:
             return (
                 len(broker.ownership._lives)
                 + len(broker.ownership._acquiring)
-                + len(broker.ownership._unborn)
+                + len(broker.ownership._split_children)
             )
 
     assert asyncio.run(come_and_go()) == 0
@@ -521,7 +518,7 @@ async def test_a_stop_waits_for_what_is_in_transit() -> None:
         wish = asyncio.ensure_future(broker.ownership.acquire(BUNDLE, "test"))
         await _until(lambda: broker.ownership.state(BUNDLE) is BundleState.OPENING)
         stop = asyncio.ensure_future(
-            Draining(broker.ownership, LoopClock(), Live(BrokerSettings())).run()
+            release_all(broker.ownership, LoopClock(), Live(BrokerSettings()))
         )
         await asyncio.sleep(0)
         broker.tenant.opening.set()

@@ -79,7 +79,7 @@ async def test_retries_are_logged_at_first_and_at_last() -> None:
     with capture_logs() as lines:
         assert await retrying(step, "register", first_s=0.001, max_s=0.001) == "done"
     assert [line["event"] for line in lines] == [
-        "failed and is tried again",
+        "failed; trying again",
         "succeeded after failures",
     ]
     assert lines[1]["tries"] == 20

@@ -63,7 +63,7 @@ UNCONTAINED = Edit(
     "runtime/tasks.py",
     2,
     """
-    except Exception as error:  # noqa: BLE001 - contained on purpose: see the class
+    except Exception as error:  # noqa: BLE001 - steps contain every failure
         self.failed(name, error)
         return False
     """,

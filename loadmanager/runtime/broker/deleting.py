@@ -1,4 +1,4 @@
-"""Deletes topics and namespaces so that nothing of them stays open on any broker."""
+"""Deletes topics and namespaces, and closes them on every broker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AT_ONCE_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deleting:
-    """Deletes the records, and has the owners of bundles close what is open."""
+    """Deletes the records, and tells the owners of the bundles to close the topics."""
 
     settings: Live[BrokerSettings]
     self_address: BrokerAddress
@@ -39,12 +39,11 @@ class Deleting:
     peers: Peers
 
     async def namespace(self, namespace: NamespaceName, *, force: bool) -> None:
-        """Delete a namespace: mark it, so that nobody acquires its bundles, unload them, remove the
-        records.
+        """Delete a namespace: mark it as deleted, unload its bundles, then delete the records.
 
-        When this fails in between (an owner does not answer), the namespace stays marked, nobody
-        can use it, and deleting it again goes on. Raises `ConflictError` while it has topics,
-        unless forced.
+        No broker can acquire a bundle of a marked namespace. If an owner does not answer, the
+        namespace stays marked, and deleting it again goes on from there. Raises `ConflictError`
+        while the namespace has topics, unless forced.
         """
         if force and not self.settings.value.delete_namespace_force:
             raise BadInputError(
@@ -59,18 +58,17 @@ class Deleting:
                 await self.namespaces.delete_namespace(namespace)
                 return
             await self.unloading.all_of(bundles, f"namespace {namespace} is deleted")
-            await sleep(POLL_S)  # a bundle that was being opened or moved
+            await sleep(POLL_S)  # until bundles in transit can be unloaded
         raise OperationalError(
             f"{bundles[0]} of the deleted namespace {namespace} is still owned; delete it again"
         )
 
     async def topic(self, topic: TopicName, *, force: bool) -> None:
-        """Delete a topic's records, and have the owners of its partitions tell clients and forget
-        messages.
+        """Delete a topic's records, and close the topic or its partitions on their owners.
 
-        Unforced, a topic with subscriptions or clients is refused (`ConflictError`). Forced, the
-        records go first, because clients come back at once: they make a new topic, if that is
-        allowed.
+        Raises `ConflictError` for a topic with subscriptions or clients, unless forced. When
+        forced, the records are deleted first, because clients reconnect at once, and then may
+        create the topic again.
         """
         names = await self.topics.names_of(topic)
         was_open = False
@@ -87,7 +85,7 @@ class Deleting:
             await self._close_topics(names, force=True)
 
     async def _close_topics(self, topics: Sequence[TopicName], *, force: bool) -> bool:
-        """Close topics wherever they are open; whether any was."""
+        """Close topics on their owners; returns whether any topic was open."""
         return any(
             await for_each(
                 topics,

@@ -1,4 +1,4 @@
-"""What this broker tells its tenant of topics: who serves them, what is recorded of them."""
+"""The owners and the records of topics, for the tenant that serves them."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ class TopicDirectory:
         return self.store.lease
 
     def fence(self) -> None:
-        """Give up everything at once."""
+        """Fence all bundles and the leadership at once."""
         self.session_keeper.fence_unproven()
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
-        """Who serves the topic."""
+        """Find the broker that serves the topic."""
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
     async def owned_bundle(self, topic: TopicName) -> str | None:
-        """The topic's bundle if it is served here.
+        """The topic's bundle if this broker serves it, else None.
 
-        A lock of ours that is idle since the session recovered is put to work again.
+        Acquires a bundle again whose lock this session still holds since before the lease ran out.
         """
         bundles = self.namespaces.cached_bundles(topic.namespace) or await self.namespaces.bundles(
             topic.namespace
@@ -60,7 +60,7 @@ class TopicDirectory:
         if owner is None or owner.session_id != self.store.session_id:
             return None
         try:
-            await self.ownership.acquire(bundle, "the lock is ours")
+            await self.ownership.acquire(bundle, "this session holds the lock")
         except OperationalError:
             return None
         return bundle if self.ownership.served(bundle) else None
@@ -70,16 +70,14 @@ class TopicDirectory:
         return await self.topics.partitions(topic, create=create)
 
     async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
-        """The recorded topics, and those that are open here: nothing is recorded of non-persistent
-        ones.
-        """
+        """The recorded topics, and those open here: non-persistent topics have no record."""
         prefix = f"{namespace}/"
         owned = [bundle for bundle in self.ownership.owned() if bundle.startswith(prefix)]
         served = [topic for bundle in owned for topic in self.hosting.topics(bundle)]
         return await self.topics.of_namespace(namespace, mode, served)
 
     async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
-        """Record a topic, once its limits are known; returns its durable subscriptions."""
+        """Read the topic's limits, then record the topic; returns its durable subscriptions."""
         await self.limits.opening(topic.namespace)
         return await self.topics.opened(topic)
 
@@ -92,5 +90,5 @@ class TopicDirectory:
         await self.topics.forget_subscription(topic, subscription)
 
     async def next_ledger_id(self) -> int:
-        """A ledger id that nobody used before."""
+        """A new ledger id."""
         return await self.topics.next_ledger_id()

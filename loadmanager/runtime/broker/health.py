@@ -1,4 +1,4 @@
-"""Whether this broker can do its work now."""
+"""The health and the readiness of this broker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadmanager.runtime.shared.leading import Leading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """Checks, as Pulsar's health and readiness endpoints mean them."""
+    """The checks behind Pulsar's health and readiness endpoints."""
 
     self_address: BrokerAddress
     store: Store
@@ -29,9 +29,9 @@ class Health:
         return self.ownership.accepting and registered and self.leading.leader is not None
 
     async def check(self) -> None:
-        """Write to the store and read it back in this session.
+        """Write to the store and read the value back.
 
-        Raises `OperationalError` when that fails, or this broker stops.
+        Raises `OperationalError` when that fails, or when this broker is stopping.
         """
         if not self.ownership.accepting:
             raise OperationalError("this broker is stopping")

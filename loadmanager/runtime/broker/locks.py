@@ -1,8 +1,12 @@
-"""The locks of bundles in the metadata store: who holds which, and taking and giving them back.
+"""Reads, takes and deletes the locks of bundles in the metadata store.
 
-A bundle's owner is whoever holds the ephemeral node `/namespace/<bundle>` (Pulsar's modular
-manager, `OwnershipCache`). The lock is created in one transaction with a check of the version of
-the namespace's boundaries, so that nobody can lock a bundle that a split has replaced.
+The owner of a bundle is the broker whose session holds the ephemeral node `/namespace/<bundle>`
+(Pulsar's modular manager, `OwnershipCache`). Two checks keep locks and bundles consistent:
+
+- The transaction that creates a lock checks the version of the namespace's boundaries, so that no
+  broker can lock a bundle that a split has replaced.
+- The transaction that deletes a lock checks that the session's own node exists (`in_session`), so
+  that a request which is sent late, in the next session, cannot delete another broker's lock.
 """
 
 from __future__ import annotations
@@ -39,14 +43,14 @@ log = structlog.get_logger("ownership")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds a bundle's lock, and in which session."""
+    """The holder of a bundle's lock."""
 
     address: BrokerAddress
     session_id: int
 
 
 class Locks:
-    """Takes and gives back the locks of this broker, and caches who holds the others."""
+    """Takes and deletes the locks of this broker, and caches the owners of other bundles."""
 
     def __init__(
         self, store: Store, namespaces: Namespaces, self_address: BrokerAddress, corrupt: Corrupt
@@ -58,13 +62,14 @@ class Locks:
         self._owners: dict[str, Owner] = {}
         self._generation = 0
         self._parents: set[NamespaceName] = set()
+        """Namespaces whose parent node of locks exists."""
         self._marked = 0
-        """The session whose node is there."""
+        """The session whose own node exists (`in_session`)."""
 
-    # Who owns what
+    # Owners
 
     def on_change(self, change: Change) -> None:
-        """A watch on the locks reports: forget what may have changed."""
+        """Forget what a change of the locks makes doubtful."""
         self._generation += 1
         if change.kind is ChangeKind.RESYNC:
             self._owners.clear()
@@ -79,32 +84,31 @@ class Locks:
             self._parents.clear()
 
     def forget(self, bundle: str) -> None:
-        """Read the owner anew next time."""
+        """Read the owner from the store next time."""
         self._generation += 1
         self._owners.pop(bundle, None)
 
     def forget_all(self) -> None:
-        """The session is lost: whatever was known may have changed."""
+        """Forget all owners, because the session is lost."""
         self._generation += 1
         self._owners.clear()
 
     def cached_owner(self, bundle: str) -> Owner | None:
-        """The owner, if it is known without asking the store."""
+        """The owner, if it is in the cache."""
         return self._owners.get(bundle)
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Who holds the lock; None when nobody does.
+        """The holder of the lock; None without a lock, or if no session holds it.
 
-        Raises `CorruptDataError` for a lock that names no owner, or has none.
+        Raises `CorruptDataError` for a lock that names no owner.
         """
-        known = self._owners.get(bundle)
-        if known is not None:
-            return known
+        cached = self._owners.get(bundle)
+        if cached is not None:
+            return cached
         generation, path = self._generation, paths.lock(bundle)
         node = await self._store.get(path)
         if node is None or node.ephemeral_owner == 0:
-            # A lock that nobody's session holds is nobody's: nobody would ever give it back, so
-            # `take` replaces it.
+            # No session would ever delete a persistent node in a lock's place: `take` replaces it.
             self._corrupt.mended(path)
             return None
         with self._corrupt.counted("lock", path):
@@ -115,13 +119,14 @@ class Locks:
             self._owners[bundle] = owner
         return owner
 
-    # Our own
+    # This broker's locks
 
     async def take(self, bundle: str, boundaries_version: int) -> int | None:
-        """Create the lock under these boundaries; its token, or None when somebody else holds it.
+        """Create the lock; returns its token, or None when another session holds it.
 
-        A lock that this session holds already, of a life that is over, is replaced: a new life has
-        a new token. So is one that no session holds, which somebody made by hand.
+        Replaces a lock that this session holds for a life that is over, because a new life has a
+        new token, and a persistent node that an operator created in its place. Raises
+        `OperationalError` if the boundaries no longer have that version.
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
         path, session_id = paths.lock(bundle), self._store.session_id
@@ -168,20 +173,20 @@ class Locks:
         return Create(paths.lock(bundle), _lock_value(self._self), ephemeral=True)
 
     async def mark_session(self) -> None:
-        """See to it that the present session's node is there."""
+        """Create the present session's own node, unless it exists."""
         session_id = self._store.session_id
         if self._marked != session_id:
             await self._store.create(_session_path(session_id), b"", ephemeral=True)
             self._marked = session_id
 
     def forget_session(self) -> None:
-        """The session's node may have been deleted by somebody: make it anew."""
+        """Let `mark_session` create the session's node again: an operator may have deleted it."""
         self._marked = 0
 
     async def give_back(self, bundle: str, token: int, session_id: int, *, again: bool) -> None:
-        """Delete our lock.
+        """Delete our lock. `again`: an earlier attempt may have deleted it.
 
-        When an earlier try may have done so, a lock of another life is left alone.
+        Then a lock with another token, of a later life, is left alone.
         """
         if not again or await self.holds(bundle, token):
             try:
@@ -196,18 +201,18 @@ class Locks:
         self.forget(bundle)
 
     async def holds(self, bundle: str, token: int) -> bool:
-        """Whether the lock is the one with this token, in this session."""
+        """Whether this session holds the lock with this token."""
         return self._is_ours(await self._store.get(paths.lock(bundle)), token)
 
     async def held_in_session(self, bundle: str) -> bool:
-        """Whether this session holds the lock, for whichever life."""
+        """Whether this session holds the lock, with any token."""
         node = await self._store.get(paths.lock(bundle))
         return node is not None and node.ephemeral_owner == self._store.session_id
 
     async def missing(self, held: dict[str, int]) -> list[str]:
-        """Those of the bundles (with the tokens of their locks) whose lock is not ours any more.
+        """Those of the bundles (bundle → token) whose lock is no longer ours.
 
-        A lock that is ours but does not say so any more is written anew.
+        Restores the value of a lock that is ours but was overwritten.
         """
         missing, value = [], _lock_value(self._self)
         nodes = await self._store.get_many([paths.lock(bundle) for bundle in held])
@@ -216,10 +221,10 @@ class Locks:
                 missing.append(bundle)
             elif node.value != value:
                 log.warning(
-                    "the lock of a bundle was overwritten by somebody else; it is written anew",
+                    "the lock of a bundle was overwritten; restoring it",
                     bundle=bundle,
                 )
-                # it changed again: another notification follows
+                # After a conflict another notification follows.
                 with contextlib.suppress(VersionConflictError):
                     await self._store.put(paths.lock(bundle), value, version=node.version)
         return missing
@@ -233,10 +238,10 @@ class Locks:
 
 
 def in_session(session_id: int) -> Check:
-    """For a transaction that deletes a lock: it fails once that session is over.
+    """A check for transactions that delete a lock: they fail once that session is over.
 
-    A client library may send what was asked for in a session that has expired in the next one. By
-    then another broker may hold the lock.
+    A client library may send a request of an expired session in the next session, when another
+    broker may hold the lock.
     """
     return Check(_session_path(session_id))
 
@@ -259,7 +264,7 @@ def _lock_value(address: BrokerAddress) -> bytes:
 
 
 def _owner_of(node: Node, path: str) -> Owner:
-    """The owner that a lock names. Raises `CorruptDataError` when it names nobody."""
+    """The owner that a lock names. Raises `CorruptDataError` when it names none."""
     value = read_object(node.value, path)
     service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
     if not isinstance(service_url, str) or not isinstance(web_url, str):

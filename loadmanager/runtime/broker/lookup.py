@@ -1,9 +1,10 @@
-"""Which broker serves a topic (Pulsar `NamespaceService.findBrokerServiceUrl`, modular manager).
+"""Finds the broker that serves a topic (Pulsar `NamespaceService.findBrokerServiceUrl`).
 
-The owner is known: answer. It is not: the leader places the bundle and sends the client to the
-chosen broker with `authoritative`, which makes that broker acquire it; any other broker sends the
-client to the leader. Without a leader the lookup waits a little and then fails: unlike Pulsar, no
-broker ever decides by itself, because two that do so send clients back and forth.
+If the bundle has an owner, the lookup answers with it. Otherwise the leader places the bundle, and
+redirects the client to the chosen broker with `authoritative` set, which makes that broker acquire
+the bundle; any other broker redirects the client to the leader. Without a leader, the lookup waits
+for `LEADER_WAIT_S`, then fails. Unlike in Pulsar, no broker places bundles without being the
+leader, because two such brokers redirect clients to each other.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ PlaceCall = Callable[[str], Awaitable[str]]
 
 
 class Lookups:
-    """Answers lookups; concurrent ones of the same bundle share one search."""
+    """Answers lookups; concurrent lookups of one bundle share one search."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Lookups:
         self.failures = 0
         self.took_s_total = 0.0
         self.took_s: deque[float] = deque(maxlen=DURATIONS_KEPT)
-        """How long the last lookups took, the failed ones included."""
+        """Durations of the last lookups, including the failed ones."""
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `ports.directory.Directory.lookup`."""
@@ -109,15 +110,14 @@ class Lookups:
         except asyncio.CancelledError:
             future.set_exception(
                 OperationalError(
-                    f"Failed to acquire ownership of {bundle}: the search was given up"
+                    f"Failed to acquire ownership of {bundle}: the search was cancelled"
                 )
             )
             future.exception()
             raise
         except Exception as error:
             future.set_exception(error)
-            # nobody may be waiting: then this is where the exception counts as seen
-            future.exception()
+            future.exception()  # without another waiter nobody retrieves it
             raise
         finally:
             del self._searching[key]
@@ -125,7 +125,7 @@ class Lookups:
         return answer
 
     async def find(self, bundle: str, *, authoritative: bool) -> Lookup:
-        """Who serves a bundle, placing and acquiring it where that is this broker's business."""
+        """Find the broker that serves a bundle, or place or acquire the bundle."""
         owner = await self._ownership.owner(bundle)
         if owner is not None and not self._ours_but_idle(owner, bundle):
             return self._owned_by(owner, bundle)
@@ -140,7 +140,7 @@ class Lookups:
         if owner.address.broker_id not in self._brokers.registered and owner.address != self._self:
             raise OperationalError(
                 f"Namespace bundle {bundle} is being unloaded: its owner "
-                f"{owner.address.broker_id} is gone"
+                f"{owner.address.broker_id} is not registered"
             )
         return Lookup(owner.address)
 
@@ -154,8 +154,8 @@ class Lookups:
         return self._owned_by(owner, bundle)
 
     async def _ask_leader(self, bundle: str) -> Lookup:
-        waited_until_s = self._clock.monotonic_s() + LEADER_WAIT_S
-        while self._clock.monotonic_s() < waited_until_s:
+        wait_until_s = self._clock.monotonic_s() + LEADER_WAIT_S
+        while self._clock.monotonic_s() < wait_until_s:
             if self._leading.load_manager is not None:
                 return await self._place(bundle, self._leading.load_manager.place)
             leader = self._leading.leader
@@ -174,6 +174,6 @@ class Lookups:
         address = self._brokers.address(broker_id)
         if address is None:
             raise OperationalError(
-                f"Failed to acquire ownership of {bundle}: {broker_id} left; try again"
+                f"Failed to acquire ownership of {bundle}: {broker_id} is gone; try again"
             )
         return Lookup(address, redirect=True, authoritative=True)

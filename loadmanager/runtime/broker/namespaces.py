@@ -1,5 +1,6 @@
-"""Tenants, namespaces and their bundles, cached and kept current by watches (Pulsar
-`NamespaceBundleFactory`, `NamespaceResources`).
+"""Tenants, namespaces and the boundaries of their bundles.
+
+Pulsar's `NamespaceBundleFactory` and `NamespaceResources`.
 """
 
 from __future__ import annotations
@@ -35,20 +36,16 @@ from loadmanager.runtime.shared.documents import Corrupt, read_object, update, w
 from loadmanager.runtime.shared.settings import NAMESPACE_BUNDLES_MAX, BrokerSettings
 
 SPLIT_ATTEMPTS_MAX = 7
-"""How often a split is tried again when somebody else changed the policies meanwhile (Pulsar's
-limit).
-"""
+"""How often a split is tried when other writers change the policies meanwhile (Pulsar's limit)."""
 
 DELETED = "deleted"
-"""The field of the policies that says that a namespace is being deleted (Pulsar's)."""
+"""The field of the policies that marks a namespace as deleted (Pulsar's)."""
 
 log = structlog.get_logger("namespaces")
 
 
 class Namespaces:
-    """Reads and writes tenants and namespaces; remembers boundaries until a watch says that they
-    changed.
-    """
+    """Reads and writes tenants and namespaces; caches boundaries until a watch reports a change."""
 
     def __init__(
         self, store: Store, settings: Live[BrokerSettings], corrupt: Corrupt | None = None
@@ -59,10 +56,10 @@ class Namespaces:
         self._bundles: dict[NamespaceName, NamespaceBundles] = {}
         self._generation = 0
 
-    # Caches
+    # Boundaries
 
     def on_change(self, change: Change) -> None:
-        """A watch on /admin reports: forget what may have changed."""
+        """Forget the boundaries that a change below /admin concerns."""
         self._generation += 1
         if change.kind is ChangeKind.RESYNC:
             self._bundles.clear()
@@ -72,14 +69,11 @@ class Namespaces:
                 self._bundles.pop(NamespaceName(parts[3], parts[4]), None)
 
     def cached_bundles(self, namespace: NamespaceName) -> NamespaceBundles | None:
-        """The boundaries, if they are known without asking the store."""
+        """The boundaries, if they are in the cache."""
         return self._bundles.get(namespace)
 
     async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
-        """The bundles of a namespace.
-
-        Raises `NotFoundError`, or `CorruptDataError` for its boundaries.
-        """
+        """The bundles of a namespace. Raises `NotFoundError`, or `CorruptDataError`."""
         cached = self._bundles.get(namespace)
         if cached is not None:
             return cached
@@ -91,8 +85,7 @@ class Namespaces:
             raise NotFoundError(f"Namespace {namespace} does not exist")
         bundles = self._boundaries_of(namespace, local, policies)
         if local is None:
-            # As Pulsar does on first use: the local copy is what locks and splits are checked
-            # against.
+            # As in Pulsar, the first use creates the local copy, which locks and splits check.
             await self._store.create(
                 paths.local_policies(namespace),
                 write_object({"bundles": bundles_data(bundles.boundaries)}),
@@ -103,18 +96,16 @@ class Namespaces:
         return bundles
 
     async def bundle_count(self, namespace: NamespaceName) -> int:
-        """Number of bundles of a namespace; 0 if it does not exist (any more) or is corrupt."""
+        """Number of bundles of a namespace; 0 if it does not exist or is corrupt."""
         try:
             return len((await self.bundles(namespace)).ranges)
-        except (CorruptDataError, NotFoundError):  # what is corrupt is told where it is read
+        except (CorruptDataError, NotFoundError):  # `bundles` has logged the corrupt data
             return 0
 
     def _boundaries_of(
         self, namespace: NamespaceName, local: Node | None, policies: Node
     ) -> NamespaceBundles:
-        """Boundaries from local policies, else from the global ones; one bundle when
-        neither says.
-        """
+        """Boundaries from the local policies, else the global policies, else one bundle."""
         for node, path, version in (
             (local, paths.local_policies(namespace), local.version if local else -1),
             (policies, paths.policies(namespace), -1),
@@ -136,7 +127,7 @@ class Namespaces:
         return await self._store.children(paths.POLICIES)
 
     async def tenant(self, name: str) -> dict[str, Any]:
-        """What is stored of a tenant; raises `NotFoundError`."""
+        """The tenant's record; raises `NotFoundError`."""
         node = await self._store.get(f"{paths.POLICIES}/{check_part(name, 'tenant')}")
         if node is None:
             raise NotFoundError(f"Tenant {name} does not exist")
@@ -167,13 +158,12 @@ class Namespaces:
     async def namespaces(self, tenant: str) -> list[str]:
         """Full names of a tenant's namespaces; raises `NotFoundError`."""
         root = f"{paths.POLICIES}/{check_part(tenant, 'tenant')}"
-        # what it holds may be corrupt: that is its own affair
         if await self._store.get(root) is None:
             raise NotFoundError(f"Tenant {tenant} does not exist")
         return [f"{tenant}/{name}" for name in await self._store.children(root)]
 
     async def every_namespace(self) -> list[NamespaceName]:
-        """All namespaces of all tenants, whatever is stored of them."""
+        """All namespaces of all tenants, including corrupt ones."""
         return [
             NamespaceName(tenant, name)
             for tenant in await self.tenants()
@@ -212,9 +202,7 @@ class Namespaces:
         log.info("namespace created", namespace=str(namespace), bundles=len(boundaries) - 1)
 
     async def _require_room(self, namespace: NamespaceName) -> None:
-        """Raise `BadInputError` for one namespace too many in its tenant, `NotFoundError` without
-        the tenant.
-        """
+        """Raise `BadInputError` if the tenant is full, `NotFoundError` if it does not exist."""
         limit = self._settings.value.namespaces_per_tenant_max
         present = await self.namespaces(namespace.tenant)
         if 0 < limit <= len(present) and str(namespace) not in present:
@@ -239,7 +227,7 @@ class Namespaces:
         return equal_boundaries(count)
 
     async def policies(self, namespace: NamespaceName) -> dict[str, Any]:
-        """What is stored of a namespace, with the boundaries in force; raises `NotFoundError`."""
+        """The namespace's policies, with the boundaries in force; raises `NotFoundError`."""
         bundles = await self.bundles(namespace)
         node = await self._store.get(paths.policies(namespace))
         if node is None:
@@ -252,7 +240,7 @@ class Namespaces:
     async def update_policies(
         self, namespace: NamespaceName, change: Callable[[dict[str, Any]], dict[str, Any]]
     ) -> None:
-        """Change the stored policies by compare-and-set; a field with the value None is removed.
+        """Change the policies by compare-and-set; a field with the value None is removed.
 
         `change` may be called several times. Raises `NotFoundError`.
         """
@@ -265,12 +253,11 @@ class Namespaces:
         await update(self._store, paths.policies(namespace), changed)
 
     async def mark_deleted(self, namespace: NamespaceName, *, deleted: bool = True) -> None:
-        """From when this returns, nobody can acquire a bundle of the namespace (or, again,
-        everybody can).
+        """Mark a namespace as deleted, so that no broker can acquire its bundles; or unmark it.
 
-        The version of the boundaries changes in the same transaction: whoever still holds them in a
-        cache fails when creating a lock, reads again, and learns that the namespace is deleted.
-        Raises `NotFoundError`, or `ConflictError` when others keep changing the policies.
+        The transaction also changes the version of the boundaries. A broker that has them in its
+        cache fails to create a lock, reads the policies again, and finds the mark. Raises
+        `NotFoundError`, or `ConflictError` after `SPLIT_ATTEMPTS_MAX` conflicts.
         """
         path, local_path = paths.policies(namespace), paths.local_policies(namespace)
         for _ in range(SPLIT_ATTEMPTS_MAX):
@@ -290,7 +277,7 @@ class Namespaces:
         raise ConflictError(f"Concurrent modification of {namespace}")
 
     async def locked_bundles(self, namespace: NamespaceName) -> list[str]:
-        """Bundles of a namespace that somebody owns. A lock that no session holds is nobody's."""
+        """Bundles of a namespace whose lock a session holds."""
         bundles = [
             f"{namespace}/{span}"
             for span in await self._store.children(f"{paths.LOCKS}/{namespace}")
@@ -303,9 +290,7 @@ class Namespaces:
         ]
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
-        """Remove the records of a namespace that is marked as deleted and whose bundles nobody
-        owns.
-        """
+        """Delete the records of a namespace that is marked as deleted and has no locks."""
         for root in (
             paths.LOCKS,
             paths.MANAGED_LEDGERS,
@@ -321,11 +306,10 @@ class Namespaces:
         log.info("namespace deleted", namespace=str(namespace))
 
     async def split_operations(self, after: NamespaceBundles) -> list[Operation]:
-        """The writes that store the boundaries after a split, under the version that they were
-        computed from.
+        """The operations that store the boundaries after a split.
 
-        Committing them raises `VersionConflictError` when somebody changed the boundaries
-        meanwhile: compute again.
+        Committing them raises `VersionConflictError` when the boundaries or policies were changed
+        since they were read; then compute the split again.
         """
         local_path, path = paths.local_policies(after.namespace), paths.policies(after.namespace)
         local, policies = await self._store.get_many([local_path, path])
@@ -346,18 +330,16 @@ class Namespaces:
         ]
 
     def forget(self, namespace: NamespaceName) -> None:
-        """Read the boundaries again next time."""
+        """Read the boundaries from the store next time."""
         self._generation += 1
         self._bundles.pop(namespace, None)
 
 
 def _stored_boundaries(document: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """The boundaries that policies name, if they do. Raises `BadInputError` for
-    others than those.
-    """
+    """The boundaries in policies, or None. Raises `BadInputError` if they are invalid."""
     bundles = document.get("bundles")
     if bundles is not None and not isinstance(bundles, dict):
-        raise BadInputError("bundles is no object")
+        raise BadInputError("bundles is not an object")
     return (
         parse_boundaries(bundles["boundaries"]) if bundles and bundles.get("boundaries") else None
     )

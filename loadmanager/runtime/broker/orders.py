@@ -1,4 +1,4 @@
-"""What other brokers order of this one; `ports.peers.Peers` is the ordering side.
+"""Carries out the orders of other brokers, which send them through `ports.peers.Peers`.
 
 The order of a deposed leader is refused with `ConflictError`.
 """
@@ -18,10 +18,7 @@ from loadmanager.runtime.shared.leading import Leading
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """Carries out orders.
-
-    `epoch` is the term of the leader that gave one; None: an operator's wish.
-    """
+    """Carries out orders. `epoch` is that of the leader's term; None: an operator's request."""
 
     self_address: BrokerAddress
     leading: Leading
@@ -30,7 +27,7 @@ class Orders:
     splitting: Splitting
 
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None:
-        """Own a bundle that nobody owns. Raises `OperationalError` when another broker has it."""
+        """Acquire a bundle. Raises `OperationalError` when another broker owns it."""
         self.leading.check(epoch)
         owner = await self.ownership.acquire(bundle, "transferred")
         if owner.address != self.self_address:
@@ -53,11 +50,11 @@ class Orders:
     ) -> None:
         """Split a bundle, if that divides its topics.
 
-        Raises `OperationalError` when another broker has it.
+        Raises `OperationalError` when another broker owns it.
         """
         self.leading.check(epoch)
-        if (
-            await self.splitting.split(namespace, bundle_range, unload=unload, automatic=True)
-            is not None
-        ):
-            raise OperationalError("the bundle has another owner by now")
+        owner_url = await self.splitting.split(
+            namespace, bundle_range, unload=unload, automatic=True
+        )
+        if owner_url is not None:
+            raise OperationalError(f"the bundle has another owner: {owner_url}")

@@ -1,28 +1,23 @@
 """Which bundles this broker owns: acquiring, releasing, splitting and losing them.
 
-Theory of operation. A bundle's owner is whoever holds its lock (`runtime.broker.locks`). Each
-acquisition is a *life* with a token of its own. Four rules keep "at most one owner, ever":
+Theory of operation. The owner of a bundle is the broker that holds its lock
+(`runtime.broker.locks`). Each acquisition is a *life* with its own token. Four rules ensure that a
+bundle never has two owners:
 
-1. *Acquire*: the lock first; then the host opens the bundle; only then it is served. A bundle
-   that the
-   host cannot open is given back.
-2. *Release*: the bundle is fenced first (nothing of it is served from that instant), then the
-   lock is
-   deleted, then the destination acquires it, and only then are clients told where to go: they find
-   an
-   owner that is ready.
-3. *Prove*: a bundle is served only while `Lease.held`; the guard fences everything the moment
-   the lease
-   runs out, and each server checks the lease itself before it touches bytes, because a paused
-   process
-   resumes anywhere.
-4. *Remember which life*: after every `await` the life that began it may be over (the session
-   was lost,
-   somebody deleted the lock) and a new one may have begun. What resumes for a life that is over
-   does
-   nothing; the host ignores calls for another life than the open one.
+1. *Acquire.* Take the lock; then the host opens the bundle; only then is the bundle served. If the
+   host cannot open it, delete the lock.
+2. *Release.* Fence the bundle, which stops serving it at once; then delete the lock; then the
+   destination acquires the bundle; only then tell the clients where to go. So they find an owner
+   that is ready.
+3. *Prove.* Serve a bundle only while `Lease.held`. The session keeper fences everything when the
+   lease runs out. The protocol server checks the lease, too, before it processes received bytes,
+   because a paused process may resume at any instruction.
+4. *Check the life after every `await`.* Meanwhile the life may have ended, because the session was
+   lost or the lock was deleted, and a new life of the bundle may have begun. Code that resumes for
+   a life that is over changes nothing, and the host ignores calls for any life but the open one.
 
-Steps of a life run to their end even if whoever began them is gone (`Scope.finish`).
+A step of a life, such as a release, runs to its end even if its caller is cancelled
+(`Scope.finish`).
 """
 
 from __future__ import annotations
@@ -60,10 +55,7 @@ RETRY_MAX_S = 1.0
 OPEN_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 60.0
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
-"""States in which the lock must be there.
-
-While a bundle is released or split, we delete it ourselves.
-"""
+"""States in which the lock must exist. Releases and splits delete it themselves."""
 
 T = TypeVar("T")
 
@@ -96,25 +88,23 @@ class Ownership:
         self._observe = observe
         self._locks = Locks(store, namespaces, self_address, corrupt or Corrupt())
         self._lives: dict[str, BundleLife] = {}
-        """Bundle → its life here. A bundle that is not ours has none."""
-        self._unborn: dict[str, BundleLife] = {}
-        """Child of a split under way → its parent: nobody here reaches for a lock that comes with
-        the split.
+        """Bundle → its life on this broker; only bundles in transit or owned."""
+        self._split_children: dict[str, BundleLife] = {}
+        """Child of a split in progress → the parent's life. The split creates the child's lock, so
+        `acquire` must not.
         """
-        self._touched: set[str] = set()
-        """Bundles whose locks changed while the answer that made them ours was on its way."""
+        self._changed_locks: set[str] = set()
+        """Bundles whose locks changed before the answer to the transaction that created them."""
         self._acquiring: dict[str, asyncio.Future[None]] = {}
         self._resyncs = 0
         self.splits = 0
         self.accepting = True
-        """False once this broker stops: it acquires nothing more."""
+        """False once this broker is stopping: it acquires no more bundles."""
 
-    # What is known
+    # State
 
     def served(self, bundle: str) -> bool:
-        """Whether this broker serves the bundle at this moment: lock held, session proven, not
-        being unloaded.
-        """
+        """Whether this broker serves the bundle now: it is owned, and the session is proven."""
         life = self._lives.get(bundle)
         return life is not None and life.served and self._proven
 
@@ -128,7 +118,7 @@ class Ownership:
 
     @property
     def holds_any(self) -> bool:
-        """Whether any bundle is in some state of its life here."""
+        """Whether this broker owns a bundle, or a bundle is in transit here."""
         return bool(self._lives)
 
     def state(self, bundle: str) -> BundleState:
@@ -137,20 +127,20 @@ class Ownership:
         return life.state if life else BundleState.FREE
 
     def cached_owner(self, bundle: str) -> BrokerAddress | None:
-        """The owner, if it is known without asking the store."""
+        """The owner, if it is this broker or in the cache; does not read the store."""
         if self.served(bundle):
             return self._self
-        known = self._locks.cached_owner(bundle)
-        return known.address if known and known.session_id != self._store.session_id else None
+        owner = self._locks.cached_owner(bundle)
+        return owner.address if owner and owner.session_id != self._store.session_id else None
 
     async def owner(self, bundle: str) -> Owner | None:
-        """Who holds the lock; None when nobody does."""
+        """The holder of the lock, or None; see `Locks.owner`."""
         return await self._locks.owner(bundle)
 
-    # What others do to our locks
+    # Changes in the store
 
     def on_change(self, change: Change) -> None:
-        """A watch on the locks reports."""
+        """Process a change of the locks."""
         self._locks.on_change(change)
         if change.kind is ChangeKind.RESYNC:
             self._resyncs += 1
@@ -162,22 +152,21 @@ class Ownership:
             return
         if life is not None and life.state in _HOLDING:
             self._scope.spawn(self._verify([life]), "verify-lock")
-        elif life is not None or bundle in self._unborn:
-            self._touched.add(bundle)
+        elif life is not None or bundle in self._split_children:
+            self._changed_locks.add(bundle)
 
-    def _begun(self, lives: list[BundleLife]) -> None:
-        """The answer says that these locks are ours; somebody may have deleted them while it was on
-        its way.
+    def _verify_changed(self, lives: list[BundleLife]) -> None:
+        """Verify the new locks that changed before the store's answer that they are ours arrived.
+
+        They may have been deleted.
         """
-        touched = [life for life in lives if life.bundle in self._touched]
-        self._touched.difference_update(life.bundle for life in lives)
-        if touched:
-            self._scope.spawn(self._verify(touched), "verify-locks")
+        changed = [life for life in lives if life.bundle in self._changed_locks]
+        self._changed_locks.difference_update(life.bundle for life in lives)
+        if changed:
+            self._scope.spawn(self._verify(changed), "verify-locks")
 
     def on_boundaries(self, change: Change) -> None:
-        """A watch on /admin reports: boundaries may have changed, by another hand
-        than a split's.
-        """
+        """Process a change below /admin: an operator may have edited boundaries by hand."""
         if change.kind is ChangeKind.RESYNC:
             namespaces = {split_bundle_name(bundle)[0] for bundle in self._lives}
         elif change.path.startswith(f"{paths.LOCAL_POLICIES}/") and change.path.count("/") == 4:
@@ -191,34 +180,35 @@ class Ownership:
             self._scope.spawn(self._verify_ranges(lives), "verify-ranges")
 
     async def _verify_ranges(self, lives: list[BundleLife]) -> None:
-        """Release the bundles that the boundaries of their namespace do not have any more: others
-        may own parts of them.
+        """Release the bundles that are no longer in the boundaries of their namespace.
+
+        Other brokers may own parts of them.
         """
         for life in lives:
             namespace, bundle_range = split_bundle_name(life.bundle)
             try:
                 boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
             except (OperationalError, CorruptDataError, NotFoundError):
-                # a reconnect verifies anew; corrupt boundaries change nothing; who deletes a
-                # namespace unloads it
+                # A reconnect verifies again; corrupt boundaries change nothing; the deletion of a
+                # namespace unloads its bundles.
                 continue
             if life.state is BundleState.OWNED and bundle_range not in {
                 str(span) for span in boundaries.ranges
             }:
                 log.error(
-                    "the boundaries of a namespace were changed by hand; a bundle that they "
-                    "lack is released",
+                    "the boundaries of a namespace were changed by hand; releasing a bundle that "
+                    "they no longer contain",
                     bundle=life.bundle,
                 )
                 await self._release(life, "boundaries changed by hand", None, CLOSE_TIMEOUT_S, None)
 
     async def _verify(self, lives: list[BundleLife]) -> None:
-        """Give up the bundles whose lock is gone.
+        """Stop serving the bundles whose lock is no longer ours.
 
-        The lock is read first: a notification may be of an earlier life.
+        Reads the locks, because a notification may concern an earlier life.
         """
         resyncs, wait_s = self._resyncs, RETRY_FIRST_S
-        while resyncs == self._resyncs:  # another reconnect begins anew with all
+        while resyncs == self._resyncs:  # after another reconnect, another task verifies all locks
             held = {life.bundle: life for life in lives if life.state in _HOLDING}
             try:
                 missing = await self._locks.missing(
@@ -230,11 +220,12 @@ class Ownership:
                 continue
             for bundle in missing:
                 if held[bundle].state in _HOLDING:
-                    self._drop(held[bundle], "lock deleted by somebody else")
+                    self._drop(held[bundle])
             return
 
-    def _drop(self, life: BundleLife, reason: str) -> None:
-        """Stop serving a bundle whose lock is not ours: whoever creates it next is the owner."""
+    def _drop(self, life: BundleLife) -> None:
+        """Stop serving a bundle whose lock was deleted: another broker may create it next."""
+        reason = "lock deleted by somebody else"
         log.error(
             "the lock of a bundle is gone; the bundle is no longer served here",
             bundle=life.bundle,
@@ -247,22 +238,22 @@ class Ownership:
     async def _close(
         self, life: BundleLife, destination: BrokerAddress | None, timeout_s: float
     ) -> int:
-        """Have the host tell the clients; returns how many topics were closed.
+        """Let the host close the bundle, which tells the clients; returns the number of topics.
 
-        A host that fails has at least been fenced.
+        The bundle is fenced before, so a failure of the host does no harm.
         """
         try:
             return await self._hosting.close_bundle(
                 life.bundle, life.token, destination=destination, timeout_s=timeout_s
             )
-        except Exception:  # the host is somebody else's code; the lock is free already
+        except Exception:  # the host is foreign code; the lock is deleted already
             log.exception("the host failed to close a bundle", bundle=life.bundle)
             return 0
 
     def lose_all(self, reason: str) -> list[str]:
-        """The session is gone or cannot be proven: nothing is ours.
+        """End all lives, because the session is lost or cannot be proven; returns the bundles.
 
-        The server was fenced before; returns what was lost.
+        The caller has fenced the host.
         """
         lost = self.owned()
         for life in list(self._lives.values()):
@@ -273,10 +264,11 @@ class Ownership:
     # Acquire
 
     async def acquire(self, bundle: str, reason: str) -> Owner:
-        """Own the bundle, or learn who does. Concurrent calls for one bundle share one attempt.
+        """Acquire the bundle unless another broker owns it; returns the owner.
 
-        Raises `OperationalError` while the bundle is being unloaded here, this broker stops, the
-        host cannot open the bundle, or the store cannot say.
+        Concurrent calls for one bundle share one attempt. Raises `OperationalError` when the bundle
+        is being unloaded here, this broker is stopping, the host cannot open the bundle, or the
+        store does not answer.
         """
         pending = self._acquiring.get(bundle)
         if pending is not None:
@@ -307,7 +299,7 @@ class Ownership:
         namespace, bundle_range = split_bundle_name(bundle)
         boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
         boundaries.require(bundle_range)
-        if bundle in self._lives or bundle in self._unborn:
+        if bundle in self._lives or bundle in self._split_children:
             raise OperationalError(f"Namespace bundle {bundle} is being unloaded")
         if not self.accepting or not self._proven:
             raise OperationalError(
@@ -326,39 +318,38 @@ class Ownership:
         if token is None or session_id != self._store.session_id or not self._proven:
             self._end(
                 life,
-                "somebody else holds the lock"
+                "another broker holds the lock"
                 if token is None
                 else "the session changed meanwhile",
             )
             return
         life.token, life.session_id = token, session_id
         self._become(life, BundleState.OPENING, reason)
-        self._begun([life])
+        self._verify_changed([life])
         await self._open(life, reason)
 
     async def _open(self, life: BundleLife, reason: str) -> None:
         try:
             async with asyncio.timeout(OPEN_TIMEOUT_S):
                 await self._hosting.open_bundle(life.bundle, life.token)
-        except Exception as error:  # noqa: BLE001 - the host is somebody else's code
+        except Exception as error:  # noqa: BLE001 - the host is foreign code
             await self._not_opened(life, error)
             raise OperationalError(
                 f"Failed to acquire ownership of {life.bundle}: it cannot be opened here: {error}"
             ) from None
         if life.over:
-            # It was lost while the host opened it. A newer life that the host opened meanwhile is
-            # not touched.
+            # The bundle was lost while the host opened it. These calls leave a newer life alone.
             self._hosting.fence_bundle(life.bundle, life.token)
             await self._close(life, None, CLOSE_TIMEOUT_S)
             return
         self._become(life, BundleState.OWNED, reason)
 
     async def _not_opened(self, life: BundleLife, error: Exception) -> None:
-        """The host cannot serve the bundle: give the lock back, so that another broker may."""
+        """Delete the lock of a bundle that the host cannot open, so that another broker may try."""
         text = str(error) or f"the host took longer than {OPEN_TIMEOUT_S:g} s"
         trace = None if isinstance(error, OperationalError | TimeoutError) else error
         log.error(
-            "a bundle cannot be opened here; its lock is given back",
+            "a bundle cannot be opened here; deleting its lock",
             bundle=life.bundle,
             error=text,
             exc_info=trace,
@@ -381,12 +372,12 @@ class Ownership:
         timeout_s: float,
         epoch: int | None = None,
     ) -> int | None:
-        """Unload a bundle; returns how many topics were closed, or None when the bundle is not
-        ours, so that nothing was done.
+        """Unload a bundle; returns the number of topics closed, or None if the bundle is not ours.
 
-        A lock of ours that is idle, because the lease ran out and the session did not, is deleted.
-        With a destination, that broker is asked to acquire the bundle before clients are told to go
-        there. Raises `ConflictError` while the bundle is being opened, split or unloaded here.
+        With a destination, that broker acquires the bundle before clients are told to go there. An
+        idle lock is deleted: one that this session still holds, though the lease had run out and
+        the bundle was fenced. Raises `ConflictError` while the bundle is being opened, split or
+        unloaded here.
         """
         life = self._lives.get(bundle)
         if life is None:
@@ -400,19 +391,19 @@ class Ownership:
         )
 
     async def _release_idle(self, bundle: str, reason: str) -> int | None:
-        """Nobody would ever give back a lock that this session holds for a life that is over, and
-        that nobody looks up.
+        """Delete a lock that this session still holds for a life that is over.
+
+        Without a lookup of the bundle it would stay until the session ends.
         """
         session_id = self._store.session_id
-        idle = await self._locks.held_in_session(bundle)
         if (
-            not idle
+            not await self._locks.held_in_session(bundle)
             or session_id != self._store.session_id
             or bundle in self._lives
-            or bundle in self._unborn
+            or bundle in self._split_children
         ):
             return None
-        # while it lasts, nobody here acquires the bundle
+        # This life keeps `acquire` from the bundle meanwhile.
         life = BundleLife(bundle, session_id=self._store.session_id)
         self._become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
         await self._give_back(life)
@@ -428,7 +419,7 @@ class Ownership:
         epoch: int | None,
     ) -> int | None:
         if life.state is not BundleState.OWNED:
-            return None  # lost between the order and this task
+            return None  # lost before this task began
         started_s = self._clock.monotonic_s()
         self._hosting.fence_bundle(life.bundle, life.token)
         self._become(
@@ -448,14 +439,14 @@ class Ownership:
         return await self._close(life, handed_to, timeout_s)
 
     async def _give_back(self, life: BundleLife) -> None:
-        """Delete the lock, trying again until that is done or the life is over."""
+        """Delete the lock; retries until it is deleted or the life is over."""
         wait_s, again = RETRY_FIRST_S, False
         while not life.over:
             try:
                 await self._locks.give_back(life.bundle, life.token, life.session_id, again=again)
             except OperationalError as error:
                 log.warning(
-                    "a lock was not deleted and is tried again",
+                    "a lock was not deleted; trying again",
                     bundle=life.bundle,
                     error=str(error),
                     wait_s=wait_s,
@@ -483,22 +474,23 @@ class Ownership:
 
     # Split
 
-    async def split(self, bundle: str, cuts: list[int], reason: str) -> list[str]:
-        """Replace a bundle of ours by its children, which stay ours; returns their names.
+    async def split(self, bundle: str, new_boundaries: list[int], reason: str) -> list[str]:
+        """Replace a bundle of ours by its children, which this broker owns; returns their names.
 
-        One transaction: boundaries, the children's locks, the parent's.
-
-        Raises `BadInputError` for impossible cuts, `ConflictError` when the bundle is not (or no
-        longer) ours to split.
+        One transaction writes the boundaries, creates the children's locks and deletes the
+        parent's. Raises `BadInputError` for boundaries outside the bundle, and `ConflictError` when
+        the bundle is not ours or in transit.
         """
         life = self._lives.get(bundle)
         if life is None or life.state is not BundleState.OWNED:
             raise ConflictError(
                 f"{bundle} is not owned by {self._self.broker_id}, or is being moved"
             )
-        return await self._scope.finish(self._split(life, cuts, reason), f"split {bundle}")
+        return await self._scope.finish(
+            self._split(life, new_boundaries, reason), f"split {bundle}"
+        )
 
-    async def _split(self, life: BundleLife, cuts: list[int], reason: str) -> list[str]:
+    async def _split(self, life: BundleLife, new_boundaries: list[int], reason: str) -> list[str]:
         if life.state is not BundleState.OWNED:
             raise ConflictError(f"{life.bundle} was lost meanwhile")
         namespace, bundle_range = split_bundle_name(life.bundle)
@@ -506,7 +498,7 @@ class Ownership:
         self._become(life, BundleState.SPLITTING, reason)
         try:
             children, token = await self._commit_split(
-                life, name, BundleRange.parse(bundle_range), cuts
+                life, name, BundleRange.parse(bundle_range), new_boundaries
             )
         except _LockLostError:
             self._not_split(life)
@@ -516,8 +508,10 @@ class Ownership:
             raise
         finally:
             self._namespaces.forget(name)
-            self._unborn = {
-                child: parent for child, parent in self._unborn.items() if parent is not life
+            self._split_children = {
+                child: parent
+                for child, parent in self._split_children.items()
+                if parent is not life
             }
         if life.over:
             raise OperationalError(f"{life.bundle}: the session was lost during the split")
@@ -525,36 +519,38 @@ class Ownership:
         lives = [BundleLife(child, token, life.session_id) for child in children]
         for child in lives:
             self._become(child, BundleState.OWNED, f"split of {bundle_range}")
-        self._begun(lives)
+        self._verify_changed(lives)
         self._end(life, f"split into {len(children)}")
         self.splits += 1
         return children
 
     def _not_split(self, life: BundleLife) -> None:
-        """The bundle goes on as it was, if its lock is still ours: deletions were not looked at
-        during the split.
-        """
+        """Own the bundle as before, and verify its lock: a split ignores notifications."""
         if not life.over:
             self._become(life, BundleState.OWNED, "not split")
             self._scope.spawn(self._verify([life]), "verify-lock")
 
     async def _commit_split(
-        self, life: BundleLife, name: NamespaceName, parent: BundleRange, cuts: list[int]
+        self,
+        life: BundleLife,
+        name: NamespaceName,
+        parent: BundleRange,
+        new_boundaries: list[int],
     ) -> tuple[list[str], int]:
-        """The children and the token of their locks.
+        """Commit the split; returns the children and the token of their locks.
 
-        Raises `_LockLostError` when the parent's lock is not ours any more.
+        Raises `_LockLostError` when the parent's lock is no longer ours.
         """
         for attempt in range(SPLIT_ATTEMPTS_MAX):
             self._namespaces.forget(name)
             before = await self._namespaces.bundles(name)
-            after = before.split(parent, cuts)
+            after = before.split(parent, new_boundaries)
             children = [
-                f"{name}/{item}"
-                for item in after.ranges
-                if item.lower >= parent.lower and item.upper <= parent.upper
+                f"{name}/{child}"
+                for child in after.ranges
+                if child.lower >= parent.lower and child.upper <= parent.upper
             ]
-            self._unborn.update(dict.fromkeys(children, life))
+            self._split_children.update(dict.fromkeys(children, life))
             writes = await self._namespaces.split_operations(after)
             locks: list[Operation] = [
                 in_session(life.session_id),
@@ -581,33 +577,33 @@ class Ownership:
         raise AssertionError("unreachable")
 
     async def _parent_is_ours(self, life: BundleLife) -> bool:
-        return await self._ask(life, lambda: self._locks.holds(life.bundle, life.token))
+        return await self._read(life, lambda: self._locks.holds(life.bundle, life.token))
 
     async def _outcome(self, life: BundleLife, children: list[str]) -> int | None:
-        """Whether a split whose answer was lost took place: the token of the children's locks, or
-        None if the parent's lock still stands.
+        """Find out whether a split took effect, after its answer was lost.
 
-        Raises `_LockLostError` when neither is ours.
+        Returns the token of the children's locks, or None if the parent's lock still exists. Raises
+        `_LockLostError` when this session holds neither.
         """
         if await self._parent_is_ours(life):
             return None
-        node = await self._ask(life, lambda: self._store.get(paths.lock(children[0])))
+        node = await self._read(life, lambda: self._store.get(paths.lock(children[0])))
         if node is None or node.ephemeral_owner != self._store.session_id:
             raise _LockLostError
         return node.created_txid
 
-    async def _ask(self, life: BundleLife, question: Callable[[], Awaitable[T]]) -> T:
-        """Ask until the store answers. Raises `_LockLostError` when the life ends meanwhile."""
+    async def _read(self, life: BundleLife, read: Callable[[], Awaitable[T]]) -> T:
+        """Read until the store answers. Raises `_LockLostError` when the life ends meanwhile."""
         wait_s = RETRY_FIRST_S
         while not life.over:
             try:
-                return await question()
+                return await read()
             except OperationalError:
                 await sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
         raise _LockLostError
 
-    # Details
+    # Transitions
 
     def _end(
         self,
@@ -617,7 +613,7 @@ class Ownership:
         destination: str | None = None,
         pause_ms: float | None = None,
     ) -> None:
-        """The bundle is not ours any more, unless its life was over already."""
+        """End the life, unless it is over already."""
         if not life.over:
             self._become(life, BundleState.FREE, reason, destination=destination, pause_ms=pause_ms)
 
@@ -634,11 +630,11 @@ class Ownership:
         if life.over:
             if self._lives.get(life.bundle) is life:
                 del self._lives[life.bundle]
-                self._touched.discard(life.bundle)
+                self._changed_locks.discard(life.bundle)
         else:
             self._lives[life.bundle] = life
         self._observe(Transition(life.bundle, before, state, reason, destination, pause_ms))
 
 
 class _LockLostError(Exception):
-    """The lock that a step relies on is not ours any more."""
+    """The lock that a step relies on is no longer ours."""

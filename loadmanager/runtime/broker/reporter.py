@@ -1,5 +1,6 @@
-"""Publishes this broker's load report by Pulsar's rules (`ModularLoadManagerImpl`), within the size
-of a node at any number of bundles.
+"""Publishes this broker's load report by Pulsar's rules (`ModularLoadManagerImpl`).
+
+With many bundles the report is shortened, so that it fits into a node.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class _Published:
     """The figures that decide whether a new report is due."""
 
     at_s: float
-    """On the monotonic clock: the wall clock may be set back by a day."""
+    """On the monotonic clock, because the wall clock may be set back."""
     rate: float
     throughput: float
     bundles: int
@@ -77,17 +78,17 @@ class Reporter:
         self._faults: set[str] = set()
         self._shortened = False
         self.bytes = b"{}"
-        """The report as last published."""
+        """The last report published, as JSON."""
         self.report = LocalBrokerData()
-        """The report as last built."""
+        """The last report built."""
 
     @property
     def faults(self) -> tuple[SensorFault, ...]:
-        """Sensors that cannot be trusted now."""
+        """The sensors that cannot be trusted now."""
         return self._usage.faults
 
     async def sample(self) -> None:
-        """Take a sample of the system; a sensor that fails, or recovers, is logged once."""
+        """Sample the system; logs each failure of a sensor, and its recovery, once."""
         self._usage = self._sampler.sample()
         failing = {fault.sensor for fault in self._usage.faults}
         for fault in self._usage.faults:
@@ -103,14 +104,14 @@ class Reporter:
         self._faults = failing
 
     async def register(self) -> None:
-        """Make sure that this broker is registered in the present session, with a fresh report.
+        """Register this broker in the present session, with a new report.
 
-        Waits while another session holds the name: an earlier one of this broker, until it expires,
-        or another broker of the same name, until that is stopped.
+        Waits while another session holds the registration: an earlier session of this broker until
+        it expires, or that of another broker with the same name until that broker stops.
         """
         self._published = None
         path = paths.broker(self._self.broker_id)
-        waited_since_s, told = self._clock.monotonic_s(), 0
+        began_s, warnings = self._clock.monotonic_s(), 0
         while not self._leaving:
             self._build()
             if await self._store.create(path, self._encode(), ephemeral=True):
@@ -118,16 +119,18 @@ class Reporter:
             node = await self._store.get(path)
             if node is not None and await self._refreshed(path, node):
                 break
-            waited_s = self._clock.monotonic_s() - waited_since_s
-            if told == 0 and node is not None:
-                told = 1
+            waited_s = self._clock.monotonic_s() - began_s
+            if warnings == 0 and node is not None:
+                warnings = 1
                 log.warning(
                     "waiting for an earlier session of this broker to expire",
                     path=path,
                     timeout_s=self._store.session_timeout_s,
                 )
-            elif told == 1 and node is not None and waited_s > 2 * self._store.session_timeout_s:
-                told = 2
+            elif (
+                warnings == 1 and node is not None and waited_s > 2 * self._store.session_timeout_s
+            ):
+                warnings = 2
                 log.error(
                     "another broker runs under this broker's name; stop it, or give this one "
                     "another advertisedAddress or webServicePort",
@@ -137,7 +140,7 @@ class Reporter:
         self._remember()
 
     async def unregister(self) -> None:
-        """Leave the list of brokers for good: nothing is placed here any more."""
+        """Delete the registration for good: no more bundles are placed here."""
         self._leaving, self._published = True, None
         path = paths.broker(self._self.broker_id)
         node = await self._store.get(path)
@@ -145,25 +148,24 @@ class Reporter:
             await self._store.delete(path)
 
     async def tick(self) -> None:
-        """Publish the report if a figure changed enough, or it is old."""
+        """Publish the report if a figure changed enough, or if the last report is old."""
         self._build()
         if self._published is None or not self._due(self._published):
             return
-        node = await self._store.get(paths.broker(self._self.broker_id))
+        path = paths.broker(self._self.broker_id)
+        node = await self._store.get(path)
         if node is None or node.ephemeral_owner != self._store.session_id:
-            log.error(
-                "this broker's registration is gone: it registers again",
-                path=paths.broker(self._self.broker_id),
-            )
+            log.error("this broker's registration is gone; registering again", path=path)
             await self.register()
-        elif await self._refreshed(paths.broker(self._self.broker_id), node):
+        elif await self._refreshed(path, node):
             self._remember()
 
     async def _refreshed(self, path: str, node: Node) -> bool:
-        """Write the report into our registration, if it is ours.
+        """Write the report into the registration; returns False if this session does not hold it.
 
-        By compare-and-set: if the session expires meanwhile, a plain write would create a node that
-        no session holds, and that keeps this broker from registering ever again.
+        Deletes a registration that no session holds. Writes by compare-and-set: if the session
+        expired meanwhile, a plain write would create a persistent node, which would keep this
+        broker from registering.
         """
         if node.ephemeral_owner not in (0, self._store.session_id):
             return False
@@ -215,14 +217,14 @@ class Reporter:
             load_manager_class_name=LOAD_MANAGER_CLASS,
             start_timestamp=self._started_ms,
         )
-        for item in report.last_stats.values():
-            report.msg_rate_in += item.msg_rate_in
-            report.msg_rate_out += item.msg_rate_out
-            report.msg_throughput_in += item.msg_throughput_in
-            report.msg_throughput_out += item.msg_throughput_out
-            report.num_topics += item.topics
-            report.num_consumers += item.consumer_count
-            report.num_producers += item.producer_count
+        for bundle_stats in report.last_stats.values():
+            report.msg_rate_in += bundle_stats.msg_rate_in
+            report.msg_rate_out += bundle_stats.msg_rate_out
+            report.msg_throughput_in += bundle_stats.msg_throughput_in
+            report.msg_throughput_out += bundle_stats.msg_throughput_out
+            report.num_topics += bundle_stats.topics
+            report.num_consumers += bundle_stats.consumer_count
+            report.num_producers += bundle_stats.producer_count
         self.report = report
 
     def _encode(self) -> bytes:
@@ -230,7 +232,7 @@ class Reporter:
         if bool(left_out) != self._shortened:
             self._shortened = bool(left_out)
             log.warning(
-                "the load report names the busiest bundles only, to fit into a node",
+                "the load report contains only the busiest bundles, to fit into a node",
                 left_out=left_out,
             )
         return self.bytes
@@ -249,10 +251,9 @@ class Reporter:
 
 
 def shorten(report: LocalBrokerData, bytes_max: int) -> tuple[bytes, int]:
-    """The report's JSON in at most `bytes_max` bytes, and how many bundles are left out: the least
-    busy first.
+    """The report's JSON in at most `bytes_max` bytes, and the number of bundles left out.
 
-    Counts and sums stay those of all bundles.
+    The least busy bundles are left out first. Counts and sums still include all bundles.
     """
     encoded = msgspec.json.encode(report)
     if len(encoded) <= bytes_max:
@@ -289,7 +290,7 @@ def _usage(reading: Reading) -> ResourceUsage:
 
 
 def _percent_change(before: float, after: float) -> float:
-    """Pulsar's: relative to the old value; from nothing to something is infinite."""
+    """Pulsar's rule: relative to the old value; infinite if that is 0 and the new value is not."""
     if before == 0:
         return 0.0 if after == 0 else math.inf
     return 100 * abs((before - after) / before)

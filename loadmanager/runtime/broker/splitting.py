@@ -1,6 +1,4 @@
-"""Splits a bundle on request: chooses the bundle and the new boundaries, and has the owner carry it
-out.
-"""
+"""Splits a bundle on request: chooses the bundle and the new boundaries."""
 
 from __future__ import annotations
 
@@ -55,16 +53,16 @@ class Splitting:
         unload: bool,
         automatic: bool = False,
     ) -> str | None:
-        """Split a bundle (range, LARGEST or HOT) here; None when that is done, else the web URL of
-        its owner, who must be asked.
+        """Split a bundle (a range, LARGEST or HOT) if this broker owns it.
 
-        `automatic`: only if that divides its topics. Does nothing, successfully, where the
-        algorithm finds no useful boundary (Pulsar's rule).
+        Returns None if so, else the web URL of the owner, which the caller must ask. `automatic`:
+        split only if that divides the topics. As in Pulsar, it is no error if the algorithm finds
+        no useful boundary.
         """
         _require_algorithm(algorithm)
         bundles = await self._namespaces.bundles(namespace)
         if bundle_range in (LARGEST, HOT):
-            bundle = self._pick(str(namespace), bundle_range)
+            bundle = self._busiest(str(namespace), bundle_range)
         else:
             bundle = bundle_name(str(namespace), str(bundles.require(bundle_range)))
         span = BundleRange.parse(split_bundle_name(bundle)[1])
@@ -85,25 +83,27 @@ class Splitting:
             for name, traffic in self._hosting.topics(bundle).items()
         }
         if automatic:
-            cuts, why_not = useful_cuts(settings.algorithm, span, topics, settings=settings)
-        else:  # somebody's wish: as Pulsar does it
-            cuts = boundaries(
+            new_boundaries, reason = useful_cuts(
+                settings.algorithm, span, topics, settings=settings
+            )
+        else:  # an operator's request: without further conditions, as in Pulsar
+            new_boundaries = boundaries(
                 algorithm or settings.algorithm,
                 span,
                 topics,
                 positions=positions,
                 limits=limits_of(settings),
             )
-            why_not = "no useful boundary: one topic, or topics of one hash"
-        if not cuts:
-            log.info("bundle not split", bundle=bundle, reason=why_not, topics=len(topics))
+            reason = "no useful boundary: one topic, or topics of one hash"
+        if not new_boundaries:
+            log.info("bundle not split", bundle=bundle, reason=reason, topics=len(topics))
             return None
-        if len(bundles.ranges) + len(cuts) > settings.bundles_max:
+        if len(bundles.ranges) + len(new_boundaries) > settings.bundles_max:
             raise ConflictError(
                 f"{namespace} has {len(bundles.ranges)} bundles; "
                 f"loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
             )
-        children = await self._ownership.split(bundle, list(cuts), "admin")
+        children = await self._ownership.split(bundle, list(new_boundaries), "admin")
         log.info("bundle split", bundle=bundle, children=children, reason="admin")
         if unload:
             for child in children:
@@ -115,23 +115,21 @@ class Splitting:
                 )
         return None
 
-    def _pick(self, namespace: str, which: str) -> str:
-        """The namespace's bundle with most topics, or most traffic, among those served here."""
+    def _busiest(self, namespace: str, by: str) -> str:
+        """The namespace's bundle with most topics (LARGEST) or traffic (HOT) on this broker."""
         stats = {
-            name: bundle
-            for name, bundle in self._hosting.bundle_stats().items()
-            if name.startswith(f"{namespace}/")
+            bundle: load
+            for bundle, load in self._hosting.bundle_stats().items()
+            if bundle.startswith(f"{namespace}/")
         }
         if not stats:
             raise NotFoundError(f"{self._self.broker_id} serves no bundle of {namespace}")
-        if which == LARGEST:
+        if by == LARGEST:
             return min(stats, key=lambda name: (-stats[name].topics, name))
         return min(stats, key=lambda name: (-stats[name].throughput, -stats[name].rate, name))
 
 
 def _require_algorithm(name: str | None) -> None:
-    """Raise `BadInputError` for one that does not exist, before anything is acquired for a split
-    that cannot be.
-    """
+    """Raise `BadInputError` for an unknown algorithm, before `split` acquires the bundle."""
     if name is not None and name not in ALGORITHMS:
         raise BadInputError(f"split algorithm {name!r}: one of {', '.join(ALGORITHMS)} is allowed")

@@ -79,20 +79,18 @@ CORRUPT_DATA = counter(
     "loadmanager_corrupt_data", "Corrupt data in the metadata store that was left out", "kind"
 )
 WATCH_FAILURES = counter(
-    "loadmanager_watch_failures", "Changes in the metadata store that a reader could not take in"
+    "loadmanager_watch_failures", "Changes in the metadata store that a reader failed to process"
 )
-STEP_FAILURES = counter(
-    "pulsar_lb_step_failures", "Failures of periodic steps whose next turn ran all the same", "step"
-)
+STEP_FAILURES = counter("pulsar_lb_step_failures", "Contained failures of periodic steps", "step")
 LEASE_SECONDS = gauge(
-    "loadmanager_session_lease_seconds", "How long the session is proven from now"
+    "loadmanager_session_lease_seconds", "Seconds until the lease of the session runs out"
 )
 FENCED = counter(
-    "loadmanager_fenced", "Times that the broker stopped serving for want of a proven session"
+    "loadmanager_fenced", "Times that the broker stopped serving because its session was not proven"
 )
 LEADER = gauge("loadmanager_leader", "1 if this broker leads")
 LOOP_BUSY = gauge(
-    "loadmanager_event_loop_busy_ratio", "Share of its time that the event loop works"
+    "loadmanager_event_loop_busy_ratio", "Share of the time that the event loop works"
 )
 LOOP_LAG = gauge("loadmanager_event_loop_lag_seconds", "How late the event loop's last timer was")
 REJECTED_DYNAMIC = gauge(
@@ -104,20 +102,20 @@ INFO = gauge("loadmanager_info", "The running version", "version")
 
 @dataclass(slots=True)
 class Counts:
-    """What is counted as it happens."""
+    """Counters of the plans that this broker made as leader."""
 
     unloaded_bundles: int = 0
     unload_cycles: int = 0
 
     def on_plan(self, plan: Plan) -> None:
-        """The leader, which is this broker, decided."""
+        """Count a plan."""
         self.unload_cycles += bool(plan.unloads)
         self.unloaded_bundles += len(plan.unloads)
 
 
 @dataclass(slots=True, kw_only=True)
 class BrokerTelemetry:
-    """Gives the present samples of one broker."""
+    """Reads the present samples of one broker."""
 
     reporter: Reporter
     lookups: Lookups
@@ -131,11 +129,11 @@ class BrokerTelemetry:
     corrupt: Corrupt
     watch_failures: Callable[[], int]
     steps: Sequence[Mapping[str, int]]
-    """Step → failures that were contained, of this broker and of its terms as leader."""
+    """Step → contained failures: of this broker, and of its terms as leader."""
     expose_bundles: bool
     rejected_settings: Callable[[], int]
     protocol_failures: Callable[[], int]
-    """Errors of our own in serving clients that were contained."""
+    """Number of contained bugs in serving clients."""
     refused_connections: Callable[[], int]
     monotonic_s: Callable[[], float]
     version: str

@@ -1,6 +1,4 @@
-"""What is recorded of topics so that it outlives their owner: that they exist, their partitions,
-their durable subscriptions.
-"""
+"""The records of topics that outlive the owner: existence, partitions, durable subscriptions."""
 
 from __future__ import annotations
 
@@ -48,7 +46,7 @@ class Topics:
         self._creating = asyncio.Lock()
 
     def on_change(self, change: Change) -> None:
-        """A watch on /admin reports: forget the numbers of partitions if they may have changed."""
+        """Forget the numbers of partitions if a change below /admin concerns them."""
         if change.kind is ChangeKind.RESYNC or change.path.startswith(
             (paths.PARTITIONED_TOPICS, paths.POLICIES)
         ):
@@ -56,9 +54,7 @@ class Topics:
             self._partitions.clear()
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """Number of partitions, 0 for a topic that is not partitioned; see
-        `ports.directory.Directory.partitions`.
-        """
+        """Number of partitions; see `ports.directory.Directory.partitions`."""
         cached = self._partitions.get(topic)
         if cached is not None:
             return cached
@@ -80,9 +76,7 @@ class Topics:
         return count
 
     def _count(self, node: Node | None, path: str) -> int:
-        """How many partitions a stored record says; 0 without a record. Raises
-        `CorruptDataError`.
-        """
+        """Number of partitions in a record; 0 without a record. Raises `CorruptDataError`."""
         with self._corrupt.counted("topic", path):
             count = read_object(node.value, path).get("partitions", 0) if node else 0
             if not isinstance(count, int) or not 0 <= count <= PARTITIONS_MAX:
@@ -111,12 +105,10 @@ class Topics:
         self._partitions.pop(topic, None)
 
     async def _require_room(self, namespace: NamespaceName, names: list[str]) -> None:
-        """Raise `BadInputError` if `names` would take the namespace beyond maxTopicsPerNamespace.
+        """Raise `BadInputError` if `names` would exceed the namespace's maxTopicsPerNamespace.
 
-        Pulsar's own namespaces have no limit.
-
-        Brokers that create topics at the same moment may each see the last free place, as Pulsar's
-        do.
+        Pulsar's own namespaces have no limit. As in Pulsar, brokers that create topics at the same
+        moment may exceed the limit together.
         """
         limit = self._settings.value.topics_per_namespace_max
         if not limit or namespace.tenant == SYSTEM_TENANT:
@@ -130,9 +122,9 @@ class Topics:
     async def of_namespace(
         self, namespace: NamespaceName, mode: str, served: list[str]
     ) -> list[str]:
-        """Full names of a namespace's topics; non-persistent ones are those that the caller serves.
+        """Full names of a namespace's topics: the recorded topics, and `served` of the caller.
 
-        Partitions are named one by one.
+        Partitions are listed one by one. Raises `BadInputError` for an unknown mode.
         """
         if mode not in _DOMAINS_OF_MODE:
             raise BadInputError(f"mode {mode!r}: PERSISTENT, NON_PERSISTENT or ALL is expected")
@@ -152,7 +144,7 @@ class Topics:
         nodes = await self._store.get_many([f"{root}/{element}" for element in elements])
         names = []
         for element, node in zip(elements, nodes, strict=True):
-            with suppress(CorruptDataError):  # named in the log; the other topics are listed
+            with suppress(CorruptDataError):  # `_count` has logged it
                 count = self._count(node, f"{root}/{element}")
                 names += [
                     f"{domain}://{namespace}/{paths.decode(element)}-partition-{index}"
@@ -169,7 +161,7 @@ class Topics:
     async def opened(self, topic: TopicName) -> tuple[str, ...]:
         """Record that a topic exists; returns its durable subscriptions.
 
-        Raises `BadInputError` for one too many in its namespace.
+        Raises `BadInputError` if its namespace is full.
         """
         if not topic.persistent:
             return ()
@@ -195,9 +187,7 @@ class Topics:
             await self._store.delete(paths.subscription(topic, name))
 
     async def names_of(self, topic: TopicName) -> list[TopicName]:
-        """The topics that clients attach to: the partitions of a partitioned topic, else the topic
-        itself.
-        """
+        """The partitions of a partitioned topic, else the topic itself."""
         path = paths.partitioned_topic(topic)
         node = await self._store.get(path)
         count = self._count(node, path)
@@ -237,7 +227,5 @@ class Topics:
             await self._store.delete(paths.topic_policies(topic))
 
     async def next_ledger_id(self) -> int:
-        """A cluster-wide increasing number: the version of one node, which ZooKeeper counts up with
-        each write.
-        """
+        """A number that increases cluster-wide: the version of one node, plus one."""
         return await self._store.put(paths.LEDGER_COUNTER, b"") + 1

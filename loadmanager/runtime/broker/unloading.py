@@ -1,4 +1,4 @@
-"""Unloads bundles at an operator's wish, wherever they are."""
+"""Unloads bundles at an operator's request, whichever broker owns them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unloading:
-    """Releases bundles of this broker, and asks other owners to release theirs."""
+    """Releases bundles of this broker, and asks other brokers to release theirs."""
 
     settings: Live[BrokerSettings]
     self_address: BrokerAddress
@@ -35,14 +35,12 @@ class Unloading:
     peers: Peers
 
     async def namespace(self, namespace: NamespaceName) -> None:
-        """Unload all bundles of a namespace, a bounded number at once."""
+        """Unload all bundles of a namespace, `AT_ONCE_MAX` at once."""
         bundles = await self.namespaces.bundles(namespace)
         await self.all_of(bundles.names, f"unload of namespace {namespace}")
 
     async def all_of(self, bundles: Sequence[str], reason: str) -> None:
-        """Unload these bundles, a bounded number at once; then raises the first error, if there was
-        one.
-        """
+        """Unload these bundles, `AT_ONCE_MAX` at once; then raises the first error, if any."""
         await for_each(
             bundles, lambda bundle: self._anywhere(bundle, None, reason), AT_ONCE_MAX, "unload"
         )
@@ -50,13 +48,12 @@ class Unloading:
     async def bundle(
         self, namespace: NamespaceName, bundle_range: str, *, destination: str | None = None
     ) -> str | None:
-        """Unload one bundle; None when that is done, else the web URL of the broker that must be
-        asked.
+        """Unload one bundle; returns None, or the web URL of the broker that the caller must ask.
 
-        That is the owner, or with a destination the leader, which places the bundle there next
-        (Pulsar's unload affinity) and unloads it wherever it is. `destination` is a brokerId, or a
-        URL of that host and port. Raises `ConflictError` when it is not an active broker, or when
-        the bundle does not exist.
+        That broker is the owner; with a destination it is the leader, which prefers the destination
+        at the next placement (Pulsar's unload affinity), and unloads the bundle from its owner.
+        `destination` is a brokerId or its web URL. Raises `ConflictError` when it is not an active
+        broker, or when the bundle does not exist.
         """
         bundles = await self.namespaces.bundles(namespace)
         bundle = bundle_name(str(namespace), str(bundles.require(bundle_range)))
@@ -90,7 +87,7 @@ class Unloading:
         owner = await self.ownership.owner(bundle)
         if owner is None:
             return
-        if owner.address == self.self_address:  # served, or a lock that a lost life left behind
+        if owner.address == self.self_address:  # served, or an idle lock
             await self.release(bundle, destination, reason)
         else:
             await self.peers.release_bundle(owner.address, bundle, destination, epoch=None)
@@ -103,7 +100,7 @@ class Unloading:
         *,
         epoch: int | None = None,
     ) -> bool:
-        """Unload a bundle of this broker; False when it is not its own, so that nothing was done.
+        """Unload a bundle of this broker; returns False if this broker does not own it.
 
         `epoch` as in `ports.peers.Peers`. Raises `ConflictError` while the bundle is in transit.
         """

@@ -90,7 +90,7 @@ class Leadership:
     async def _resign(self, scope: Scope, reason: str) -> None:
         log.error("resigning leadership", reason=reason)
         try:
-            await self._election.resign(stand_again=True)
+            await self._election.resign(campaign_again=True)
         except OperationalError as error:  # if the node stays ours, the next campaign replaces it
             log.warning("the leader's node was not deleted", error=str(error))
         scope.cancel()

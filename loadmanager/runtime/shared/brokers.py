@@ -1,4 +1,4 @@
-"""The brokers that are alive, with their load reports, as their registrations in the store say."""
+"""The live brokers and their load reports, read from their registrations in the store."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 
 RATE_MAX = 1e13
-"""Messages/s or bytes/s beyond this are nonsense: no machine has a tenth of it."""
+"""A greater rate of messages/s or bytes/s is corrupt: no machine reaches a tenth of it."""
 
 log = structlog.get_logger("brokers")
 
 
 class Brokers:
-    """Every live broker's last report; kept current by a watch on `/loadbalance/brokers`.
+    """The last report of every live broker, kept current by a watch on `/loadbalance/brokers`.
 
-    A corrupt report is left out until the broker writes another. The broker stays registered: it
-    may own bundles, and its locks say where it is.
+    A corrupt report is left out until the broker publishes another one. The broker counts as
+    registered nevertheless: it may own bundles, and its locks contain its address.
     """
 
     def __init__(self, store: Store, clock: Clock, corrupt: Corrupt | None = None) -> None:
@@ -40,18 +40,18 @@ class Brokers:
         self._clock = clock
         self._corrupt = corrupt or Corrupt()
         self.registered: set[str] = set()
-        """brokerIds of all live brokers."""
+        """brokerIds of the live brokers."""
         self.reports: dict[str, LocalBrokerData] = {}
-        """brokerId → report, as last read; without the corrupt ones."""
+        """brokerId → the last report, without the corrupt ones."""
         self.listeners: list[Callable[[str, LocalBrokerData | None], None]] = []
-        """Called with each broker whose report came, changed or went (None)."""
+        """Called with a brokerId and its new report, or None when the report is gone."""
 
-    async def apply(self, change: Change) -> None:
-        """Read what a change names."""
+    async def on_change(self, change: Change) -> None:
+        """Read the registrations that a change concerns."""
         if change.kind is ChangeKind.RESYNC:
             present = await self._store.children(paths.BROKERS)
-            for gone in self.registered - set(present):
-                self._forget(gone)
+            for broker_id in self.registered - set(present):
+                self._forget(broker_id)
             for broker_id in present:
                 await self._read(broker_id)
             return
@@ -71,30 +71,30 @@ class Brokers:
             return
         if node.ephemeral_owner == 0:
             self._forget(broker_id)
-            nobody = "no session holds it, so no broker is behind it; delete the node"
-            self._corrupt.found("report", path, CorruptDataError(f"{path} is corrupt: {nobody}"))
+            problem = "no session holds it, so it is no broker's registration; delete the node"
+            self._corrupt.add("report", path, CorruptDataError(f"{path} is corrupt: {problem}"))
             return
         if broker_id not in self.registered:
             self.registered.add(broker_id)
             log.info("broker joined", peer=broker_id)
         with self._corrupt.left_out("report", path):
-            self._take(broker_id, self._decoded(broker_id, node.value))
+            self._set_report(broker_id, self._decoded(broker_id, node.value))
             return
-        self._take(broker_id, None)
+        self._set_report(broker_id, None)
 
     def _decoded(self, broker_id: str, value: bytes) -> LocalBrokerData:
-        """The report, checked; names of bundles only where the broker's last report lacks them."""
+        """The report, checked. Names of bundles that the last report had are not checked again."""
         report = decode_local_broker_data(value)
-        before = self.reports.get(broker_id)
-        known = before.last_stats.keys() | set(before.bundles) if before else set[str]()
-        check_bundles((report.last_stats.keys() | set(report.bundles)) - known)
+        last = self.reports.get(broker_id)
+        checked = last.last_stats.keys() | set(last.bundles) if last else set[str]()
+        check_bundles((report.last_stats.keys() | set(report.bundles)) - checked)
         check_figures(report)
         check_addresses(report)
-        # A broker whose clock is ahead would look fresh for as long, whether it reports or not.
+        # Else the report of a broker whose clock is ahead would count as fresh for too long.
         report.last_update = min(report.last_update, self._clock.now_ms())
         return report
 
-    def _take(self, broker_id: str, report: LocalBrokerData | None) -> None:
+    def _set_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is not None:
             self.reports[broker_id] = report
         elif self.reports.pop(broker_id, None) is None:
@@ -107,10 +107,10 @@ class Brokers:
         if broker_id in self.registered:
             self.registered.discard(broker_id)
             log.info("broker left", peer=broker_id)
-            self._take(broker_id, None)
+            self._set_report(broker_id, None)
 
     def address(self, broker_id: str) -> BrokerAddress | None:
-        """Where a live broker is reached; None without a report that says so."""
+        """The address of a live broker; None without a report of it."""
         report = self.reports.get(broker_id)
         return (
             BrokerAddress(broker_id, report.pulsar_service_url or "", report.web_service_url or "")
@@ -120,9 +120,9 @@ class Brokers:
 
 
 def check_bundles(names: Iterable[str]) -> None:
-    """Raise `BadInputError` unless each is the name of a bundle, spelled as Pulsar spells it.
+    """Raise `BadInputError` unless all are names of bundles, in Pulsar's spelling.
 
-    Pulsar's own heartbeats and SLA monitors may have namespaces of three parts.
+    The namespaces of Pulsar's heartbeats and SLA monitors may have three parts.
     """
     for bundle in names:
         namespace, bundle_range = split_bundle_name(bundle)
@@ -135,12 +135,12 @@ def check_bundles(names: Iterable[str]) -> None:
 
 
 def check_figures(report: LocalBrokerData) -> None:
-    """Raise `BadInputError` naming a rate or count that cannot be true: negative, or huge."""
-    of: list[tuple[str, LocalBrokerData | NamespaceBundleStats]] = [
+    """Raise `BadInputError` for a rate or count that is negative or impossibly high."""
+    loads: list[tuple[str, LocalBrokerData | NamespaceBundleStats]] = [
         ("the broker", report),
         *report.last_stats.items(),
     ]
-    for what, figures in of:
+    for what, figures in loads:
         if not (
             0 <= figures.msg_rate_in <= RATE_MAX
             and 0 <= figures.msg_rate_out <= RATE_MAX
@@ -154,7 +154,7 @@ def check_figures(report: LocalBrokerData) -> None:
 
 
 def check_addresses(report: LocalBrokerData) -> None:
-    """Raise `BadInputError` for an address that is missing, or is no URL of its kind."""
+    """Raise `BadInputError` for an address that is missing, or not a URL of its kind."""
     if not (report.web_service_url or report.web_service_url_tls):
         raise BadInputError("webServiceUrl is missing")
     if not (report.pulsar_service_url or report.pulsar_service_url_tls):
@@ -166,7 +166,7 @@ def check_addresses(report: LocalBrokerData) -> None:
         (report.pulsar_service_url_tls, ("pulsar", "pulsar+ssl")),
     ):
         if url and not _is_url(url, schemes):
-            raise BadInputError(f"{url[:80]!r} is no address: {schemes[0]}://host:port is expected")
+            raise BadInputError(f"{url[:80]!r}: an address {schemes[0]}://host:port is expected")
 
 
 def _is_url(url: str, schemes: tuple[str, ...]) -> bool:

@@ -1,17 +1,17 @@
-"""JSON objects in the metadata store. Others write them, too, so every reading may meet nonsense.
+"""JSON objects in the metadata store, which may be corrupt, because others write them, too.
 
-A reader that has somebody to answer lets `CorruptDataError` pass: it names the path and the
-problem.
+Code that answers a request lets `CorruptDataError` pass to the caller; it names the path and the
+problem:
 
     document = read_object(node.value, path)
     with stored(path):
         report = decode_local_broker_data(node.value)
 
-A reader that keeps a cache leaves the corrupt thing out and goes on. `Corrupt` logs and counts it.
+Code that keeps a cache leaves out the corrupt object and goes on; `Corrupt` logs and counts it:
 
     with corrupt.left_out("report", path):
         report = decode_local_broker_data(node.value)
-        self.reports[broker_id] = report      # not reached when the report is corrupt
+        self.reports[broker_id] = report      # skipped when the report is corrupt
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from loadmanager.ports.store import Node, Store, VersionConflictError
 
 ATTEMPTS_MAX = 7
 CORRUPT_PATHS_MAX = 1_000
-"""So many corrupt paths are remembered; those beyond are counted at each reading, not logged."""
+"""So many corrupt paths are remembered. Further ones are not logged, and counted at each read."""
 
 Document = dict[str, Any]
 
@@ -38,11 +38,11 @@ log = structlog.get_logger("documents")
 
 @contextmanager
 def stored(path: str) -> Iterator[None]:
-    """Turn what decoders raise inside the block into `CorruptDataError`, naming the path.
+    """Turn the errors of decoders inside the block into a `CorruptDataError` that names the path.
 
-    These are `BadInputError`, `RecursionError` (deep nesting), and `ValueError`, which msgspec's
-    errors and `UnicodeDecodeError` are. Only decode inside the block:
-    a write's `ConflictError` is a `BadInputError`, too.
+    These errors are `BadInputError`, `RecursionError` (deep nesting) and `ValueError` (msgspec's
+    errors and `UnicodeDecodeError`). Do not write to the store inside the block: the
+    `ConflictError` of a write is a `BadInputError`, too.
     """
     try:
         yield
@@ -51,43 +51,43 @@ def stored(path: str) -> Iterator[None]:
 
 
 class Corrupt:
-    """What of the metadata store cannot be used, logged once each until it is mended, and counted.
+    """The corrupt objects of the metadata store, counted, and logged once until they are mended.
 
     The kinds are report, lock, policy, boundaries, dynamic, averages, leader and topic.
     """
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        """Kind → how many corrupt things were met so far."""
+        """Kind → number of corrupt objects so far."""
         self._paths: set[str] = set()
 
     @property
     def paths(self) -> list[str]:
-        """What is corrupt now, as far as it was read."""
+        """The paths that were corrupt when they were last read."""
         return sorted(self._paths)
 
     @contextmanager
     def left_out(self, kind: str, path: str) -> Iterator[None]:
-        """As `counted`, but the error goes no further: the block ends, and the caller goes on."""
+        """As `counted`, but suppress the error: the block ends, and the caller goes on."""
         with suppress(CorruptDataError), self.counted(kind, path):
             yield
 
     @contextmanager
     def counted(self, kind: str, path: str) -> Iterator[None]:
-        """As `stored`; the first error at a path is logged and counted.
+        """As `stored`, and log and count the first error at a path.
 
-        A block that passes says that what is stored there is mended.
+        A block without an error marks the path as mended.
         """
         try:
             with stored(path):
                 yield
         except CorruptDataError as error:
-            self.found(kind, path, error)
+            self.add(kind, path, error)
             raise
         self.mended(path)
 
-    def found(self, kind: str, path: str, error: CorruptDataError) -> None:
-        """Log and count what is corrupt at `path`, once until it is mended."""
+    def add(self, kind: str, path: str, error: CorruptDataError) -> None:
+        """Log and count a corrupt object, once until it is mended."""
         if path in self._paths:
             return
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -98,13 +98,13 @@ class Corrupt:
             )
 
     def mended(self, path: str) -> None:
-        """What is stored at `path` can be used, or is gone."""
+        """Mark the object at `path` as readable, or deleted."""
         if path in self._paths:
             self._paths.discard(path)
             log.info("stored data is no longer corrupt", path=path)
 
     def object_of(self, node: Node | None, kind: str, path: str) -> dict[str, Any]:
-        """The object in a node; an empty one for a node that is missing or corrupt."""
+        """The object in a node; an empty object if the node is missing or corrupt."""
         with self.left_out(kind, path):
             return {} if node is None else read_object(node.value, path)
         return {}
@@ -131,9 +131,10 @@ def write_object(document: Mapping[str, Any]) -> bytes:
 async def update(
     store: Store, path: str, change: Callable[[dict[str, Any]], dict[str, Any]]
 ) -> None:
-    """Read, change and write an object by compare-and-set; a missing node is an empty object.
+    """Change an object by compare-and-set; a missing node counts as an empty object.
 
-    Raises `ConflictError` when others keep writing it, `CorruptDataError` when it cannot be read.
+    `change` may be called several times. Raises `ConflictError` after `ATTEMPTS_MAX` conflicts with
+    other writers, and `CorruptDataError` for a corrupt object.
     """
     for _ in range(ATTEMPTS_MAX):
         node = await store.get(path)
@@ -142,7 +143,7 @@ async def update(
                 return
             continue
         changed = change(read_object(node.value, path))
-        with stored(path):  # what is nested as deeply as can be read may be too deep to be written
+        with stored(path):  # an object that is not too deep to read may be too deep to write
             value = write_object(changed)
         try:
             await store.put(path, value, version=node.version)

@@ -1,10 +1,10 @@
-"""Leader election on any metadata store: one ephemeral node, whose holder leads (Pulsar
-`LeaderElection`).
+"""Leader election on any metadata store (Pulsar `LeaderElection`).
 
-The node's JSON is Pulsar's, with one more field: the epoch. A second node counts epochs: it is
-written by the transaction that creates the first. Two terms never share an epoch, even of one
-broker in one session: whoever finds a node of its own that it does not know replaces it. A leader
-whose lease runs out considers itself deposed before the store lets anybody else create the node.
+The leader is the broker whose session holds one ephemeral node. The node's JSON is Pulsar's, with
+one more field: the epoch. A second node counts the epochs; the transaction that creates the
+leader's node increments it, so every term has an epoch of its own. A broker that finds a node of
+its own session from before its term replaces it. A leader whose lease runs out ends its term before
+the store lets another broker create the node.
 """
 
 from __future__ import annotations
@@ -36,24 +36,22 @@ from loadmanager.runtime.shared.latest import Latest
 from loadmanager.runtime.tasks import sleep
 
 RETRY_S = 0.1
-STAND_AGAIN_S = 1.0
-LOOK_AGAIN_MIN_S, LOOKS_PER_TIMEOUT = 5.0, 4
-"""In case the watch missed a change, a candidate reads the leader's node so many times in a session
+CANDIDATE_AGAIN_S = 1.0
+POLL_MIN_S, POLLS_PER_TIMEOUT = 5.0, 4
+"""In case the watch missed a change, a candidate reads the leader's node this often per session
 timeout, but at most every five seconds.
 """
 EPOCH_MAX = 10**15
-"""A greater epoch is nonsense: a term every millisecond takes thirty thousand years to come that
-far.
-"""
+"""A greater epoch is corrupt: with a term every millisecond it takes thirty thousand years."""
 
 log = structlog.get_logger("leadership")
 
 
 class StoreElection:
-    """Competes for one leadership through an ephemeral node (Pulsar `LeaderElection`).
+    """Competes for the leadership through the ephemeral node `path`.
 
-    `on_change` must be fed by a watch on `path`. `seen` is told of each leader the moment it is
-    read, before anybody follows: orders may come already.
+    A watch on `path` must call `on_change`. `on_leader` is called as soon as a leader is read, even
+    before `leaders` yields it, because the leader's orders may arrive before that.
     """
 
     def __init__(
@@ -64,10 +62,10 @@ class StoreElection:
         broker_id: str,
         web_url: str,
         corrupt: Corrupt | None = None,
-        seen: Callable[[Leader], None] = lambda leader: None,
+        on_leader: Callable[[Leader], None] = lambda leader: None,
         path: str = paths.LEADER,
     ) -> None:
-        self._tell = seen
+        self._on_leader = on_leader
         self._store = store
         self._clock = clock
         self._broker_id = broker_id
@@ -75,41 +73,42 @@ class StoreElection:
         self._corrupt = corrupt or Corrupt()
         self._path = path
         self._epoch_path = f"{paths.LEADER_EPOCHS}{path}"
-        self._seen: Latest[tuple[Leader | None, int]] = Latest((None, 0))
-        self._epoch_seen = 0
+        self._latest: Latest[tuple[Leader | None, int]] = Latest((None, 0))
+        """The leader and its session, as last read."""
+        self._epoch_max = 0
         self._term: Term | None = None
         """The last term of this process."""
-        self._stands_from_s = 0.0
+        self._candidate_from_s = 0.0
 
     @property
     def leader(self) -> Leader | None:
-        """The leader as last seen."""
-        return self._seen.value[0]
+        """The leader, as last read."""
+        return self._latest.value[0]
 
     async def on_change(self, _change: Change) -> None:
-        """A watch on the node reports."""
-        await self._look()
+        """Read the leader after a change of the node."""
+        await self._read()
 
-    async def _look(self) -> Node | None:
-        """Read who leads, and in which session."""
+    async def _read(self) -> Node | None:
+        """Read the leader's node."""
         node = await self._store.get(self._path)
         leader = None
         if node is not None:
             with self._corrupt.left_out("leader", self._path):
                 leader = _leader_of(node, self._path)
-        self._see(leader, node.ephemeral_owner if node else 0)
+        self._set_leader(leader, node.ephemeral_owner if node else 0)
         return node
 
-    def _see(self, leader: Leader | None, session_id: int) -> None:
+    def _set_leader(self, leader: Leader | None, session_id: int) -> None:
         if leader is not None:
-            self._epoch_seen = max(self._epoch_seen, leader.epoch)
-            self._tell(leader)
-        if (leader, session_id) != self._seen.value:
-            self._seen.set((leader, session_id))
+            self._epoch_max = max(self._epoch_max, leader.epoch)
+            self._on_leader(leader)
+        if (leader, session_id) != self._latest.value:
+            self._latest.set((leader, session_id))
 
     async def leaders(self) -> AsyncIterator[Leader | None]:
-        """Every change of leader, the present one first."""
-        async for leader, _ in self._seen.follow():
+        """The present leader, then the leader after each change; None while there is none."""
+        async for leader, _ in self._latest.follow():
             yield leader
 
     # Terms
@@ -120,50 +119,55 @@ class StoreElection:
         Raises `OperationalError` when the store does not answer.
         """
         while True:
-            mine = await self._try() if self._clock.monotonic_s() >= self._stands_from_s else None
-            if mine is not None:
-                return mine
+            is_candidate = self._clock.monotonic_s() >= self._candidate_from_s
+            term = await self._try() if is_candidate else None
+            if term is not None:
+                return term
             if self.leader is None:
-                # lost a race, or may not stand now: nothing will tell when to try again
+                # No notification follows a lost race, nor the end of a pause after resigning.
                 await sleep(RETRY_S)
             else:
-                await self._seen.changed(self._look_again_s)
+                await self._latest.changed(self._poll_s)
 
     async def _try(self) -> Term | None:
         """Begin a term, unless another session holds the node."""
         session_id = self._store.session_id
-        if not self._proven or self._taken(await self._look()):
+        if not self._proven or self._taken(await self._read()):
             return None
-        # a transaction makes no parents
+        # A transaction does not create parents.
         await self._store.create(self._path.rpartition("/")[0], b"")
         await self._store.create(self._epoch_path, b"")
         counter = await self._store.get(self._epoch_path)
-        # after the counter: whoever begins a term from now on changes that
-        node = await self._look()
+        # Read after the counter: a term that begins after this read changes the counter.
+        node = await self._read()
         if counter is None or self._taken(node):
             return None
-        mine = Leader(
+        leader = Leader(
             self._broker_id,
             self._web_url,
-            max(_number(counter.value), counter.version, self._epoch_seen) + 1,
+            max(_epoch_of(counter.value), counter.version, self._epoch_max) + 1,
         )
-        value = {"serviceUrl": mine.service_url, "brokerId": mine.broker_id, "epoch": mine.epoch}
+        value = {
+            "serviceUrl": leader.service_url,
+            "brokerId": leader.broker_id,
+            "epoch": leader.epoch,
+        }
         if node is not None and node.ephemeral_owner == 0:
             await delete_below(self._store, self._path)
         operations: list[Operation] = [
-            Put(self._epoch_path, str(mine.epoch).encode(), version=counter.version)
+            Put(self._epoch_path, str(leader.epoch).encode(), version=counter.version)
         ]
-        if node is not None:  # of an earlier term of ours, or of nobody's session
+        if node is not None:  # of an earlier term of this session, or persistent
             operations.append(Delete(self._path, node.version))
         operations.append(Create(self._path, write_object(value), ephemeral=True))
         try:
             await self._store.commit(operations)
-        except VersionConflictError:  # somebody was faster
+        except VersionConflictError:  # another broker was faster
             return None
         if session_id != self._store.session_id or not self._proven:
             return None
-        self._see(mine, session_id)
-        self._term = Term(mine, (Check(self._epoch_path, counter.version + 1), Check(self._path)))
+        self._set_leader(leader, session_id)
+        self._term = Term(leader, (Check(self._epoch_path, counter.version + 1), Check(self._path)))
         return self._term
 
     def _taken(self, node: Node | None) -> bool:
@@ -171,8 +175,8 @@ class StoreElection:
         return node is not None and node.ephemeral_owner not in (0, self._store.session_id)
 
     @property
-    def _look_again_s(self) -> float:
-        return max(LOOK_AGAIN_MIN_S, self._store.session_timeout_s / LOOKS_PER_TIMEOUT)
+    def _poll_s(self) -> float:
+        return max(POLL_MIN_S, self._store.session_timeout_s / POLLS_PER_TIMEOUT)
 
     @property
     def _proven(self) -> bool:
@@ -181,43 +185,44 @@ class StoreElection:
     async def lost(self, term: Term) -> None:
         """Return when the term is over: the session is lost, or the node is no longer ours."""
         session_id = self._store.session_id
-        while self._store.session_id == session_id and self._seen.value == (
+        while self._store.session_id == session_id and self._latest.value == (
             term.leader,
             session_id,
         ):
             left_s = self._store.lease.valid_until_s - self._clock.monotonic_s()
             if left_s <= 0:
                 return
-            await self._seen.changed(min(left_s, self._look_again_s))
+            await self._latest.changed(min(left_s, self._poll_s))
 
     def session_lost(self) -> None:
-        """Whoever leads is unknown until the store answers again; we do not."""
-        self._see(None, 0)
+        """End the term of this broker; the leader is unknown until the store answers again."""
+        self._set_leader(None, 0)
 
-    async def resign(self, *, stand_again: bool = False) -> None:
-        """Give up the leadership, and campaign no more, or only after the others had the time to
-        take it.
+    async def resign(self, *, campaign_again: bool = False) -> None:
+        """Give up the leadership.
+
+        `campaign_again`: become a candidate again after `CANDIDATE_AGAIN_S`, in which another
+        broker can take the leadership; otherwise never.
         """
-        if stand_again:
-            self._stands_from_s = self._clock.monotonic_s() + STAND_AGAIN_S
+        if campaign_again:
+            self._candidate_from_s = self._clock.monotonic_s() + CANDIDATE_AGAIN_S
         else:
-            self._stands_from_s = math.inf
+            self._candidate_from_s = math.inf
         node = await self._store.get(self._path)
         if (
             self._term is not None
             and node is not None
             and node.ephemeral_owner == self._store.session_id
         ):
-            # In the term's own transaction: the session may expire meanwhile, and the node be
-            # somebody else's.
+            # Fenced by the term: the session may expire meanwhile, and another broker lead.
             with contextlib.suppress(VersionConflictError):
                 await self._store.commit([*self._term.fence, Delete(self._path)])
 
 
 def _leader_of(node: Node, path: str) -> Leader:
-    """The leader that the node names.
+    """The leader that the node names; the epoch is 0 where Pulsar's brokers wrote none.
 
-    Raises `CorruptDataError` when it names nobody. Pulsar's own brokers write no epoch: 0.
+    Raises `CorruptDataError` when it names none.
     """
     value = read_object(node.value, path)
     epoch, broker_id, url = (
@@ -231,12 +236,12 @@ def _leader_of(node: Node, path: str) -> Leader:
         or not isinstance(epoch, int)
         or not 0 <= epoch <= EPOCH_MAX
     ):
-        raise CorruptDataError(f"{path} names no leader; it is replaced when nobody holds it")
+        raise CorruptDataError(f"{path} names no leader; it is replaced when its session ends")
     return Leader(broker_id, url, epoch)
 
 
-def _number(value: bytes) -> int:
-    """The epoch that the counter's value tells; 0 for anything else."""
+def _epoch_of(value: bytes) -> int:
+    """The epoch that the counter contains; 0 if the value is corrupt."""
     return (
         number
         if value.isdigit() and len(value) <= 18 and (number := int(value)) <= EPOCH_MAX

@@ -1,6 +1,6 @@
-"""A value that changes, and whoever waits for its next change.
+"""A value that changes, and readers that wait for its next change.
 
-Readers that are slow see the latest value, not every one.
+A slow reader sees the latest value, not every value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Latest(Generic[T]):
         self._next: asyncio.Event = asyncio.Event()
 
     def set(self, value: T) -> None:
-        """Change the value and wake whoever waits."""
+        """Change the value and wake the readers."""
         self.value = value
         self._next.set()
         self._next = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Who leads, and the leader's placing, as the rest of the broker sees it."""
+"""The leader, and the load manager while this broker leads, for the other parts of the broker."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from loadmanager.ports.election import Leader
 
 
 class LoadManagement(Protocol):
-    """What the leader's load manager does for the other parts of its broker, during one term."""
+    """The methods of the leader's load manager that other parts of its broker call."""
 
     async def place(self, bundle: str) -> str:
-        """brokerId where an unowned bundle belongs; counts as pending until the bundle is reported.
+        """Choose a broker for a bundle without an owner; returns its brokerId.
 
-        Raises `OperationalError` when no broker qualifies.
+        The placement is pending until a load report contains the bundle. Raises `OperationalError`
+        when no broker qualifies.
         """
         ...
 
     def prefer(self, bundle: str, broker_id: str) -> None:
-        """The next placement of this bundle goes to this broker (Pulsar's unload affinity)."""
+        """Make the next placement of a bundle choose this broker (Pulsar's unload affinity)."""
         ...
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
@@ -28,11 +29,11 @@ class LoadManagement(Protocol):
         ...
 
     def dry_run(self) -> dict[str, Any]:
-        """What a shedding cycle would do right now."""
+        """The plan that a shedding cycle would make now."""
         ...
 
     def failed(self, step: str, error: Exception) -> None:
-        """A step of the leader failed: it belongs among the decisions."""
+        """List the failure of a step among the decisions."""
         ...
 
 
@@ -46,26 +47,24 @@ class Leading:
     leader: Leader | None = None
     load_manager: LoadManagement | None = None
     epoch: int = 0
-    """The newest term that this broker knows of."""
+    """The epoch of the latest term that this broker has read."""
 
     def follow(self, leader: Leader | None) -> None:
-        """Somebody else leads from now on, or nobody.
-
-        The store has the last word: should somebody have deleted the counter of epochs, so that a
-        new term has a smaller one, its leader must be obeyed all the same.
-        """
+        """Follow this leader from now on; None: there is no leader."""
         self.leader = leader
         if leader is not None:
-            self.know(leader)
+            self.learn_of(leader)
 
-    def know(self, leader: Leader) -> None:
-        """That term has begun: orders of older ones are refused from now on."""
+    def learn_of(self, leader: Leader) -> None:
+        """Refuse the orders of earlier terms from now on.
+
+        The epoch may be smaller than the last one, if an operator deleted the counter of epochs:
+        the leader in the store must be obeyed all the same.
+        """
         self.epoch = leader.epoch
 
     def check(self, epoch: int | None) -> None:
-        """Raise `ConflictError` for an order of a leader that was deposed; None is an operator's
-        order.
-        """
+        """Raise `ConflictError` for the order of a deposed leader; None: an operator's order."""
         if epoch is not None and epoch < self.epoch:
             raise ConflictError(
                 f"the order is of epoch {epoch}, but epoch {self.epoch} has begun: its "

@@ -1,6 +1,4 @@
-"""Where things are in the metadata store: Pulsar's paths, and the few of our own below
-`/loadmanager`.
-"""
+"""Paths in the metadata store: Pulsar's, and a few of our own below `/loadmanager`."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ BUNDLE_DATA = "/loadbalance/bundle-data"
 BROKER_TIME_AVERAGE = "/loadbalance/broker-time-average"
 LEADER_EPOCHS = "/loadmanager/epochs"
 SESSIONS = "/loadmanager/sessions"
-"""An ephemeral node for each session that took a lock: what goes out late, in another session, must
-not delete one.
-"""
+"""An ephemeral node for each session that holds locks; see `runtime.broker.locks.in_session`."""
 LOCKS = "/namespace"
 ADMIN = "/admin"
 CLUSTERS = "/admin/clusters"
@@ -32,14 +28,15 @@ HEALTH = "/loadmanager/health"
 
 
 def encode(name: str) -> str:
-    """A topic's or subscription's name as one path element (Pulsar `Codec.encode`; the two names
-    that no element may have are encoded, too).
+    """A topic's or subscription's name as one path element (Pulsar `Codec.encode`).
+
+    Encodes "." and "..", too, which ZooKeeper refuses.
     """
     return name.replace(".", "%2E") if name in (".", "..") else quote_plus(name, safe="*-._")
 
 
 def decode(element: str) -> str:
-    """The name that `encode` made a path element of."""
+    """The inverse of `encode`."""
     return unquote_plus(element)
 
 
@@ -49,7 +46,7 @@ def lock(bundle: str) -> str:
 
 
 def bundle_of_lock(path: str) -> str | None:
-    """The bundle that a lock's path is of; None for the nodes above the locks."""
+    """The bundle of a lock's path; None for the nodes above the locks."""
     bundle = path[len(LOCKS) + 1 :]
     return bundle if path.startswith(f"{LOCKS}/") and bundle.count("/") == 2 else None
 
@@ -75,12 +72,12 @@ def partitioned_topic(topic: TopicName) -> str:
 
 
 def topic_policies(topic: TopicName) -> str:
-    """A topic's policies, which Pulsar keeps in a system topic instead."""
+    """A topic's policies; Pulsar keeps them in a system topic instead."""
     return f"{TOPIC_POLICIES}/{topic.namespace}/{topic.domain}/{encode(topic.local)}"
 
 
 def topic_of_policies(path: str) -> TopicName | None:
-    """The topic that a path of `topic_policies` is of; None for the nodes above."""
+    """The inverse of `topic_policies`; None for the nodes above the policies."""
     parts = path[len(TOPIC_POLICIES) + 1 :].split("/")
     if not path.startswith(f"{TOPIC_POLICIES}/") or len(parts) != 4:
         return None
@@ -93,7 +90,7 @@ def resource_group(name: str) -> str:
 
 
 def managed_ledger(topic: TopicName) -> str:
-    """The record of a topic that exists; its children are the durable subscriptions."""
+    """The record that a topic exists; its children are the durable subscriptions."""
     return f"{MANAGED_LEDGERS}/{topic.namespace}/{topic.domain}/{encode(topic.local)}"
 
 

@@ -1,6 +1,4 @@
-"""Isolation policies, failure domains and anti-affinity groups as they are recorded, kept current
-by the watch on /admin.
-"""
+"""Isolation policies, failure domains and anti-affinity groups, cached and kept current."""
 
 from __future__ import annotations
 
@@ -29,9 +27,9 @@ log = structlog.get_logger("policies")
 
 
 class PlacementPolicies:
-    """Policies of the cluster.
+    """The policies that restrict where the cluster's bundles may be placed.
 
-    The leader reads the attributes, so that its next decision respects every change.
+    A watch on /admin must call `on_change`. The leader reads the attributes for each decision.
     """
 
     def __init__(self, store: Store, cluster: str, corrupt: Corrupt | None = None) -> None:
@@ -40,15 +38,15 @@ class PlacementPolicies:
         self._isolation_path = f"{paths.CLUSTERS}/{cluster}/namespaceIsolationPolicies"
         self._domains_path = f"{paths.CLUSTERS}/{cluster}/failureDomain"
         self.isolation: Mapping[str, IsolationPolicy] = {}
-        self._left_out: set[str] = set()
+        self._corrupt_names: set[str] = set()
         self.domains: dict[str, list[str]] = {}
         self.groups: dict[str, str] = {}
         """Namespace → anti-affinity group."""
 
-    # Reading
+    # Cache
 
     async def on_change(self, change: Change) -> None:
-        """A watch on /admin reports."""
+        """Read what a change below /admin concerns."""
         path = change.path
         if change.kind is ChangeKind.DELETED:
             self._corrupt.mended(path)
@@ -69,9 +67,9 @@ class PlacementPolicies:
             await self._read_groups([path])
 
     async def _read_isolation(self) -> None:
-        """Put the stored policies into force, but for those that are corrupt.
+        """Put the stored policies into force, without the corrupt ones.
 
-        Where the node as a whole cannot be read, the policies of before stay in force.
+        If the whole node is corrupt, the previous policies stay in force.
         """
         node = await self._store.get(self._isolation_path)
         with self._corrupt.left_out("policy", self._isolation_path):
@@ -79,18 +77,16 @@ class PlacementPolicies:
             self.isolation = self._usable(raw)
 
     def _usable(self, raw: Mapping[str, bytes]) -> dict[str, IsolationPolicy]:
-        """The policies that can be used; of too many expressions, those of the first policies by
-        name.
-        """
+        """The policies that are valid; policies beyond the maximum of expressions are left out."""
         usable: dict[str, IsolationPolicy] = {}
-        for name in self._left_out - raw.keys():
+        for name in self._corrupt_names - raw.keys():
             self._corrupt.mended(f"{self._isolation_path}, policy {name!r}")
         for name, value in raw.items():
             with self._corrupt.left_out("policy", f"{self._isolation_path}, policy {name!r}"):
                 policy = decode_policy(name, value)
                 check_number([*usable.values(), policy])
                 usable[name] = policy
-        self._left_out = raw.keys() - usable.keys()
+        self._corrupt_names = raw.keys() - usable.keys()
         return usable
 
     async def _read_domains(self) -> None:
@@ -105,21 +101,22 @@ class PlacementPolicies:
             else:
                 self.groups[namespace] = group
 
-    # What operators see and change
+    # Administration
 
     async def isolation_policies(self) -> dict[str, Document]:
-        """Name → policy as it was set."""
+        """Name → policy as stored."""
         node = await self._store.get(self._isolation_path)
         return {} if node is None else read_object(node.value, self._isolation_path)
 
     async def isolation_in_force(self) -> Mapping[str, IsolationPolicy]:
-        """Name → policy, of those that can be used, read anew."""
+        """Name → policy, of the valid policies; reads the store."""
         await self._read_isolation()
         return self.isolation
 
     async def set_isolation_policy(self, name: str, policy: Document | None) -> list[NamespaceName]:
-        """Set a policy, or remove it with None; returns the namespaces that its `unload_scope` says
-        to unload. Raises `BadInputError`.
+        """Set a policy, or remove it with None.
+
+        Returns the namespaces to unload, by the policy's `unload_scope`. Raises `BadInputError`.
         """
         check_part(name, "isolation policy")
         scope = "changed" if policy is None else policy.get("unload_scope") or "changed"
@@ -168,7 +165,8 @@ class PlacementPolicies:
     async def set_failure_domain(self, domain: str, brokers: list[str] | None) -> None:
         """Set a domain's brokers; None removes the domain.
 
-        Raises `ConflictError` when a broker is in another domain, `NotFoundError`.
+        Raises `ConflictError` when a broker is in another domain, and `NotFoundError` for the
+        removal of an unknown domain.
         """
         path = f"{self._domains_path}/{check_part(domain, 'failure domain')}"
         domains = await self.failure_domains()
@@ -177,11 +175,10 @@ class PlacementPolicies:
                 raise NotFoundError(f"Failure domain {domain} does not exist")
             await self._store.delete(path)
         else:
-            for other, theirs in domains.items():
-                if other != domain and set(theirs) & set(brokers):
+            for other, members in domains.items():
+                if other != domain and (shared := set(members) & set(brokers)):
                     raise ConflictError(
-                        f"{', '.join(sorted(set(theirs) & set(brokers)))} is in failure domain "
-                        f"{other} already"
+                        f"{', '.join(sorted(shared))} is in failure domain {other} already"
                     )
             await update(self._store, path, lambda document: {**document, "brokers": brokers})
         log.info("failure domain changed", domain=domain, brokers=brokers)
@@ -195,7 +192,7 @@ class PlacementPolicies:
         return None if node is None else _group(read_object(node.value, path))
 
     async def set_anti_affinity_group(self, namespace: NamespaceName, group: str | None) -> None:
-        """Put a namespace into a group, or out of it with None. Raises `NotFoundError`."""
+        """Put a namespace into a group; None removes it from its group. Raises `NotFoundError`."""
         await self.anti_affinity_group(namespace)
         await update(
             self._store,
@@ -205,7 +202,7 @@ class PlacementPolicies:
         log.info("anti-affinity group changed", namespace=str(namespace), group=group)
 
     def namespaces_of_group(self, group: str) -> list[str]:
-        """Namespaces of a group, sorted; names of groups are compared without regard to case."""
+        """Namespaces of a group, sorted; the case of the group's name does not matter."""
         return sorted(
             namespace for namespace, other in self.groups.items() if other.lower() == group.lower()
         )
@@ -220,7 +217,7 @@ class PlacementPolicies:
 
 
 def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
-    """The policy, typed. Raises `BadInputError` for one that cannot be used."""
+    """Decode a policy. Raises `BadInputError` if it is invalid."""
     if policy is None:
         return None
     decoded = decode_policy(name, msgspec.json.encode(policy))

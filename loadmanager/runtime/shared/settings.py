@@ -1,4 +1,4 @@
-"""Settings of a broker process: where it listens, what it is called, how it publishes and stops."""
+"""Settings of a broker process: its addresses, load reports, namespaces, lookups and shutdown."""
 
 from __future__ import annotations
 

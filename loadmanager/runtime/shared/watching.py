@@ -1,4 +1,4 @@
-"""Feeds the changes of one part of the metadata store to whoever keeps a cache of it."""
+"""Passes the changes of one part of the metadata store to the caches of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.tasks import retrying
 
 LOGGED_ERRORS_MAX = 100
-"""So many different errors of readers are logged; all are counted."""
+"""At most this many different errors of readers are logged; all are counted."""
 
 Reader = Callable[[Change], Awaitable[None] | None]
 
@@ -20,11 +20,10 @@ log = structlog.get_logger("watch")
 
 
 class Watcher:
-    """Passes each change to its readers in order; `synced` is set once the first reading is
-    complete.
+    """Passes each change to its readers in order; `synced` is set after the first RESYNC.
 
-    Each reader is contained by itself: one that fails on what is stored loses this change, no other
-    reader does, and the watch goes on.
+    A reader that fails on corrupt data misses that change. The other readers get it, and the watch
+    goes on.
     """
 
     def __init__(self, store: Store, root: str, *readers: Reader) -> None:
@@ -33,9 +32,7 @@ class Watcher:
         self._readers = readers
         self._logged: set[tuple[str, str]] = set()
         self.failures = 0
-        """How often a reader failed on a change for another reason than that the store did not
-        answer.
-        """
+        """Failures of readers, without those in which the store did not answer."""
         self.synced = asyncio.Event()
 
     async def run(self) -> None:
@@ -47,14 +44,14 @@ class Watcher:
                 self.synced.set()
 
     async def _feed(self, reader: Reader, change: Change) -> None:
-        """Pass one change to one reader. Where the store does not answer, it reads
-        everything anew.
-        """
+        """Pass one change to one reader, or a RESYNC later if the store does not answer."""
         try:
             await self._read(reader, change)
         except OperationalError as error:
             log.warning(
-                "a change could not be read; reading all again", root=self.root, error=str(error)
+                "a change could not be read; reading everything again",
+                root=self.root,
+                error=str(error),
             )
             await retrying(
                 lambda: self._read(reader, Change(ChangeKind.RESYNC, self.root)),
@@ -63,21 +60,21 @@ class Watcher:
 
     async def _read(self, reader: Reader, change: Change) -> None:
         try:
-            answer = reader(change)
-            if answer is not None:
-                await answer
+            reading = reader(change)
+            if reading is not None:
+                await reading
         except OperationalError:
             raise
         except Exception as error:
-            # What is stored is written by others, too: one change that a reader cannot take must
-            # not end the broker, nor keep the other readers from it.
+            # Other programs write to the store, too: a change that one reader cannot process must
+            # neither end the broker nor be lost for the other readers.
             name, text = (
                 getattr(reader, "__qualname__", repr(reader)),
                 f"{type(error).__name__}: {error}",
             )
             if self._is_new(name, text):
                 log.exception(
-                    "a change could not be taken in",
+                    "a change could not be processed",
                     root=self.root,
                     path=change.path,
                     reader=name,
@@ -85,7 +82,7 @@ class Watcher:
                 )
 
     def _is_new(self, reader: str, error: str) -> bool:
-        """Count a failure; whether it is to be logged."""
+        """Count a failure; returns whether to log it."""
         self.failures += 1
         if (reader, error) in self._logged or len(self._logged) >= LOGGED_ERRORS_MAX:
             return False

@@ -139,7 +139,7 @@ async def test_who_could_not_begin_stands_again(electorate: Electorate) -> None:
         _, only = await candidates.add()
         candidates.scope.spawn(candidates.run(0), "run-0")
         await until(lambda: candidates.terms, "it leads")
-        await only.resign(stand_again=True)
+        await only.resign(campaign_again=True)
         await until(lambda: len(candidates.terms) == 2, "it leads again")
         assert candidates.terms == [(0, 1), (0, 2)]
 
