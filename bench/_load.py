@@ -110,10 +110,10 @@ def attach(asked: dict[str, Any]) -> socket.socket:
     host, port = asked["url"].removeprefix("pulsar://").split(":")
     sock = socket.create_connection((host, int(port)))
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.sendall(encode(2, connect=pb.CommandConnect(client_version="bench", protocol_version=20)))
+    sock.sendall(encode(connect=pb.CommandConnect(client_version="bench", protocol_version=20)))
     _answer(sock)
     sock.sendall(
-        encode(5, producer=pb.CommandProducer(topic=asked["topic"], producer_id=1, request_id=1))
+        encode(producer=pb.CommandProducer(topic=asked["topic"], producer_id=1, request_id=1))
     )
     _answer(sock)
     return sock
@@ -133,7 +133,7 @@ def raw(asked: dict[str, Any]) -> None:
     socks = [attach(asked) for _ in range(asked["producers"])]
     count = asked.get("count")
 
-    pong = encode(19, pong=pb.CommandPong())
+    pong = encode(pong=pb.CommandPong())
 
     def drain(sock: socket.socket) -> None:
         buffer = bytearray(1 << 18)
@@ -150,7 +150,7 @@ def raw(asked: dict[str, Any]) -> None:
             now = per_chunk if left is None else min(per_chunk, left)
             sock.sendall(one * now)
             left = None if left is None else left - now
-        sock.sendall(encode(18, ping=pb.CommandPing()))  # its answer comes after all receipts
+        sock.sendall(encode(ping=pb.CommandPing()))  # its answer comes after all receipts
 
     threads = []
     for index, sock in enumerate(socks):

@@ -76,11 +76,9 @@ async def _lookups(cluster: Cluster, seconds: float) -> float:
 
     async def one(index: int) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", cluster.pulsar_port + owner)
-        writer.write(
-            encode(2, connect=pb.CommandConnect(client_version="bench", protocol_version=20))
-        )
+        writer.write(encode(connect=pb.CommandConnect(client_version="bench", protocol_version=20)))
         await _frame(reader)
-        question = encode(23, lookup=pb.CommandLookupTopic(topic=TOPIC, request_id=1))
+        question = encode(lookup=pb.CommandLookupTopic(topic=TOPIC, request_id=1))
         deadline_s = time.monotonic() + seconds
         while time.monotonic() < deadline_s:
             writer.write(question)

@@ -41,7 +41,7 @@ REMADE_EVERY = 2_000
 OWNERS_EVERY = 50
 """So many connections later it is looked up again who owns which topic: bundles move."""
 
-SEND, CLOSE_PRODUCER, PING, PONG = 6, 15, 18, 19
+SEND, CLOSE_PRODUCER, PONG = 6, 15, 19
 WEIGHTS = {
     4: 10, 5: 8, SEND: 25, 10: 12, 11: 8, 12: 3, 15: 3, 16: 3, PONG: 1, 20: 5, 21: 3, 23: 3, 25: 4,
     28: 5, 29: 4, 32: 1, 34: 3, 39: 3,
@@ -146,7 +146,7 @@ class FrameMaker:
             request_id=1,
             durable=True,
         )
-        return encode(4, subscribe=subscribe)
+        return encode(subscribe=subscribe)
 
     def broken(self) -> bytes:
         """Bytes that end a connection, or should: wrong sizes, cut, flipped, foreign."""
@@ -391,9 +391,9 @@ class _Sender:
             )
             flow = pb.CommandFlow(consumer_id=number, messagePermits=1000)
             frames += [
-                encode(5, producer=producer),
-                encode(4, subscribe=subscribe),
-                encode(11, flow=flow),
+                encode(producer=producer),
+                encode(subscribe=subscribe),
+                encode(flow=flow),
             ]
         return frames
 
@@ -418,7 +418,7 @@ class _Exchange:
 
     async def run(self, script: list[list[bytes]]) -> None:
         """Send all chunks, unless the broker hangs up before."""
-        ping = encode(PING, ping=pb.CommandPing())
+        ping = encode(ping=pb.CommandPing())
         reading = asyncio.create_task(self._read())
         *chunks, end = script
         try:

@@ -56,7 +56,7 @@ class Link:
         self._reader.feed(data)
         while (frame := self._reader.take()) is not None:
             if frame.command.type == 18:
-                self.send(encode(19, pong=pb.CommandPong()))
+                self.send(encode(pong=pb.CommandPong()))
             else:
                 self._frames.put_nowait(frame)
 
@@ -85,7 +85,7 @@ class Link:
     async def greet(self) -> None:
         """CONNECT."""
         self.send(
-            encode(2, connect=pb.CommandConnect(client_version="simulation", protocol_version=20))
+            encode(connect=pb.CommandConnect(client_version="simulation", protocol_version=20))
         )
         await self.take(3)
 
@@ -102,7 +102,7 @@ async def lookup(cluster: Cluster, machine: Machine, topic: str, first_url: str)
         try:
             await link.greet()
             command = pb.CommandLookupTopic(topic=topic, request_id=1, authoritative=authoritative)
-            link.send(encode(23, lookup=command))
+            link.send(encode(lookup=command))
             answer = (await link.take(24, timeout_s=ANSWER_S + 4)).command.lookup_response
         finally:
             link.close()
@@ -153,9 +153,7 @@ class Client:
         try:
             await link.greet()
             link.send(
-                encode(
-                    5, producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2)
-                )
+                encode(producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2))
             )
             await link.take(17)
             while True:
@@ -176,7 +174,7 @@ class Client:
                     await self.attach_consumer(link)
                     while True:
                         await link.take(9, timeout_s=1e6)
-                        link.send(encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=1)))
+                        link.send(encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=1)))
                 finally:
                     link.close()
             except BrokenError:
@@ -193,9 +191,9 @@ class Client:
             request_id=3,
             consumer_name="c",
         )
-        link.send(encode(4, subscribe=subscribe))
+        link.send(encode(subscribe=subscribe))
         await link.take(13)
-        link.send(encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=10)))
+        link.send(encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=10)))
 
     async def probe(self) -> str:
         """Look the topic up, consume, produce one message and receive it; the broker's name.
@@ -211,9 +209,7 @@ class Client:
             await self.attach_consumer(consumer, "probe")
             await producer.greet()
             producer.send(
-                encode(
-                    5, producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2)
-                )
+                encode(producer=pb.CommandProducer(topic=self.topic, producer_id=1, request_id=2))
             )
             await producer.take(17)
             producer.send(send_frame(1, 1))

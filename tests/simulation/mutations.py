@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OWNERSHIP = "runtime/broker/ownership.py"
 LOCKS = "runtime/broker/locks.py"
 ELECTION = "runtime/shared/election.py"
-SERVER = "adapters/protocol/server.py"
+SERVER = "adapters/protocol/registry.py"
 SESSION_KEEPER = "runtime/broker/session_keeper.py"
 
 

@@ -351,7 +351,7 @@ class _Link(asyncio.Protocol):
             producer_id=index,
             request_id=self._request("producer", index),
         )
-        self._out.append(encode(5, producer=asked))
+        self._out.append(encode(producer=asked))
 
     def _subscribe(self, index: int) -> None:
         asked = pb.CommandSubscribe(
@@ -362,7 +362,7 @@ class _Link(asyncio.Protocol):
             request_id=self._request("subscribe", index),
             initialPosition=EARLIEST,
         )
-        self._out.append(encode(4, subscribe=asked))
+        self._out.append(encode(subscribe=asked))
 
     def _send(self, index: int, now_s: float) -> None:
         number = next(self._numbers)
@@ -385,7 +385,7 @@ class _Link(asyncio.Protocol):
             request_id=self._request("lookup", index),
             authoritative=authoritative,
         )
-        self._out.append(encode(23, lookup=asked))
+        self._out.append(encode(lookup=asked))
         self._flush()
 
     # Answers
@@ -410,7 +410,7 @@ class _Link(asyncio.Protocol):
             case 17:
                 self._on_producer(command.producer_success)
             case 18:
-                self._out.append(encode(19, pong=pb.CommandPong()))
+                self._out.append(encode(pong=pb.CommandPong()))
             case 24:
                 self._on_lookup(command.lookup_response, now_s)
 
@@ -430,14 +430,14 @@ class _Link(asyncio.Protocol):
             taken.delivered_s = now_s
         index = message.consumer_id
         ack = pb.CommandAck(consumer_id=index, ack_type=0, message_id=[message.message_id])
-        self._out.append(encode(10, ack=ack))
+        self._out.append(encode(ack=ack))
         attachment = self._attachments[index]
         attachment.delivered += 1
         if attachment.delivered % (PERMITS // 2) == 0:
             self._permit(index, PERMITS // 2)
 
     def _permit(self, index: int, permits: int) -> None:
-        self._out.append(encode(11, flow=pb.CommandFlow(consumer_id=index, messagePermits=permits)))
+        self._out.append(encode(flow=pb.CommandFlow(consumer_id=index, messagePermits=permits)))
 
     def _on_producer(self, success: pb.CommandProducerSuccess) -> None:
         what, index = self._requests.pop(success.request_id)

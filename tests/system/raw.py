@@ -11,7 +11,7 @@ from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameReader, encode
 
 TOPIC = "persistent://public/default/raw"
-CONNECT = encode(2, connect=pb.CommandConnect(client_version="raw", protocol_version=20))
+CONNECT = encode(connect=pb.CommandConnect(client_version="raw", protocol_version=20))
 
 
 class Raw:
@@ -56,10 +56,10 @@ class Raw:
     def produce(self, topic: str = TOPIC) -> None:
         """Place the topic and attach producer 1."""
         self.send(
-            encode(23, lookup=pb.CommandLookupTopic(topic=topic, request_id=1, authoritative=True))
+            encode(lookup=pb.CommandLookupTopic(topic=topic, request_id=1, authoritative=True))
         )
         self.take()
-        self.send(encode(5, producer=pb.CommandProducer(topic=topic, producer_id=1, request_id=2)))
+        self.send(encode(producer=pb.CommandProducer(topic=topic, producer_id=1, request_id=2)))
         frame = self.take()
         assert frame.command.type == 17, frame
 

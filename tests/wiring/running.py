@@ -353,7 +353,7 @@ class Client:
     async def produce(self, topic: TopicName) -> None:
         """Attach producer 1."""
         await self.send(
-            encode(5, producer=pb.CommandProducer(topic=str(topic), producer_id=1, request_id=1))
+            encode(producer=pb.CommandProducer(topic=str(topic), producer_id=1, request_id=1))
         )
         frame = await self.take()
         assert frame.command.type == 17, frame.command
@@ -378,11 +378,11 @@ class Client:
             initialPosition=1,
             durable=durable,
         )
-        await self.send(encode(4, subscribe=asked))
+        await self.send(encode(subscribe=asked))
         frame = await self.take()
         if permits:
             await self.send(
-                encode(11, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
+                encode(flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
             )
         return frame
 
@@ -393,9 +393,7 @@ class Client:
 async def connected(port: int) -> Client:
     """A client that has said CONNECT; close it."""
     client = Client(*await asyncio.open_connection("127.0.0.1", port))
-    await client.send(
-        encode(2, connect=pb.CommandConnect(client_version="raw", protocol_version=20))
-    )
+    await client.send(encode(connect=pb.CommandConnect(client_version="raw", protocol_version=20)))
     assert (await client.take()).command.type == 3
     return client
 

@@ -114,7 +114,7 @@ async def test_what_clients_cost_is_on_the_metrics_page() -> None:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             await until(lambda: gauge(broker, refused) == 1)
             writer.close()
-        broker.parts.hosting.failed("a command failed", ValueError("x"))
+        broker.parts.hosting.failures.report("a command failed", ValueError("x"))
         assert gauge(broker, failures) == 1
 
 
@@ -138,7 +138,7 @@ async def test_a_consumer_that_comes_during_an_unsubscribe_goes_with_its_connect
                 durable=durable,
             )
             leave = pb.CommandUnsubscribe(consumer_id=1, request_id=9)
-            await client.send(encode(12, unsubscribe=leave), encode(4, subscribe=again))
+            await client.send(encode(unsubscribe=leave), encode(subscribe=again))
             answered = {(await client.take_of(13)).command.success.request_id for _ in range(2)}
             assert answered == {8, 9}
         await until(lambda: not hosting.connections)

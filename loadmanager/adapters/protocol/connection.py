@@ -11,14 +11,17 @@ from __future__ import annotations
 import asyncio
 import select
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import structlog
 
+from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer
+from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.throttling.tracker import Cause
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
+    COMMAND_TYPES,
     FRAME_PADDING_BYTES,
     REQUEST_ID_NONE,
     Frame,
@@ -27,10 +30,6 @@ from loadmanager.core.wire.frames import (
     encode,
     request_id_of,
 )
-
-if TYPE_CHECKING:
-    from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer
-    from loadmanager.adapters.protocol.server import BrokerServer
 
 REQUESTS_MAX = 5_000
 """Requests of one connection in progress at once; more are not read until some are answered."""
@@ -55,6 +54,8 @@ on.
 PEER_CHECK_NS = 1_000_000_000
 """While nothing is read, it is looked this often whether the client hung up meanwhile."""
 
+CONNECT = COMMAND_TYPES["connect"]
+
 Handler = Callable[["Connection", Frame], Coroutine[Any, Any, None] | None]
 
 log = structlog.get_logger("protocol")
@@ -63,7 +64,7 @@ log = structlog.get_logger("protocol")
 class Connection(asyncio.Protocol):
     """The server's side of one connection."""
 
-    def __init__(self, server: BrokerServer, handlers: dict[int, Handler]) -> None:
+    def __init__(self, server: TopicRegistry, handlers: dict[int, Handler]) -> None:
         self.server = server
         self.producers: dict[int, AttachedProducer] = {}
         self.consumers: dict[int, AttachedConsumer] = {}
@@ -254,7 +255,7 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, frame: Frame) -> None:
         kind = frame.command.type
-        if not self.connected and kind != 2:
+        if not self.connected and kind != CONNECT:
             raise FrameError(f"command {kind} came before CONNECT")
         handler = self._handlers.get(kind)
         if handler is None:
@@ -311,7 +312,7 @@ class Connection(asyncio.Protocol):
 
     @staticmethod
     def _error(request_id: int, code: pb.ServerError.ValueType, text: str) -> bytes:
-        return encode(14, error=pb.CommandError(request_id=request_id, error=code, message=text))
+        return encode(error=pb.CommandError(request_id=request_id, error=code, message=text))
 
     # Answers
 
@@ -377,7 +378,7 @@ class Connection(asyncio.Protocol):
         if self.held and silent_s >= keep_alive_s / 2:
             # Its PING may be among what we do not read; unanswered, it would hang up. If it has
             # hung up, writing shows it.
-            self.send(encode(19, pong=pb.CommandPong()))
+            self.send(encode(pong=pb.CommandPong()))
             self.flush()
         if self.held or silent_s < keep_alive_s:
             return
@@ -385,7 +386,7 @@ class Connection(asyncio.Protocol):
             self.close("no answer to PING")
         elif not self.pinged:
             self.pinged = True
-            self.send(encode(18, ping=pb.CommandPing()))
+            self.send(encode(ping=pb.CommandPing()))
             self.flush()
 
     # Producers that we closed

@@ -20,13 +20,11 @@ from loadmanager.core.wire.frames import (
     last_batch_index_of,
     publish_time_of,
 )
-from loadmanager.ports.hosting import BrokerAddress
 
 ENTRY_NONE = (1 << 64) - 1
 LATEST = (1 << 63) - 1
 KEY_SHARED = 3
 CUMULATIVE = 1
-ACTIVE_CHANGE_PROTOCOL_VERSION = 12
 PERMITS_MAX = (1 << 31) - 1
 
 
@@ -69,7 +67,10 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
         if code == pb.ServiceNotReady:
             # C++ clients never retry a first SUBSCRIBE that is answered with an ERROR alone;
             # closed, they do.
-            connection.send(_close_command(asked.consumer_id, None))
+            command = pb.CommandCloseConsumer(
+                consumer_id=asked.consumer_id, request_id=REQUEST_ID_NONE
+            )
+            connection.send(encode(close_consumer=command))
 
 
 def check_subscribe(connection: Connection, asked: pb.CommandSubscribe) -> None:
@@ -157,8 +158,8 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscr
     consumer = AttachedConsumer(connection, asked.consumer_id, hosted, subscription, core, messages)
     hosted.attached[core] = consumer
     connection.consumers[asked.consumer_id] = consumer
-    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
-    announce_active(hosted, subscription, active, new=core)
+    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.server.announce_active(hosted, subscription, active, new=core)
 
 
 def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subscription) -> None:
@@ -169,31 +170,6 @@ def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subs
         if other.connection.lost():
             other.connection.consumers.pop(other.consumer_id, None)
             connection.server.detach_consumer(other)
-
-
-def announce_active(
-    hosted: HostedTopic,
-    subscription: Subscription,
-    before: Consumer | None,
-    new: Consumer | None = None,
-) -> None:
-    """Tell failover consumers which of them is active: all when that changed, else just the new
-    one.
-    """
-    if subscription.kind is not SubscriptionType.FAILOVER:
-        return
-    active = subscription.active
-    for core in subscription.consumers:
-        consumer = hosted.attached.get(core)
-        if consumer is None or (active is before and core is not new):
-            continue
-        if consumer.connection.protocol_version >= ACTIVE_CHANGE_PROTOCOL_VERSION:
-            change = pb.CommandActiveConsumerChange(
-                consumer_id=consumer.consumer_id, is_active=core is active
-            )
-            consumer.connection.send(encode(31, active_consumer_change=change))
-            hosted_connection = consumer.connection
-            hosted_connection.server.dispatcher.written(hosted_connection)
 
 
 def on_flow(connection: Connection, frame: Frame) -> None:
@@ -228,7 +204,6 @@ def on_ack(connection: Connection, frame: Frame) -> None:
     if ack.HasField("request_id"):
         connection.send(
             encode(
-                38,
                 ack_response=pb.CommandAckResponse(
                     consumer_id=ack.consumer_id, request_id=ack.request_id
                 ),
@@ -274,10 +249,10 @@ def on_seek(connection: Connection, frame: Frame) -> None:
         time_ms = asked.message_publish_time
         position = hosted.core.log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)
     for core in list(subscription.consumers):
-        close_consumer(hosted.attached[core], None)
+        connection.server.close_consumer(hosted.attached[core], None)
     hosted.core.subscriptions[subscription.name] = subscription
     subscription.rewind_to(position)
-    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
 
 
 def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
@@ -307,7 +282,7 @@ def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
     answer = pb.CommandGetLastMessageIdResponse(
         last_message_id=last, request_id=asked.request_id, consumer_mark_delete_position=position
     )
-    connection.send(encode(30, get_last_message_id_response=answer))
+    connection.send(encode(get_last_message_id_response=answer))
 
 
 async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
@@ -336,10 +311,10 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     hosted, subscription = consumer.hosted, consumer.subscription
     if hosted.core.subscriptions.get(subscription.name) is subscription:
         for core in list(subscription.consumers):  # forced, or attached meanwhile
-            close_consumer(hosted.attached[core], None)
+            connection.server.close_consumer(hosted.attached[core], None)
         hosted.core.unsubscribe(subscription.name)
         hosted.limits.close_gate(subscription.name, connection.server.clock.monotonic_ns())
-    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
 
 
 def on_close_consumer(connection: Connection, frame: Frame) -> None:
@@ -348,7 +323,7 @@ def on_close_consumer(connection: Connection, frame: Frame) -> None:
     consumer = connection.consumers.pop(asked.consumer_id, None)
     if consumer is not None:
         connection.server.detach_consumer(consumer)
-    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
 
 
 def on_consumer_stats(connection: Connection, frame: Frame) -> None:
@@ -371,21 +346,4 @@ def on_consumer_stats(connection: Connection, frame: Frame) -> None:
         answer.address = connection.peer
         answer.type = consumer.subscription.kind.name.capitalize()
         answer.msgBacklog = consumer.subscription.backlog_messages
-    connection.send(encode(26, consumer_stats_response=answer))
-
-
-def close_consumer(consumer: AttachedConsumer, destination: BrokerAddress | None) -> None:
-    """CLOSE_CONSUMER by the broker: the client reconnects, to the destination if one is given."""
-    connection = consumer.connection
-    if connection.consumers.get(consumer.consumer_id) is consumer:
-        del connection.consumers[consumer.consumer_id]
-    connection.server.detach_consumer(consumer)
-    connection.send(_close_command(consumer.consumer_id, destination))
-    connection.server.dispatcher.written(connection)
-
-
-def _close_command(consumer_id: int, destination: BrokerAddress | None) -> bytes:
-    command = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=REQUEST_ID_NONE)
-    if destination is not None:
-        command.assignedBrokerServiceUrl = destination.service_url
-    return encode(16, close_consumer=command)
+    connection.send(encode(consumer_stats_response=answer))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from loadmanager.adapters.protocol.hosted import HostedTopic
+from loadmanager.adapters.protocol.hosted import Client, HostedTopic
 from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
@@ -15,9 +14,6 @@ from loadmanager.core.messaging.subscription import Delivery, Subscription
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.dispatch import DispatchGate, DispatchPace
 from loadmanager.ports.clock import Clock
-
-if TYPE_CHECKING:
-    from loadmanager.adapters.protocol.connection import Connection
 
 DELIVERY_ENTRIES_MAX = 1_000
 DELIVERY_BYTES_MAX = 1024 * 1024
@@ -54,14 +50,14 @@ class Dispatcher:
         self._clock = clock
         self._failed = failed
         self._dirty: dict[HostedTopic, None] = {}
-        self._written: dict[Connection, None] = {}
+        self._written: dict[Client, None] = {}
         self._delivering = False
 
     def touch(self, hosted: HostedTopic) -> None:
         """Something may now be deliverable."""
         self._dirty[hosted] = None
 
-    def written(self, connection: Connection) -> None:
+    def written(self, connection: Client) -> None:
         """Frames were queued on a connection that may not be the one being processed."""
         self._written[connection] = None
 
@@ -100,7 +96,7 @@ class Dispatcher:
             for consumer in list(hosted.attached.values()):
                 consumer.connection.abort()
 
-    def _try_flush(self, connection: Connection) -> None:
+    def _try_flush(self, connection: Client) -> None:
         try:
             connection.flush()
         except Exception as error:  # noqa: BLE001 - contained: it costs this connection only

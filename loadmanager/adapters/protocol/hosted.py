@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.load.reports import NamespaceBundleStats
@@ -12,11 +12,61 @@ from loadmanager.core.messaging.topic import Publisher, Topic
 from loadmanager.core.throttling.broker import TopicThrottling
 from loadmanager.core.throttling.dispatch import PublishRates
 from loadmanager.core.throttling.publish import Sender
+from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder
 from loadmanager.ports.hosting import TopicTraffic
 
-if TYPE_CHECKING:
-    from loadmanager.adapters.protocol.connection import Connection
+
+class Client(Protocol):
+    """What the topics and the dispatcher know of a client's connection."""
+
+    address: str
+    """The client's address, without port."""
+    peer: str
+    protocol_version: int
+    producers: dict[int, AttachedProducer]
+    consumers: dict[int, AttachedConsumer]
+
+    @property
+    def unprocessed_bytes(self) -> int:
+        """Bytes that were received and wait, because the connection is held."""
+        ...
+
+    def send(self, frame: bytes) -> None:
+        """Queue a frame."""
+        ...
+
+    def send_message(self, head: bytes, tail: bytes) -> None:
+        """Queue a MESSAGE in two parts."""
+        ...
+
+    def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
+        """Queue an ERROR."""
+        ...
+
+    def flush(self) -> None:
+        """Write what is queued."""
+        ...
+
+    def lost(self) -> bool:
+        """Whether the client is gone, though nothing was read that shows it."""
+        ...
+
+    def keep_alive(self, now_s: float, keep_alive_s: float) -> None:
+        """Probe the client when it is silent; close the connection when it stays silent."""
+        ...
+
+    def close_producer(self, producer_id: int) -> None:
+        """The broker closed a producer: forget it, and ignore what its client still sends."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Write what is queued and hang up."""
+        ...
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        ...
 
 
 class HostedTopic:
@@ -83,7 +133,7 @@ class HostedTopic:
 class AttachedProducer:
     """A producer of one connection."""
 
-    connection: Connection
+    connection: Client
     producer_id: int
     hosted: HostedTopic
     core: Publisher
@@ -95,7 +145,7 @@ class AttachedProducer:
 class AttachedConsumer:
     """A consumer of one connection."""
 
-    connection: Connection
+    connection: Client
     consumer_id: int
     hosted: HostedTopic
     subscription: Subscription

@@ -28,7 +28,6 @@ def on_connect(connection: Connection, frame: Frame) -> None:
     flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
     connection.send(
         encode(
-            3,
             connected=pb.CommandConnected(
                 server_version=SERVER_VERSION,
                 protocol_version=connection.protocol_version,
@@ -41,7 +40,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
 
 def on_ping(connection: Connection, _frame: Frame) -> None:
     """PING: answer at once."""
-    connection.send(encode(19, pong=pb.CommandPong()))
+    connection.send(encode(pong=pb.CommandPong()))
 
 
 def on_pong(_connection: Connection, _frame: Frame) -> None:
@@ -59,7 +58,7 @@ async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
         )
     except LoadManagerError as error:
         answer.response, answer.error, answer.message = FAILED_METADATA, code_of(error), str(error)
-    connection.send(encode(22, partition_metadata_response=answer))
+    connection.send(encode(partition_metadata_response=answer))
 
 
 async def on_lookup(connection: Connection, frame: Frame) -> None:
@@ -77,7 +76,7 @@ async def on_lookup(connection: Connection, frame: Frame) -> None:
         answer.brokerServiceUrl = found.broker.service_url
         answer.authoritative = found.authoritative
         answer.proxy_through_service_url = False
-    connection.send(encode(24, lookup_response=answer))
+    connection.send(encode(lookup_response=answer))
 
 
 async def on_get_topics(connection: Connection, frame: Frame) -> None:
@@ -94,7 +93,6 @@ async def on_get_topics(connection: Connection, frame: Frame) -> None:
     digest = hashlib.sha256("\n".join(topics).encode()).hexdigest()[:16]
     connection.send(
         encode(
-            33,
             get_topics_response=pb.CommandGetTopicsOfNamespaceResponse(
                 request_id=asked.request_id,
                 topics=topics,
@@ -123,7 +121,7 @@ def on_get_schema(connection: Connection, frame: Frame) -> None:
             pb.TopicNotFound,
             f"{clip(asked.topic)} has no such schema",
         )
-    connection.send(encode(35, get_schema_response=answer))
+    connection.send(encode(get_schema_response=answer))
 
 
 async def on_get_or_create_schema(connection: Connection, frame: Frame) -> None:
@@ -137,7 +135,7 @@ async def on_get_or_create_schema(connection: Connection, frame: Frame) -> None:
         ).to_bytes(8, "big")
     except LoadManagerError as error:
         answer.error_code, answer.error_message = code_of(error), str(error)
-    connection.send(encode(40, get_or_create_schema_response=answer))
+    connection.send(encode(get_or_create_schema_response=answer))
 
 
 def code_of(error: LoadManagerError) -> pb.ServerError.ValueType:

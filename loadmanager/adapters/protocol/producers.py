@@ -10,14 +10,12 @@ from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerErr
 from loadmanager.core.messaging.topic import QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
-    REQUEST_ID_NONE,
     Frame,
     FrameError,
     ReceiptEncoder,
     check_tail,
     encode,
 )
-from loadmanager.ports.hosting import BrokerAddress
 
 ACCESS_SHARED, ACCESS_EXCLUSIVE = 0, 1
 DUPLICATE = (1 << 64) - 1
@@ -82,7 +80,6 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     hosted.producers[name] = producer
     connection.send(
         encode(
-            17,
             producer_success=pb.CommandProducerSuccess(
                 request_id=asked.request_id,
                 producer_name=name,
@@ -119,7 +116,6 @@ def on_send(connection: Connection, frame: Frame) -> None:
     if not check_tail(tail):
         connection.send(
             encode(
-                8,
                 send_error=pb.CommandSendError(
                     producer_id=send.producer_id,
                     sequence_id=send.sequence_id,
@@ -134,7 +130,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. Closed, the producer comes
         # back by itself and is then refused with the reason.
-        close_producer(producer, None)
+        connection.server.close_producer(producer, None)
         return
     connection.send(
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
@@ -148,16 +144,4 @@ def on_close_producer(connection: Connection, frame: Frame) -> None:
     producer = connection.producers.pop(asked.producer_id, None)
     if producer is not None:
         connection.server.detach_producer(producer, for_good=True)
-    connection.send(encode(13, success=pb.CommandSuccess(request_id=asked.request_id)))
-
-
-def close_producer(producer: AttachedProducer, destination: BrokerAddress | None) -> None:
-    """CLOSE_PRODUCER by the broker: the client reconnects, to the destination if one is given."""
-    connection = producer.connection
-    if connection.producers.get(producer.producer_id) is producer:
-        connection.close_producer(producer.producer_id)
-    connection.server.detach_producer(producer, for_good=False)
-    command = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=REQUEST_ID_NONE)
-    if destination is not None:
-        command.assignedBrokerServiceUrl = destination.service_url
-    connection.send(encode(15, close_producer=command))
+    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))

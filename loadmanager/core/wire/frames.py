@@ -41,7 +41,10 @@ _PARTS: dict[int, tuple[str, tuple[str, ...]]] = {
     for field in pb.BaseCommand.DESCRIPTOR.fields
     if field.message_type is not None
 }
-"""Command type → its field of `BaseCommand`, and which fields of that are text."""
+"""Type of a command → its field of `BaseCommand`, and which fields of that are text."""
+
+COMMAND_TYPES = {name: number for number, (name, _) in _PARTS.items()}
+"""Field of `BaseCommand` → type of the command."""
 
 _HEAD = struct.Struct(">II")
 _TAIL = struct.Struct(">HI")
@@ -244,13 +247,14 @@ def last_batch_index_of(tail: bytes) -> int:
     )
 
 
-def encode(kind: int, **field: Message) -> bytes:
-    """A simple frame: the type's number and its one sub-message."""
-    command = pb.BaseCommand(type=kind, **field)  # type: ignore[arg-type]
+def encode(**command: Message) -> bytes:
+    """A frame without a tail, of one command under its field of `BaseCommand`: `ping=…`."""
+    (name,) = command
+    base = pb.BaseCommand(type=COMMAND_TYPES[name], **command)  # type: ignore[arg-type]
     try:
-        body = command.SerializeToString()
+        body = base.SerializeToString()
     except EncodeError as error:
-        raise AssertionError(f"incomplete command {kind}: {error}") from None
+        raise AssertionError(f"incomplete command {name}: {error}") from None
     return _HEAD.pack(4 + len(body), len(body)) + body
 
 

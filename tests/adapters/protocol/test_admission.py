@@ -154,8 +154,8 @@ async def test_limits_of_a_topic(
     assert refusal(wire) == (code, text)
     assert wire.count(ERROR) == 1
     if "subscription" not in text:
-        close = encode(15, close_producer=pb.CommandCloseProducer(producer_id=0, request_id=9))
-        leave = encode(16, close_consumer=pb.CommandCloseConsumer(consumer_id=0, request_id=9))
+        close = encode(close_producer=pb.CommandCloseProducer(producer_id=0, request_id=9))
+        leave = encode(close_consumer=pb.CommandCloseConsumer(consumer_id=0, request_id=9))
         await broker.say(connection, close, leave)
         await broker.say(connection, frames[2])
         assert wire.count(ERROR) == 1
@@ -199,7 +199,7 @@ async def test_memory_of_all_topics_is_looked_at_on_publish(broker: Broker) -> N
         ack_type=0,
         message_id=[pb.MessageIdData(ledgerId=1, entryId=number) for number in range(11)],
     )
-    await broker.say(consumer, encode(10, ack=ack))
+    await broker.say(consumer, encode(ack=ack))
     await broker.say(connection, a_producer())
     assert wire.count(ERROR) == 2  # retained messages were dropped a moment ago: not again at once
     broker.clock.forward_ms(1000)

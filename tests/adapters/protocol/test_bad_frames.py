@@ -46,7 +46,6 @@ def unharmed(cluster: Cluster) -> Iterator[None]:
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         struct.pack(">II", 8, 4) + b"\x08\x06\x32\x00",
         encode(
-            9,
             message=pb.CommandMessage(
                 consumer_id=1, message_id=pb.MessageIdData(ledgerId=1, entryId=1)
             ),
@@ -84,7 +83,7 @@ def test_truncated_frame(cluster: Cluster) -> None:
 def test_before_connect(cluster: Cluster) -> None:
     """Nothing is served before CONNECT."""
     with Raw("127.0.0.1", cluster.pulsar_port) as raw:
-        raw.send(encode(23, lookup=pb.CommandLookupTopic(topic=TOPIC, request_id=1)))
+        raw.send(encode(lookup=pb.CommandLookupTopic(topic=TOPIC, request_id=1)))
         frame = raw.take()
         assert frame.command.type == 14
         assert raw.ended()
@@ -109,7 +108,7 @@ def test_unknown_command_with_a_request_id(cluster: Cluster) -> None:
         raw.greet()
         for data in (
             struct.pack(">II", 4 + len(body), len(body)) + body,
-            encode(13, success=pb.CommandSuccess(request_id=7)),
+            encode(success=pb.CommandSuccess(request_id=7)),
         ):
             raw.send(data)
             frame = raw.take()
@@ -137,12 +136,10 @@ def test_names_that_are_none(cluster: Cluster) -> None:
     with Raw("127.0.0.1", cluster.pulsar_port) as raw:
         raw.greet()
         for topic in ("persistent://public/nowhere/x", "nonsense://x"):
-            raw.send(encode(23, lookup=pb.CommandLookupTopic(topic=topic, request_id=4)))
+            raw.send(encode(lookup=pb.CommandLookupTopic(topic=topic, request_id=4)))
             frame = raw.take()
             assert (frame.command.type, frame.command.lookup_response.response) == (24, 2)
-            raw.send(
-                encode(5, producer=pb.CommandProducer(topic=topic, producer_id=9, request_id=5))
-            )
+            raw.send(encode(producer=pb.CommandProducer(topic=topic, producer_id=9, request_id=5)))
             frame = raw.take()
             assert (frame.command.type, frame.command.error.request_id) == (14, 5)
 
@@ -151,6 +148,6 @@ def test_ping(cluster: Cluster) -> None:
     """PING is answered at once."""
     with Raw("127.0.0.1", cluster.pulsar_port) as raw:
         raw.greet()
-        raw.send(encode(18, ping=pb.CommandPing()))
+        raw.send(encode(ping=pb.CommandPing()))
         frame = raw.take()
         assert frame.command.type == 19

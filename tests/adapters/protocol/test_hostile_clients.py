@@ -56,13 +56,12 @@ def a_subscribe(**fields: Any) -> bytes:
         "request_id": 1,
         **fields,
     }
-    return encode(4, subscribe=pb.CommandSubscribe(**asked))
+    return encode(subscribe=pb.CommandSubscribe(**asked))
 
 
 def a_producer(**fields: Any) -> bytes:
     """PRODUCER 1."""
     return encode(
-        5,
         producer=pb.CommandProducer(**{"topic": NAME, "producer_id": 1, "request_id": 1, **fields}),
     )
 
@@ -99,27 +98,23 @@ def invalid(frame: bytes) -> bytes:
 HOSTILE: dict[str, list[bytes]] = {
     "topic of PRODUCER": [invalid(a_producer(topic=f"persistent://public/default/{MARK}"))],
     "topic of SUBSCRIBE": [invalid(a_subscribe(topic=f"persistent://public/default/{MARK}"))],
-    "topic of LOOKUP": [
-        invalid(encode(23, lookup=pb.CommandLookupTopic(topic=MARK, request_id=1)))
-    ],
+    "topic of LOOKUP": [invalid(encode(lookup=pb.CommandLookupTopic(topic=MARK, request_id=1)))],
     "topic of PARTITIONED_METADATA": [
         invalid(
-            encode(
-                21, partition_metadata=pb.CommandPartitionedTopicMetadata(topic=MARK, request_id=1)
-            )
+            encode(partition_metadata=pb.CommandPartitionedTopicMetadata(topic=MARK, request_id=1))
         )
     ],
     "namespace": [
-        invalid(encode(32, get_topics=pb.CommandGetTopicsOfNamespace(namespace=MARK, request_id=1)))
+        invalid(encode(get_topics=pb.CommandGetTopicsOfNamespace(namespace=MARK, request_id=1)))
     ],
     "producer name": [invalid(a_producer(producer_name=MARK))],
     "subscription": [invalid(a_subscribe(subscription=MARK, durable=False))],
     "consumer name": [
         invalid(a_subscribe(consumer_name=MARK)),
-        encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)),
+        encode(consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)),
     ],
-    "client version": [invalid(encode(2, connect=pb.CommandConnect(client_version=MARK)))],
-    "a command that is missing": [encode(6)],
+    "client version": [invalid(encode(connect=pb.CommandConnect(client_version=MARK)))],
+    "a command that is missing": [b"\0\0\0\6\0\0\0\2\x08\6"],
     "a subscription without a name": [a_subscribe(subscription="")],
     "a long subscription": [a_subscribe(subscription="x" * (NAME_BYTES_MAX + 1))],
     "a long consumer name": [a_subscribe(consumer_name="ü" * (NAME_BYTES_MAX // 2 + 1))],
@@ -194,16 +189,16 @@ async def test_figures_of_a_consumer_are_within_range_whatever_was_sent(broker: 
     await broker.say(
         producer, a_publish(0, 1, num_messages_in_batch=-(1 << 31)), a_publish(1, (1 << 31) - 1)
     )
-    flow = encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=(1 << 32) - 1))
+    flow = encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=(1 << 32) - 1))
     await broker.say(connection, flow, flow, flow)
     await broker.say(
-        connection, encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2))
+        connection, encode(consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2))
     )
     last = pb.CommandGetLastMessageId(consumer_id=1, request_id=3)
-    await broker.say(connection, encode(29, get_last_message_id=last))
+    await broker.say(connection, encode(get_last_message_id=last))
     await broker.say(
         connection,
-        encode(28, seek=pb.CommandSeek(consumer_id=1, request_id=4, message_publish_time=1)),
+        encode(seek=pb.CommandSeek(consumer_id=1, request_id=4, message_publish_time=1)),
     )
     assert (wire.count(26), wire.count(30), wire.count(13), broker.server.failures.count) == (
         1,
@@ -237,7 +232,7 @@ async def test_a_bug_in_a_handler_costs_its_connection_only(
             connection, wire = Connection(broker.server, {2: on_connect, 18: handler}), Wire()
             connection.connection_made(wire)
             await broker.say(connection, CONNECT)
-            await broker.say(connection, encode(18, ping=pb.CommandPing()))
+            await broker.say(connection, encode(ping=pb.CommandPing()))
             await asyncio.sleep(0)
             assert wire.closed
     assert broker.server.failures.count == 3
@@ -254,7 +249,7 @@ async def test_a_bug_behind_a_limit_leaves_no_connection_unread(broker: Broker) 
     connection, wire = await broker.producer()
     connection._handlers = {**connection._handlers, 18: failing}
     await broker.say(
-        connection, *(a_send(number) for number in range(20)), encode(18, ping=pb.CommandPing())
+        connection, *(a_send(number) for number in range(20)), encode(ping=pb.CommandPing())
     )
     assert not wire.reading
     broker.forward(10_000)
@@ -270,9 +265,9 @@ async def test_a_topic_that_cannot_be_delivered_does_not_stop_others(broker: Bro
     await broker.say(
         bad,
         a_subscribe(topic="bad", initialPosition=1),
-        encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=9)),
+        encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=9)),
     )
-    await broker.say(bad, encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=9)))
+    await broker.say(bad, encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=9)))
     _, wire = await broker.consumer(9)
     hosted = broker.server.served("persistent://public/default/bad")
     assert hosted is not None
@@ -323,7 +318,7 @@ async def slow_consumer(broker: Broker, consumers: int, kind: int) -> tuple[Conn
             ),
         )
     flows = [
-        encode(11, flow=pb.CommandFlow(consumer_id=number, messagePermits=100_000))
+        encode(flow=pb.CommandFlow(consumer_id=number, messagePermits=100_000))
         for number in range(consumers)
     ]
     await broker.say(connection, *flows)
@@ -356,7 +351,7 @@ async def test_one_subscription_does_not_take_a_whole_turn_of_the_loop(broker: B
     await broker.say(producer, *(a_publish(number, payload=b"x" * size) for number in range(count)))
     connection, wire = await broker.connect()
     await broker.say(connection, a_subscribe(initialPosition=1))
-    connection.data_received(encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
+    connection.data_received(encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
     assert wire.count(MESSAGE) == DELIVERY_BYTES_MAX // size + 1
     for _ in range(5):
         await asyncio.sleep(0)
@@ -378,7 +373,6 @@ async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> N
     connection.connection_made(wire)
     ask = [
         encode(
-            32,
             get_topics=pb.CommandGetTopicsOfNamespace(
                 namespace="public/default", request_id=number, mode=2
             ),
@@ -442,34 +436,31 @@ async def test_mutated_frames(broker: Broker) -> None:
         a_publish(2, 7),
     ]
     pool += [
-        encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=5)),
+        encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=5)),
         encode(
-            10,
             ack=pb.CommandAck(
                 consumer_id=1, ack_type=1, message_id=[pb.MessageIdData(ledgerId=1, entryId=3)]
             ),
         ),
         encode(
-            10,
             ack=pb.CommandAck(
                 consumer_id=1,
                 ack_type=0,
                 message_id=[pb.MessageIdData(ledgerId=1, entryId=2, ack_set=[5])],
             ),
         ),
-        encode(20, redeliver=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1)),
+        encode(redeliver=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=1)),
         encode(
-            28,
             seek=pb.CommandSeek(
                 consumer_id=1, request_id=4, message_id=pb.MessageIdData(ledgerId=1, entryId=1)
             ),
         ),
-        encode(29, get_last_message_id=pb.CommandGetLastMessageId(consumer_id=1, request_id=3)),
-        encode(25, consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)),
-        encode(12, unsubscribe=pb.CommandUnsubscribe(consumer_id=1, request_id=3)),
-        encode(15, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=3)),
-        encode(16, close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=3)),
-        encode(34, get_schema=pb.CommandGetSchema(topic=NAME, request_id=3)),
+        encode(get_last_message_id=pb.CommandGetLastMessageId(consumer_id=1, request_id=3)),
+        encode(consumer_stats=pb.CommandConsumerStats(consumer_id=1, request_id=2)),
+        encode(unsubscribe=pb.CommandUnsubscribe(consumer_id=1, request_id=3)),
+        encode(close_producer=pb.CommandCloseProducer(producer_id=1, request_id=3)),
+        encode(close_consumer=pb.CommandCloseConsumer(consumer_id=1, request_id=3)),
+        encode(get_schema=pb.CommandGetSchema(topic=NAME, request_id=3)),
     ]
     sent = 0
     with capture_logs() as logs:

@@ -146,7 +146,7 @@ class Broker:
         connection, wire = await self.connect()
         await self.say(
             connection,
-            encode(5, producer=pb.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=1)),
+            encode(producer=pb.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=1)),
         )
         return connection, wire
 
@@ -165,11 +165,11 @@ class Broker:
         )
         await self.say(
             connection,
-            encode(4, subscribe=asked),
-            encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)),
+            encode(subscribe=asked),
+            encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=permits)),
         )
         await self.say(
-            connection, encode(11, flow=pb.CommandFlow(consumer_id=1, messagePermits=permits))
+            connection, encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=permits))
         )
         return connection, wire
 
@@ -315,7 +315,7 @@ async def test_unloading_the_bundle_in_the_middle_lets_the_connection_go_on(brok
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, wire = await broker.producer()
     await broker.say(
-        connection, *(a_send(number) for number in range(50)), encode(18, ping=pb.CommandPing())
+        connection, *(a_send(number) for number in range(50)), encode(ping=pb.CommandPing())
     )
     before = wire.count(RECEIPT)
     broker.server.fence_bundle(BUNDLE, 1)
@@ -421,7 +421,7 @@ async def test_subscribes_beyond_the_limit_are_refused(broker: Broker) -> None:
             request_id=request_id,
             consumer_name="n",
         )
-        await broker.say(connection, encode(4, subscribe=asked))
+        await broker.say(connection, encode(subscribe=asked))
     errors = [frame.command.error for frame in wire.frames if frame.command.type == ERROR]
     assert [(error.request_id, error.error) for error in errors] == [(2, pb.NotAllowedError)]
 

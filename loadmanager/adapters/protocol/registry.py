@@ -1,0 +1,436 @@
+"""The topics of the bundles that this broker serves, and the connections of their clients.
+Implements `ports.hosting.Hosting`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import structlog
+
+from loadmanager.adapters.protocol.admission import Admission
+from loadmanager.adapters.protocol.dispatcher import Dispatcher
+from loadmanager.adapters.protocol.failures import Failures
+from loadmanager.adapters.protocol.hosted import (
+    AttachedConsumer,
+    AttachedProducer,
+    Client,
+    HostedTopic,
+    stats_of,
+)
+from loadmanager.adapters.protocol.resumer import Resumer
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.load.reports import NamespaceBundleStats
+from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
+from loadmanager.core.messaging.topic import Topic, check_memory
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import REQUEST_ID_NONE, encode
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.directory import Directory
+from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
+
+MIB = 1024 * 1024
+ACTIVE_CHANGE_PROTOCOL_VERSION = 12
+"""Older clients do not understand ACTIVE_CONSUMER_CHANGE."""
+RELIEVE_INTERVAL_S = 1.0
+"""How often retained messages of all topics are dropped at most, while topics hold all that they
+may.
+"""
+
+log = structlog.get_logger("protocol")
+
+
+@dataclass(slots=True)
+class _OpenBundle:
+    """One life of a bundle that is served here; see `ports.hosting`."""
+
+    life: int
+    fenced: bool = False
+    topics: dict[str, HostedTopic] = field(default_factory=dict)
+
+
+class TopicRegistry:
+    """Opens, fences and closes bundles and their topics, and knows every connection.
+
+    `connections_cap`: how many connections the process can serve at most, 0 for any number.
+    """
+
+    directory: Directory
+    """What the runtime answers. Set before the first connection (`BrokerServer.begin`)."""
+
+    def __init__(
+        self,
+        settings: Live[MessagingSettings],
+        *,
+        clock: Clock,
+        spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
+        throttling: BrokerThrottling,
+        connections_cap: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.spawn = spawn
+        self.throttling = throttling
+        self.failures = Failures()
+        self.resumer = Resumer(throttling, clock, self.failures.report)
+        self.dispatcher = Dispatcher(
+            settings,
+            throttling,
+            self.resumer,
+            clock=clock,
+            failed=self.failures.report,
+            may_serve=lambda: self.may_serve(clock.monotonic_s()),
+        )
+        self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
+        self.admission = Admission(settings, clock, connections_cap)
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.connections: dict[Client, None] = {}
+        self._bundles: dict[str, _OpenBundle] = {}
+        self._topics: dict[str, HostedTopic] = {}
+        self._opening: dict[str, asyncio.Future[None]] = {}
+        self._names = count()
+        self._relieved_s = float("-inf")
+        self._measured_s = clock.monotonic_s()
+        self._apply(settings.value)
+        settings.listen(self._apply)
+
+    def _apply(self, settings: MessagingSettings) -> None:
+        limit_bytes = settings.publish_buffer_mb * MIB
+        self.throttling.publish_buffer.set_limit(limit_bytes, self.clock.monotonic_ns())
+        self.resumer.settle()
+        self.memory.limit_bytes = settings.topics_memory_mb * MIB
+
+    def may_serve(self, now_s: float) -> bool:
+        """Whether the session is proven. If it is not, everything is fenced before this returns."""
+        if self.directory.lease.held(now_s):
+            return True
+        self.directory.fence()
+        return False
+
+    # Connections
+
+    def opened(self, connection: Client) -> None:
+        """A connection was made; one too many is told so and closed."""
+        self.connections[connection] = None
+        reason = self.admission.enter(connection.address)
+        if reason is not None:
+            connection.error(REQUEST_ID_NONE, pb.NotAllowedError, reason)
+            connection.close(reason)
+
+    def closed(self, connection: Client) -> None:
+        """A connection is gone, and with it what was attached through it."""
+        if connection in self.connections:
+            del self.connections[connection]
+            self.admission.leave(connection.address)
+        for producer in list(connection.producers.values()):
+            self.detach_producer(producer, for_good=False)
+        for consumer in list(connection.consumers.values()):
+            self.detach_consumer(consumer)
+        connection.producers.clear()
+        connection.consumers.clear()
+        self.dispatcher.deliver()
+
+    def next_producer_name(self) -> str:
+        """A name that no producer of the cluster has."""
+        broker = self.directory.self_address.broker_id.replace(":", "-")
+        return f"{broker}-{self.clock.now_ms():x}-{next(self._names)}"
+
+    def detach_producer(self, producer: AttachedProducer, *, for_good: bool) -> None:
+        """A producer is gone."""
+        hosted = producer.hosted
+        if hosted.producers.get(producer.core.name) is producer:
+            del hosted.producers[producer.core.name]
+        hosted.limits.leave(producer.sender, self.clock.monotonic_ns())
+        hosted.core.detach_publisher(producer.core, self.clock.monotonic_s(), for_good=for_good)
+
+    def detach_consumer(self, consumer: AttachedConsumer) -> None:
+        """A consumer is gone; what it had not acknowledged goes to others, or waits for it."""
+        hosted, subscription = consumer.hosted, consumer.subscription
+        if hosted.attached.pop(consumer.core, None) is None:
+            return
+        active = subscription.active
+        hosted.core.detach_consumer(subscription, consumer.core)
+        if not subscription.durable and not subscription.consumers:
+            hosted.core.unsubscribe(subscription.name)
+            hosted.limits.close_gate(subscription.name, self.clock.monotonic_ns())
+        self.announce_active(hosted, subscription, active)
+        self.dispatcher.touch(hosted)
+
+    def close_producer(self, producer: AttachedProducer, destination: BrokerAddress | None) -> None:
+        """CLOSE_PRODUCER by the broker: the client reconnects, to `destination` if it is given."""
+        connection = producer.connection
+        if connection.producers.get(producer.producer_id) is producer:
+            connection.close_producer(producer.producer_id)
+        self.detach_producer(producer, for_good=False)
+        command = pb.CommandCloseProducer(
+            producer_id=producer.producer_id, request_id=REQUEST_ID_NONE
+        )
+        if destination is not None:
+            command.assignedBrokerServiceUrl = destination.service_url
+        connection.send(encode(close_producer=command))
+        self.dispatcher.written(connection)
+
+    def close_consumer(self, consumer: AttachedConsumer, destination: BrokerAddress | None) -> None:
+        """CLOSE_CONSUMER by the broker: the client reconnects, to `destination` if it is given."""
+        connection = consumer.connection
+        if connection.consumers.get(consumer.consumer_id) is consumer:
+            del connection.consumers[consumer.consumer_id]
+        self.detach_consumer(consumer)
+        command = pb.CommandCloseConsumer(
+            consumer_id=consumer.consumer_id, request_id=REQUEST_ID_NONE
+        )
+        if destination is not None:
+            command.assignedBrokerServiceUrl = destination.service_url
+        connection.send(encode(close_consumer=command))
+        self.dispatcher.written(connection)
+
+    def announce_active(
+        self,
+        hosted: HostedTopic,
+        subscription: Subscription,
+        before: Consumer | None,
+        new: Consumer | None = None,
+    ) -> None:
+        """Tell the consumers of a failover subscription which of them is active: all of them when
+        that changed, else only the new one.
+        """
+        if subscription.kind is not SubscriptionType.FAILOVER:
+            return
+        active = subscription.active
+        for core in subscription.consumers:
+            consumer = hosted.attached.get(core)
+            if consumer is None or (active is before and core is not new):
+                continue
+            connection = consumer.connection
+            if connection.protocol_version >= ACTIVE_CHANGE_PROTOCOL_VERSION:
+                change = pb.CommandActiveConsumerChange(
+                    consumer_id=consumer.consumer_id, is_active=core is active
+                )
+                connection.send(encode(active_consumer_change=change))
+                self.dispatcher.written(connection)
+
+    # Topics
+
+    def served(self, topic: str) -> HostedTopic | None:
+        """The open topic of that full name, if it is served now."""
+        hosted = self._topics.get(topic)
+        return hosted if hosted is not None and not hosted.fenced else None
+
+    async def host(self, topic: TopicName) -> HostedTopic:
+        """The topic, opened if need be.
+
+        Raises `OperationalError` when its bundle is not served here: the client must look it up
+        again.
+        """
+        name = str(topic)
+        hosted = self.served(name)
+        if hosted is not None:
+            return hosted
+        opening = self._opening.get(name)
+        if opening is not None:
+            await asyncio.shield(opening)
+        else:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._opening[name] = future
+            try:
+                await self._open(topic)
+            finally:
+                del self._opening[name]
+                future.set_result(None)
+        hosted = self.served(name)
+        if hosted is None:
+            raise OperationalError(
+                f"Namespace bundle for topic ({topic}) not served by this instance. Please "
+                "redo the lookup."
+            )
+        return hosted
+
+    async def _open(self, topic: TopicName) -> None:
+        bundle = await self.directory.owned_bundle(topic)
+        opened = None if bundle is None else self._bundles.get(bundle)
+        if opened is None or opened.fenced:
+            return
+        subscriptions = await self.directory.open_topic(topic)
+        ledger_id = await self.directory.next_ledger_id()
+        # Meanwhile the bundle may have been unloaded or split, and another broker may have served
+        # it: what was read before is of that older life.
+        if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:
+            return
+        core = Topic(str(topic), ledger_id, self.settings, self.memory, partition=topic.partition)
+        for subscription in subscriptions:
+            core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
+        limits = self.throttling.topic(topic, self.clock.monotonic_ns())
+        hosted = HostedTopic(topic, bundle, core, limits)
+        opened.topics[core.name] = self._topics[core.name] = hosted
+
+    def check_memory(self) -> None:
+        """Raise `QuotaExceededError` when all topics together hold as much as they may, retained
+        messages left out.
+        """
+        now_s = self.clock.monotonic_s()
+        if self.memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
+            self._relieved_s = now_s
+            for hosted in self._topics.values():
+                hosted.core.trim(0)
+        check_memory(self.memory)
+
+    # ports.hosting.Hosting
+
+    async def open_bundle(self, bundle: str, life: int) -> None:
+        """Serve a bundle from now on.
+
+        What is left of an older life is closed first: its clients come back by themselves.
+        """
+        older = self._bundles.get(bundle)
+        if older is not None and older.life >= life:
+            return
+        if older is not None:
+            await self.close_bundle(bundle, older.life, destination=None, timeout_s=0)
+        self._bundles.setdefault(bundle, _OpenBundle(life))
+
+    def fence_bundle(self, bundle: str, life: int) -> None:
+        """Serve nothing of a bundle from now on."""
+        opened = self._bundles.get(bundle)
+        if opened is None or opened.life != life:
+            return
+        opened.fenced = True
+        for hosted in opened.topics.values():
+            hosted.fence(self.clock.monotonic_ns())
+        self.resumer.settle()
+
+    async def close_bundle(
+        self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
+    ) -> int:
+        """Tell the clients of a bundle and forget its topics."""
+        opened = self._bundles.get(bundle)
+        if opened is None or opened.life != life:
+            return 0
+        self.fence_bundle(bundle, life)
+        topics = self._bundles.pop(bundle).topics
+        deadline_s = self.clock.monotonic_s() + timeout_s
+        for index, hosted in enumerate(topics.values()):
+            self._close_topic(hosted, destination)
+            if index % 100 == 99:
+                self.dispatcher.deliver()
+                await asyncio.sleep(0)
+                if self.clock.monotonic_s() > deadline_s:
+                    log.warning(
+                        "closing topics takes too long; the connections of the rest are closed",
+                        bundle=bundle,
+                    )
+                    for rest in list(topics.values())[index + 1 :]:
+                        rest.abort_clients()
+                    break
+        for name, hosted in topics.items():
+            if self._topics.get(name) is hosted:
+                del self._topics[name]
+            hosted.close(self.clock.monotonic_ns())
+        self.dispatcher.deliver()
+        return len(topics)
+
+    def close_topic(self, topic: str, *, force: bool) -> bool:
+        """Tell the clients of one topic and forget it."""
+        hosted = self.served(topic)
+        if hosted is None:
+            return False
+        if not (hosted.idle or force):
+            raise ConflictError(
+                f"Topic {topic} has active producers or consumers; close them first, or "
+                "use force=true"
+            )
+        del self._topics[topic]
+        self._bundles[hosted.bundle].topics.pop(topic, None)
+        now_ns = self.clock.monotonic_ns()
+        hosted.fence(now_ns)
+        self._close_topic(hosted, None)
+        hosted.close(now_ns)
+        self.dispatcher.deliver()
+        return True
+
+    def _close_topic(self, hosted: HostedTopic, destination: BrokerAddress | None) -> None:
+        for producer in list(hosted.producers.values()):
+            self.close_producer(producer, destination)
+        for consumer in list(hosted.attached.values()):
+            self.close_consumer(consumer, destination)
+
+    def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
+        """A bundle goes on as its children."""
+        opened = self._bundles.get(parent)
+        if opened is None or opened.life != life:
+            return
+        del self._bundles[parent]
+        ranges = {child: BundleRange.parse(split_bundle_name(child)[1]) for child in children}
+        for child in children:
+            self._bundles[child] = _OpenBundle(children_life)
+        for name, hosted in opened.topics.items():
+            value = topic_hash(name)
+            hosted.bundle = next(child for child, span in ranges.items() if value in span)
+            self._bundles[hosted.bundle].topics[name] = hosted
+
+    def fence_all(self) -> None:
+        """Stop serving everything, at once: connections are dropped, topics forgotten."""
+        topics = list(self._topics.values())
+        for hosted in topics:
+            hosted.fenced = True
+        self._bundles.clear()
+        self._topics.clear()
+        self.dispatcher.clear()
+        for connection in list(self.connections):
+            connection.abort()
+        for hosted in topics:
+            hosted.close(self.clock.monotonic_ns())
+        self.resumer.settle()
+
+    def measure(self) -> None:
+        """End a stats period."""
+        now_s = self.clock.monotonic_s()
+        elapsed_s = max(now_s - self._measured_s, 1e-3)
+        self._measured_s = now_s
+        for hosted in self._topics.values():
+            hosted.measure(elapsed_s, self.clock.monotonic_ns())
+            hosted.core.trim()
+            hosted.core.forget_producers(now_s)
+        self.resumer.settle()
+
+    def limits_changed(self) -> None:
+        """Limits were changed: whoever may go on now does so before this returns, unless they are
+        many.
+        """
+        self.resumer.release()
+
+    def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
+        """Traffic of each open bundle over the last stats period."""
+        return {
+            bundle: stats_of(opened.topics)
+            for bundle, opened in self._bundles.items()
+            if not opened.fenced
+        }
+
+    def topics(self, bundle: str) -> dict[str, TopicTraffic]:
+        """Open topics of a bundle."""
+        opened = self._bundles.get(bundle)
+        topics = {} if opened is None else opened.topics
+        return {name: hosted.traffic for name, hosted in topics.items()}
+
+    def usage(self) -> HostUsage:
+        """Memory of topics and of unprocessed bytes, and bytes on the wire."""
+        unprocessed = sum(connection.unprocessed_bytes for connection in self.connections)
+        buffers = self.settings.value.publish_buffer_mb
+        limit_mb = self.settings.value.topics_memory_mb + max(buffers, 0)
+        return HostUsage(
+            memory_used_bytes=self.memory.used_bytes + unprocessed,
+            memory_limit_bytes=limit_mb * MIB,
+            bytes_in_total=self.bytes_in,
+            bytes_out_total=self.bytes_out,
+        )
