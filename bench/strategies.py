@@ -25,12 +25,18 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
+from loadmanager.core.strategies.shedding.transfer import TransferSettings
 
 SHAPES = ((1000, 100), (162, 667))
+EAGER = {
+    ThresholdSettings: ThresholdSettings(min_throughput_mib=0),
+    TransferSettings: TransferSettings(hits_min=0),
+}
 REPORT_BUNDLES = 75
-"""Bundles that make a report of about 20 KB."""
+"""Makes a report of about 20 KB."""
 
 
 def main(argv: list[str]) -> int:
@@ -43,11 +49,11 @@ def main(argv: list[str]) -> int:
         sorting_ms = _best(lambda snapshot=local: _sort(snapshot), 1)
         print(f"sort the bundles, once a snapshot, {brokers:5} brokers   {sorting_ms:8.2f} ms")
         for name in sorted(registry.SHEDDERS):
-            snapshot = extensible if name == "TransferShedder" else local
-            settings = StrategySettings(shedder=name, min_throughput_mib=0, hits_min=0)
+            snapshot = extensible if registry.SHEDDERS[name].extensible else local
+            settings = StrategySettings(shedder=name, own=EAGER)
             best = _best(
                 lambda snapshot=snapshot, settings=settings: cycle.shed(
-                    snapshot, settings, Memory()
+                    snapshot, settings, Memories()
                 ),
                 args.repeat,
             )
@@ -72,7 +78,7 @@ def _replace_one(snapshot: ClusterSnapshot, report: LocalBrokerData) -> None:
 
 
 def _sort(snapshot: ClusterSnapshot) -> None:
-    """What a snapshot computes once, for all strategies."""
+    """Compute the orders of bundles, which a snapshot keeps for all strategies."""
     for broker in snapshot.reports:
         snapshot.by_throughput(broker)
         snapshot.by_rate(broker)

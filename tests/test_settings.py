@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.settings.live import REJECTED, LiveSettings
 
@@ -167,22 +169,22 @@ def test_a_bad_stored_value_takes_out_itself_only() -> None:
     are shown.
     """
     live = a_live(**{LOW: "12"})
-    strategies = live.live(StrategySettings)
+    strategies, avg = live.live(StrategySettings), live.live(AvgSettings)
     live.apply({LOW: "much", SHEDDER: "OverloadShedder", "defaultNumberOfNamespaceBundles": "0"})
-    assert (strategies.value.avg_low, strategies.value.shedder) == (12, "OverloadShedder")
+    assert (avg.value.low, strategies.value.shedder) == (12, "OverloadShedder")
     assert live.rejected[LOW] == f"{LOW} = 'much': a number of at least 0 is allowed"
     assert live.in_force()[REJECTED].count(" is allowed") == 2
     live.apply({LOW: "13"})
-    assert (strategies.value.avg_low, live.rejected, strategies.value.shedder) == (
+    assert (avg.value.low, live.rejected, strategies.value.shedder) == (
         13,
         {},
         StrategySettings().shedder,
     )
     live.apply({LOW: "-1"})
-    assert strategies.value.avg_low == 13
+    assert avg.value.low == 13
     assert live.in_force()[LOW] == "13"
     live.apply({})
-    assert strategies.value.avg_low == 12
+    assert avg.value.low == 12
     assert REJECTED not in live.in_force()
 
 
@@ -194,7 +196,8 @@ def test_stored_values_of_any_type(value: object) -> None:
     live = a_live()
     live.apply({SHEDDER: value, HIGH: 50, "loadBalancerSheddingEnabled": False})
     strategies = live.live(StrategySettings).value
-    assert strategies == StrategySettings(avg_high=50.0, shedding_enabled=False)
+    assert strategies.of(AvgSettings) == AvgSettings(high=50.0)
+    assert replace(strategies, own={}) == StrategySettings(shedding_enabled=False)
     assert list(live.rejected) == [SHEDDER]
 
 
@@ -203,10 +206,10 @@ def test_stored_values_that_contradict_each_other() -> None:
     any order.
     """
     live = a_live()
-    strategies = live.live(StrategySettings)
+    avg = live.live(AvgSettings)
 
     def thresholds() -> tuple[float, float]:
-        return strategies.value.avg_low, strategies.value.avg_high
+        return avg.value.low, avg.value.high
 
     live.apply({LOW: "50", HIGH: "60"})
     assert thresholds() == (50, 60)
@@ -263,7 +266,9 @@ def test_users_of_a_leaf_hear_of_its_changes_only() -> None:
     more.
     """
     live, heard = a_live(), list[float]()
-    forget = live.live(StrategySettings).listen(lambda strategies: heard.append(strategies.avg_low))
+    forget = live.live(StrategySettings).listen(
+        lambda strategies: heard.append(strategies.of(AvgSettings).low)
+    )
     live.apply({"maxConcurrentLookupRequest": "9"})
     live.apply({LOW: "9"})
     live.apply({LOW: "9"})

@@ -1,6 +1,4 @@
-"""`loadmanager decide`: recorded load reports in, what each strategy would have done
-and why out.
-"""
+"""`loadmanager decide`: recorded load reports in, decisions with their reasons out."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     register_plugins()
     base = settings.load(args.config, settings.parse_overrides(args.set))
     deciding = Deciding(random.Random(args.seed))  # noqa: S311 - reproducible, not secret
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # a terminal that has no bars shows question marks
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # question marks on a terminal without these characters
     loaded = base
     _warn("settings", base.unknown)
     checked = _checked(base)
@@ -79,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
                 )
                 _warn(f"line {number}", loaded.unknown[len(before) :])
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
-                # who gives them wants them to count
+                # a line that gives failure domains wants them to count
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})
             checked = checked if loaded is checked else _checked(loaded)
             document = plan_document(
@@ -98,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(loaded: settings.Settings) -> settings.Settings:
-    """The settings, if their strategies go together. Raises `ConfigError`."""
+    """The settings; raises `ConfigError` if their strategies are unknown or do not go together."""
     strategies = loaded.leaf(StrategySettings)
     registry.check(strategies.shedder, strategies.placement)
     return loaded

@@ -32,6 +32,7 @@ from loadmanager.core.errors import ConfigError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -309,10 +310,11 @@ def _refusal(check: Callable[[], object]) -> str:
 
 
 def _contradictions(settings: Settings) -> Iterator[Problem]:
-    strategies, broker = settings.leaf(StrategySettings), settings.leaf(BrokerSettings)
+    broker = settings.leaf(BrokerSettings)
     low, high = "loadBalancerAvgShedderLowThreshold", "loadBalancerAvgShedderHighThreshold"
-    if strategies.avg_low > strategies.avg_high:
-        text = f"{low} = {strategies.avg_low:g} is above {high} = {strategies.avg_high:g}"
+    avg = settings.leaf(AvgSettings)
+    if avg.low > avg.high:
+        text = f"{low} = {avg.low:g} is above {high} = {avg.high:g}"
         yield Problem((low, high), text)
     low, high = (
         "loadBalancerReportUpdateMinIntervalMillis",
@@ -373,7 +375,7 @@ def template() -> str:
         "# Apache Pulsar: its broker.conf works, too. A running broker can change [dynamic] keys.",
         "# Check a file without starting a broker: loadmanager config check FILE",
     ]
-    for leaf in LEAVES:
+    for leaf in (*LEAVES, *registry.own_settings()):
         lines += ["", f"### {(leaf.__doc__ or leaf.__name__).splitlines()[0].rstrip('.')}"]
         for field, key in _keys(leaf):
             allowed = f" ({', '.join(key.choices)})" if key.choices else ""

@@ -16,16 +16,16 @@ BAR_WIDTH = 40
 
 def explain(number: int, line: Line, document: Mapping[str, Any]) -> str:
     """The text of one cycle; `document` is the plan's."""
-    found = decode_reports(line.brokers)
+    reports = decode_reports(line.brokers)
     before = {
-        **{name: max_usage(report) for name, report in found.local.items()},
-        **{name: data.weighted_max_ema for name, data in found.load.items()},
+        **{name: max_usage(report) for name, report in reports.local.items()},
+        **{name: data.weighted_max_ema for name, data in reports.load.items()},
     }
     unloads = document["unloads"]
     after = dict(before)
     for unload in unloads:
         source = unload["source"]
-        moved = _share(found.local.get(source), line, source, unload["bundle"]) * before.get(
+        moved = _share(reports.local.get(source), line, source, unload["bundle"]) * before.get(
             source, 0.0
         )
         after[source] = max(after.get(source, 0.0) - moved, 0.0)
@@ -55,7 +55,7 @@ def _bars(title: str, usage: dict[str, float]) -> list[str]:
 
 
 def _share(report: LocalBrokerData | None, line: Line, source: str, bundle: str) -> float:
-    """The part of its broker's traffic that a bundle carries; in the extensible manager, of the
+    """A bundle's part of its broker's traffic; in the extensible manager, of the traffic of the
     bundles that the broker published.
     """
     if report is not None:
@@ -67,10 +67,7 @@ def _share(report: LocalBrokerData | None, line: Line, source: str, bundle: str)
         }
     else:
         top = line.top_bundles.get(source)
-        loads = (
-            {item.bundle_name: item.stats.throughput for item in top.top_bundles_load_data}
-            if top
-            else {}
-        )
+        published = top.top_bundles_load_data if top else []
+        loads = {entry.bundle_name: entry.stats.throughput for entry in published}
     total = math.fsum(loads.values())
     return loads.get(bundle, 0.0) / total if total else 0.0

@@ -1,4 +1,4 @@
-"""`decide`'s input lines: what one cycle's snapshot looks like as JSON."""
+"""The input lines of `decide`: one cycle's cluster as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS
 
 
 class NamespaceLine(msgspec.Struct, rename="camel"):
-    """What is known of a namespace."""
+    """One namespace: its boundaries and its anti-affinity group."""
 
     boundaries: list[str] = []
     anti_affinity_group: str | None = None
@@ -90,7 +90,7 @@ _MODULAR_FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Reports:
-    """The brokers' reports, of one manager, and why those that are left cannot be used."""
+    """The brokers' reports, all of one manager, and why other reports cannot be used."""
 
     local: dict[str, LocalBrokerData]
     load: dict[str, BrokerLoadData]
@@ -113,14 +113,14 @@ def decode_line(raw: bytes) -> Line:
 
 
 def _check_names(line: Line) -> None:
-    """Raises `BadInputError` for names of bundles, boundaries and algorithms that are none."""
+    """Raise `BadInputError` for invalid names of bundles, boundaries and algorithms."""
     for index, bundle in enumerate(line.place):
         _check_bundle(bundle, f"place[{index}]")
-    for index, item in enumerate(line.split):
-        _check_bundle(item.bundle, f"split[{index}].bundle")
-        if item.algorithm is not None and item.algorithm not in ALGORITHMS:
+    for index, split in enumerate(line.split):
+        _check_bundle(split.bundle, f"split[{index}].bundle")
+        if split.algorithm is not None and split.algorithm not in ALGORITHMS:
             raise BadInputError(
-                f"split[{index}].algorithm: {item.algorithm!r} is not one of "
+                f"split[{index}].algorithm: {split.algorithm!r} is not one of "
                 f"{', '.join(ALGORITHMS)}"
             )
     for bundle in line.owners:
@@ -132,8 +132,8 @@ def _check_names(line: Line) -> None:
             except BadInputError as error:
                 raise BadInputError(f"namespaces[{name!r}].boundaries: {error}") from None
     for broker, top in line.top_bundles.items():
-        for entry in top.top_bundles_load_data:
-            _check_bundle(entry.bundle_name, f"topBundles[{broker!r}]")
+        for published in top.top_bundles_load_data:
+            _check_bundle(published.bundle_name, f"topBundles[{broker!r}]")
 
 
 def _check_bundle(bundle: str, where: str) -> None:
@@ -144,15 +144,13 @@ def _check_bundle(bundle: str, where: str) -> None:
 
 
 def _with_key(raw: bytes, message: str) -> str:
-    """The decoder's message with the key or index that it leaves out of a path
-    (`$.config[...]`).
-    """
+    """The decoder's message with the key or index in place of `[...]` (`$.config[...]`)."""
     field = next((name for name in _MAPS if f"$.{name}[...]" in message), None)
     if field is None:
         return message
-    found = msgspec.json.decode(raw)[field]
-    for key, value in found.items() if isinstance(found, dict) else enumerate(found):
-        alone = {"brokers": {}, field: {key: value} if isinstance(found, dict) else [value]}
+    values = msgspec.json.decode(raw)[field]
+    for key, value in values.items() if isinstance(values, dict) else enumerate(values):
+        alone = {"brokers": {}, field: {key: value} if isinstance(values, dict) else [value]}
         try:
             decode_tolerant(_LINE, msgspec.json.encode(alone))
         except msgspec.DecodeError as error:
@@ -161,9 +159,9 @@ def _with_key(raw: bytes, message: str) -> str:
 
 
 def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
-    """Each broker's report. Where there are some of both managers, those of the modular one count.
+    """Each broker's report. If reports of both managers occur, only those of the modular one count.
 
-    A report whose fields could be of either manager is taken for one of the others' manager. Raises
+    A report whose fields fit both managers belongs to the manager of the other reports. Raises
     `BadInputError` naming broker and field.
     """
     extensible = {broker: _is_extensible(bytes(raw)) for broker, raw in brokers.items()}
@@ -186,16 +184,16 @@ def decode_reports(brokers: dict[str, msgspec.Raw]) -> Reports:
 
 
 def _is_extensible(data: bytes) -> bool | None:
-    """Whose report it is; None where no field says so."""
+    """Whether a report is the extensible manager's; None if no field says so."""
     if any(field in data for field in _MODULAR_FIELDS):
         return False
     return True if any(field in data for field in _EXTENSIBLE_FIELDS) else None
 
 
 def _complete(report: LocalBrokerData, data: bytes) -> LocalBrokerData:
-    """The report with the bundles and sums that it left out, from its bundles' statistics.
+    """The report with missing bundles and sums filled in from its bundles' statistics.
 
-    Raises `BadInputError` for a bundle's name.
+    Raises `BadInputError` for an invalid bundle name.
     """
     for bundle in (*report.bundles, *report.last_stats):
         _check_bundle(bundle, "bundles")
@@ -203,9 +201,9 @@ def _complete(report: LocalBrokerData, data: bytes) -> LocalBrokerData:
         report.bundles = sorted(report.last_stats)
     stats = report.last_stats.values()
     if report.throughput == 0:
-        report.msg_throughput_in = math.fsum(item.msg_throughput_in for item in stats)
-        report.msg_throughput_out = math.fsum(item.msg_throughput_out for item in stats)
+        report.msg_throughput_in = math.fsum(bundle.msg_throughput_in for bundle in stats)
+        report.msg_throughput_out = math.fsum(bundle.msg_throughput_out for bundle in stats)
     if report.rate == 0:
-        report.msg_rate_in = math.fsum(item.msg_rate_in for item in stats)
-        report.msg_rate_out = math.fsum(item.msg_rate_out for item in stats)
+        report.msg_rate_in = math.fsum(bundle.msg_rate_in for bundle in stats)
+        report.msg_rate_out = math.fsum(bundle.msg_rate_out for bundle in stats)
     return report

@@ -23,7 +23,7 @@ from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling

@@ -1,13 +1,13 @@
 """Strategies of third parties: Python entry points in the groups `loadmanager.shedders` and
 `loadmanager.placements`.
 
-An entry point's name is what broker.conf calls the strategy. It names a `Shedder` or a
-`PlacementRule` of `core.strategies.strategy`; a bare function is the `shed` or the `candidates` of
-one without settings and needs. Register them before settings are loaded: they may declare keys. A
-name that a strategy of our own has is refused.
+An entry point's name is the strategy's name in broker.conf. It refers to a `Shedder` or a
+`PlacementRule` of `core.strategies.strategy`, or to a function, which becomes the `shed` or the
+`candidates` of a strategy without settings and memory. Register strategies before settings are
+loaded, because they may declare keys.
 
-What a strategy answers is checked, and what it raises is an error of one step, even if it says
-"exit" or "this task is cancelled".
+Answers of these strategies are checked. Whatever they raise is an error of one step, even
+`SystemExit` and `CancelledError`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ import functools
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.decision import Unload
-from loadmanager.core.strategies.shedding.selection import Shed
-from loadmanager.core.strategies.strategy import PlacementRule, Shedder
-
-Strategy = TypeVar("Strategy", Shedder, PlacementRule)
+from loadmanager.core.strategies.plan import Unload
+from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder, Strategy
 
 
+@functools.cache
 def checked_shedder(strategy: Shedder) -> Shedder:
-    """The shedder, which raises nothing but `Exception`s and answers a `Shed` with `Unload`s."""
+    """The shedder, made to raise `Exception`s only and to answer a `Shed` of `Unload`s.
 
-    @functools.wraps(strategy.shed)
+    The same object for the same strategy.
+    """
+
     def shed(*arguments: Any) -> Shed:
         answer: object = _called(strategy.name, strategy.shed, *arguments)
         if not isinstance(answer, Shed) or not all(
@@ -50,12 +50,14 @@ def checked_shedder(strategy: Shedder) -> Shedder:
     )
 
 
+@functools.cache
 def checked_placement(strategy: PlacementRule) -> PlacementRule:
-    """The placement rule, which raises nothing but `Exception`s and answers names of brokers and
-    its memory.
+    """The placement rule, made to raise `Exception`s only and to answer names of brokers and its
+    memory.
+
+    The same object for the same strategy.
     """
 
-    @functools.wraps(strategy.candidates)
     def candidates(*arguments: Any) -> tuple[list[str], Any]:
         answer: object = _called(strategy.name, strategy.candidates, *arguments)
         if (
@@ -73,60 +75,43 @@ def checked_placement(strategy: PlacementRule) -> PlacementRule:
         strategy,
         candidates=candidates,
         memory=_guarded(strategy.name, strategy.memory),
+        observe=_guarded(strategy.name, strategy.observe),
         advance=_guarded(strategy.name, strategy.advance),
         order=_guarded(strategy.name, strategy.order),
     )
 
 
 def register_plugins() -> list[str]:
-    """Make installed third-party strategies known; returns their names. May be called again.
+    """Register installed third-party strategies; returns their names. May be called again.
 
-    Raises `ConfigError` for one that cannot be loaded.
+    Raises `ConfigError` for one that cannot be loaded, or has the name of another strategy.
     """
-    shedders = _register(
-        "loadmanager.shedders", registry.SHEDDERS, Shedder, "shed", checked_shedder
-    )
-    return shedders + _register(
-        "loadmanager.placements",
-        registry.PLACEMENTS,
-        PlacementRule,
-        "candidates",
-        checked_placement,
-    )
+    return [
+        *_register("loadmanager.shedders", Shedder, "shed", checked_shedder),
+        *_register("loadmanager.placements", PlacementRule, "candidates", checked_placement),
+    ]
 
 
 def _register(
-    group: str,
-    known: dict[str, Strategy],
-    kind: type[Strategy],
-    function: str,
-    check: Callable[[Strategy], Strategy],
+    group: str, kind: type[Strategy], function: str, check: Callable[[Any], Strategy]
 ) -> list[str]:
     names = []
     for entry in importlib.metadata.entry_points(group=group):
+        what = f"{group}: {entry.name} = {entry.value}"
         try:
             loaded = entry.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a third party's import raises
-            raise ConfigError(
-                f"{group}: {entry.name} = {entry.value} cannot be loaded: {error}"
-            ) from None
-        if not isinstance(loaded, kind) and not callable(loaded):
-            raise ConfigError(
-                f"{group}: {entry.name} = {entry.value} is neither a {kind.__name__} nor a function"
-            )
-        strategy = (
-            loaded if isinstance(loaded, kind) else kind(**{"name": entry.name, function: loaded})
-        )
-        if strategy.name != entry.name:
-            raise ConfigError(f"{group}: {entry.name} = {entry.value} calls itself {strategy.name}")
-        before = known.setdefault(entry.name, check(strategy))
-        if getattr(getattr(before, function), "__wrapped__", None) is not getattr(
-            strategy, function
-        ):
-            raise ConfigError(
-                f"{group}: {entry.value} has the name {entry.name} of a strategy that "
-                "there is already"
-            )
+            raise ConfigError(f"{what} cannot be loaded: {error}") from None
+        if not isinstance(loaded, kind):
+            if not callable(loaded):
+                raise ConfigError(f"{what} is neither a {kind.__name__} nor a function")
+            loaded = kind(**{"name": entry.name, function: loaded})
+        if loaded.name != entry.name:
+            raise ConfigError(f"{what} calls itself {loaded.name}")
+        try:
+            registry.register(check(loaded))
+        except ConfigError as error:
+            raise ConfigError(f"{what}: {error}") from None
         names.append(entry.name)
     return names
 
@@ -141,5 +126,5 @@ def _called(name: str, function: Callable[..., object], *arguments: object) -> o
     except (Exception, KeyboardInterrupt):
         raise
     except BaseException as error:
-        # SystemExit would end the broker, CancelledError the leader's task without a word.
+        # SystemExit would end the broker, CancelledError would silently end the leader's task.
         raise RuntimeError(f"the strategy {name} raised {error!r}") from error

@@ -436,8 +436,8 @@ def test_policies_reject_with_reasons() -> None:
 
 
 PLUGIN = """
-from loadmanager.core.strategies.decision import Skip, Unload
-from loadmanager.core.strategies.shedding.selection import Shed
+from loadmanager.core.strategies.plan import Skip, Unload
+from loadmanager.core.strategies.strategy import Shed
 
 
 def shed(snapshot, settings, memory):

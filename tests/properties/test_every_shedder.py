@@ -22,13 +22,15 @@ from loadmanager.core.load.reports import (
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import decode_policies
 from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.decision import Placement, Plan
-from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Placement, Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
 
 NOW_MS = 10_000_000
 STALE_MS = NOW_MS - 1_900_000
 EXTENSIBLE = ("TransferShedder",)
+EAGER = {ThresholdSettings: ThresholdSettings(min_throughput_mib=0)}
 LOADS = st.floats(0, 1e9, allow_nan=False)
 
 
@@ -109,9 +111,9 @@ def a_snapshot(
 def plans(shedder: str, snapshot: ClusterSnapshot, cycles: int = 5) -> list[Plan]:
     """Several cycles over an unchanged cluster."""
     settings = StrategySettings(
-        shedder=shedder, min_throughput_mib=0, unload_rate_min=0, unload_throughput_min=0
+        shedder=shedder, own=EAGER, unload_rate_min=0, unload_throughput_min=0
     )
-    memory, found = Memory(), []
+    memory, found = Memories(), []
     for _ in range(cycles):
         plan, memory = cycle.shed(snapshot, settings, memory)
         found.append(plan)
@@ -196,7 +198,7 @@ def test_guards_hold(
     )
     settings = StrategySettings(
         shedder=shedder,
-        min_throughput_mib=0,
+        own=EAGER,
         unload_rate_min=0,
         unload_throughput_min=0,
         moves_per_cycle_max=cap,
@@ -204,7 +206,7 @@ def test_guards_hold(
         shed_policy_bundles=True,
         placement="LeastResourceUsageWithWeight",
     )
-    memory = Memory()
+    memory = Memories()
     for _ in range(4):
         plan, memory = cycle.shed(snapshot, settings, memory)
         final, memory = cycle.destinations(snapshot, plan, settings, memory, random.Random(0))
@@ -239,7 +241,7 @@ def test_every_placement(
 
     def placed(order: int) -> list[Placement]:
         snapshot = a_snapshot(shape, frozenset(), extensible=extensible, order=order)
-        return cycle.place(snapshot, bundles, settings, Memory(), random.Random(seed))[0]
+        return cycle.place(snapshot, bundles, settings, Memories(), random.Random(seed))[0]
 
     answers = placed(0)
     for answer in answers:

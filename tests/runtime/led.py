@@ -14,7 +14,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock

@@ -11,8 +11,10 @@ from runtime.fleet import NS
 from runtime.led import Led, led_fleet
 
 from loadmanager.core.load.reports import NamespaceBundleStats
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
+from loadmanager.core.strategies.shedding.transfer import TransferSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.shared import paths
 from loadmanager.simulator.deciding import Deciding
@@ -111,8 +113,10 @@ async def test_one_sequence_gives_the_same_plans(shedder: str, lag: int) -> None
     settings = StrategySettings(
         shedder=shedder,
         grace_period_minutes=2 * CYCLE_MS / 60_000,
-        hits_min=0,
-        min_throughput_mib=0,
+        own={
+            ThresholdSettings: ThresholdSettings(min_throughput_mib=0),
+            TransferSettings: TransferSettings(hits_min=0),
+        },
         unload_rate_min=0,
         overloaded_percent=40,
     )

@@ -11,11 +11,10 @@ from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.decision import Skip
+from loadmanager.core.strategies.plan import Skip
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.strategies.strategy import PlacementRule, Shedder
+from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder
 from loadmanager.ports.store import Change, ChangeKind, VersionConflictError
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.shared import paths

@@ -274,9 +274,9 @@ MUTATIONS = (
                 1,
                 """
                 shedder(shedder_name)
-                placement(placement_name)
+                rule = placement(placement_name)
                 """,
-                "placement(placement_name)",
+                "rule = placement(placement_name)",
             ),
         ),
     ),

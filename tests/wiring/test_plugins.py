@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from loadmanager.core.strategies.shedding.selection import Shed
-from loadmanager.core.strategies.strategy import PlacementRule, Shedder
+from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder
 from loadmanager.wiring.plugins import checked_placement, checked_shedder
 
 NOTHING: Any = None

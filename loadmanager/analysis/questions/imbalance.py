@@ -18,6 +18,7 @@ from loadmanager.analysis.day import (
     ratio,
     throughput,
 )
+from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
 
 NAME = "imbalance"
 ABOUT = (
@@ -52,7 +53,7 @@ def table(day: Day) -> DataFrame:
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     """Long stretches in which brokers differed by more than the threshold of ThresholdShedder."""
-    limit = day.settings.threshold_percent / 100
+    limit = day.settings.of(ThresholdSettings).threshold_percent / 100
     uneven = [row for row in rows if row.max - row.mean > limit]
     share = len(uneven) / len(rows) if rows else 0.0
     if share < 0.1:

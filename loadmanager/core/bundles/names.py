@@ -12,22 +12,25 @@ DOMAINS = ("persistent", "non-persistent")
 _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-([0-9]+)")
 _NAME_LENGTH_MAX = 1024
+SYSTEM_NAMESPACE = "pulsar/system"
+_SYSTEM_NAMESPACES = re.compile(
+    r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsar/([^/]+/)?[^:]+:\d+"
+)
 
-# Limits of what clients name, in bytes of UTF-8. Encoded as an element of a path in the metadata
-# store a name takes three times as much at worst, so that a path of a topic and one of its
-# subscriptions stays below 5 KB; ZooKeeper refuses packets of 1 MB by hanging up on the broker.
+# Limits of the names that clients send, in bytes of UTF-8. In a path of the metadata store, a name
+# takes at most three times as many, so the path of a topic and one of its subscriptions stays below
+# 5 KB. ZooKeeper closes the connection of a broker that sends a packet of 1 MB.
 TOPIC_NAME_BYTES_MAX = 1_000
-"""Of a full topic name, its partition's suffix included."""
+"""A full topic name, its partition's suffix included."""
 NAME_BYTES_MAX = 512
-"""Of the names of subscriptions, producers and consumers."""
+"""The name of a subscription, producer or consumer."""
 PARTITION_INDEX_MAX = (1 << 31) - 1
-"""What the protocol's message ids can hold."""
+"""The largest index in the protocol's message ids."""
 
 
 def check_name(text: str, what: str, *, bytes_max: int = NAME_BYTES_MAX) -> str:
-    """Return `text` if it is valid Unicode of a sensible length, else raise `BadInputError`.
-
-    Empty is allowed.
+    """Return `text`, which may be empty; raise `BadInputError` if it is too long or not valid
+    Unicode.
     """
     try:
         size = len(text.encode())
@@ -41,15 +44,15 @@ def check_name(text: str, what: str, *, bytes_max: int = NAME_BYTES_MAX) -> str:
 
 
 def clip(text: str) -> str:
-    """The beginning of a name, quoted: names in error messages must not grow them."""
+    """The beginning of a name, quoted, so that error messages stay short."""
     return ascii(text[:80]) + ("…" if len(text) > 80 else "")
 
 
 def check_part(text: str, what: str) -> str:
-    """Return `text` if it may be a tenant, namespace or cluster name (Pulsar's `NamedEntity`), else
-    raise `BadInputError`.
+    """Return `text`; raise `BadInputError` if it may not name a tenant, namespace or cluster
+    (Pulsar's `NamedEntity`).
 
-    Unlike Pulsar's rule, `.` and `..` are refused: no path of the metadata store may hold them.
+    Deviation: `.` and `..` are refused, because a path of the metadata store cannot hold them.
     """
     if not _PART.fullmatch(text) or len(text) > _NAME_LENGTH_MAX or text in (".", ".."):
         raise BadInputError(
@@ -57,6 +60,12 @@ def check_part(text: str, what: str) -> str:
             f"{_NAME_LENGTH_MAX} characters, not . and .."
         )
     return text
+
+
+@lru_cache(maxsize=100_000)
+def is_system_namespace(namespace: str) -> bool:
+    """Whether a namespace serves Pulsar itself: the system namespace, heartbeats, SLA monitors."""
+    return _SYSTEM_NAMESPACES.fullmatch(namespace) is not None
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -69,7 +78,7 @@ class NamespaceName:
     @staticmethod
     @lru_cache(maxsize=10_000)
     def parse(text: str) -> NamespaceName:
-        """Parse `tenant/namespace`; raise `BadInputError` for anything else."""
+        """Parse `tenant/namespace`. Raises `BadInputError`."""
         parts = text.split("/")
         if len(parts) != 2:
             raise BadInputError(f"invalid namespace {clip(text)}: tenant/namespace is expected")
@@ -90,8 +99,9 @@ class TopicName:
     @staticmethod
     @lru_cache(maxsize=20_000)
     def parse(text: str) -> TopicName:
-        """Parse a full topic name, or Pulsar's short forms `topic` and `tenant/ns/topic`; raise
-        `BadInputError` otherwise.
+        """Parse a full topic name, or Pulsar's short forms `topic` and `tenant/ns/topic`.
+
+        Raises `BadInputError`.
         """
         domain, separator, rest = text.partition("://")
         if not separator:
@@ -123,13 +133,13 @@ class TopicName:
 
     @property
     def partition(self) -> int:
-        """Index of the partition that this name denotes, −1 when it denotes none."""
+        """Index of the partition that this name denotes; −1 for a topic without partitions."""
         match = _PARTITION.fullmatch(self.local)
         return int(match[2]) if match else -1
 
     @property
     def partitioned_topic(self) -> TopicName:
-        """The topic that this partition belongs to; the topic itself when it is no partition."""
+        """The topic to which this partition belongs; this topic if it is not a partition."""
         match = _PARTITION.fullmatch(self.local)
         return TopicName(self.domain, self.namespace, match[1]) if match else self
 

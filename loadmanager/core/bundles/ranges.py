@@ -77,7 +77,7 @@ def bundle_name(namespace: str, bundle_range: str) -> str:
 def split_bundle_name(bundle: str) -> tuple[str, str]:
     """`(tenant/namespace, range)` of a bundle's name; raises `BadInputError`.
 
-    Heartbeats still have namespaces of three parts.
+    A namespace may have three parts, as those of heartbeats do.
     """
     namespace, _, bundle_range = bundle.rpartition("/")
     parts = namespace.split("/")
@@ -89,20 +89,21 @@ def split_bundle_name(bundle: str) -> tuple[str, str]:
 
 
 def equal_boundaries(count: int) -> tuple[int, ...]:
-    """Boundaries that cut the hash space into `count` bundles as Pulsar does: multiples of 2³² //
-    count, then 0xffffffff.
+    """Boundaries that divide the hash space into `count` bundles as Pulsar does: multiples of
+    2³² // count, then 0xffffffff.
 
     Raises `BadInputError` unless 1 ≤ count ≤ 2³².
     """
     if not 1 <= count <= BUNDLES_MAX:
         raise BadInputError(f"invalid number of bundles {count}: 1 to {BUNDLES_MAX} is allowed")
-    segment = (1 << 32) // count
-    return (*(index * segment for index in range(count)), FULL_UPPER)
+    width = (1 << 32) // count
+    return (*(index * width for index in range(count)), FULL_UPPER)
 
 
 def parse_boundaries(texts: list[str] | tuple[str, ...]) -> tuple[int, ...]:
-    """Boundaries from their texts (`0x40000000` or decimal); they must ascend from 0 to 0xffffffff,
-    else `BadInputError`.
+    """Boundaries from their texts (`0x40000000` or decimal).
+
+    Raises `BadInputError` unless they ascend from 0 to 0xffffffff.
     """
     try:
         values = tuple(int(text, 0) for text in texts)
@@ -153,7 +154,7 @@ class NamespaceBundles:
     @property
     def names(self) -> list[str]:
         """All bundle names in ascending order of range."""
-        return [f"{self.namespace}/{item}" for item in self.ranges]
+        return [f"{self.namespace}/{span}" for span in self.ranges]
 
     def range_of_hash(self, value: int) -> BundleRange:
         """The range that contains `value`; 0xffffffff belongs to the last bundle."""
@@ -178,17 +179,17 @@ class NamespaceBundles:
             )
         return parsed
 
-    def split(self, parent: BundleRange, cuts: list[int]) -> NamespaceBundles:
-        """Boundaries after cutting `parent` at `cuts`.
+    def split(self, parent: BundleRange, boundaries: list[int]) -> NamespaceBundles:
+        """The bundles after a split of `parent` at new boundaries.
 
-        Raises `BadInputError` when a cut is not strictly inside, `ConflictError` when `parent` is
-        gone.
+        Raises `BadInputError` unless each is strictly inside `parent`, `ConflictError` if `parent`
+        is not a bundle of this namespace.
         """
-        ordered = sorted(set(cuts))
+        ordered = sorted(set(boundaries))
         if not ordered or not parent.lower < ordered[0] or not ordered[-1] < parent.upper:
             raise BadInputError(
-                f"invalid split of {parent} at {[f'0x{cut:08x}' for cut in ordered]}: cuts must "
-                "be strictly inside"
+                f"invalid split of {parent} at {[f'0x{value:08x}' for value in ordered]}: "
+                "boundaries must be strictly inside"
             )
         self.require(str(parent))
         return NamespaceBundles(

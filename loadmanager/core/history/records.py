@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.plan_document import placement_reason, plan_document
 
 VERSION = 1

@@ -1,10 +1,9 @@
-"""What a leader knows of the cluster's load: events go in, snapshots come out.
+"""A leader's view of the cluster's load: events go in, snapshots come out.
 
 The live leader and `decide` feed the same object, so that both decide the same on the same events.
 
-Deviation from Pulsar: a bundle's averages take one sample for each report of *its* broker. (Pulsar
-samples every bundle whenever any broker writes, so that its averages run faster the more brokers
-there are.)
+Deviation: a bundle's averages take one sample for each report of *its* broker. Pulsar samples every
+bundle whenever any broker writes, so that averages run faster the more brokers there are.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from loadmanager.core.load.reports import (
 from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
 
 PENDING_MS_MAX = 60_000
-"""A placement that no report shows after this long did not happen."""
+"""A placement that no report shows by then did not happen."""
 UNREPORTED_MS_MAX = 15 * 60_000
-"""The averages of a bundle that nobody has reported for this long are forgotten."""
+"""The averages of a bundle that no broker reports for this long are forgotten."""
 
 
 class ViewSettings(Protocol):
@@ -64,13 +63,15 @@ class ClusterView:
         self._unloaded_brokers_ms: dict[str, int] = {}
         self._unreported_ms: dict[str, int] = {}
         """Bundle → when its broker stopped reporting it. Another broker may report it since."""
+        self._orphans: set[str] = set()
+        """Bundles of brokers that went: unowned until a lookup has them placed."""
 
     # Events
 
     def observe(
         self, broker_id: str, report: LocalBrokerData | BrokerLoadData, now_ms: int
     ) -> None:
-        """A broker reported. The bundles that the report shows are under way no more."""
+        """A broker reported. Bundles in its report are no longer under way."""
         if isinstance(report, BrokerLoadData):
             if broker_id in self.reports:
                 self.gone(broker_id, now_ms)
@@ -84,6 +85,7 @@ class ClusterView:
             self._unreport(before.last_stats.keys() - report.last_stats.keys(), now_ms)
         for bundle in self._unreported_ms.keys() & report.last_stats.keys():
             del self._unreported_ms[bundle]
+        self._orphans.difference_update(report.last_stats, report.bundles)
         for bundle, stats in report.last_stats.items():
             data = self.bundle_data.get(bundle)
             if data is None:
@@ -95,13 +97,16 @@ class ClusterView:
         """The brokers published their busiest bundles (extensible manager): brokerId → bundles."""
         self._top_bundles = top_bundles
         for broker_id, top in top_bundles.items():
-            self._arrived(broker_id, [item.bundle_name for item in top.top_bundles_load_data])
+            self._arrived(broker_id, [bundle.bundle_name for bundle in top.top_bundles_load_data])
 
     def gone(self, broker_id: str, now_ms: int) -> None:
-        """A broker died or left, and so did what was on its way there."""
+        """A broker died or left. Its bundles, and those on their way to it, have no owner now."""
         report = self.reports.pop(broker_id, None)
         if report is not None:
             self._unreport(report.last_stats, now_ms)
+            owned = {bundle for other in self.reports.values() for bundle in other.last_stats}
+            self._orphans.update(report.last_stats.keys() - owned - self._pending.keys())
+        self._orphans.update(name for name, place in self._pending.items() if place[0] == broker_id)
         self.load_data.pop(broker_id, None)
         self._time_averages.pop(broker_id, None)
         self._unloaded_brokers_ms.pop(broker_id, None)
@@ -111,8 +116,9 @@ class ClusterView:
 
     def placed(self, bundle: str, broker_id: str, now_ms: int) -> None:
         """A bundle is on its way to a broker: it counts there until that broker reports it."""
-        if self.under_way(bundle, now_ms) != broker_id:  # asking again does not make it younger
+        if self.under_way(bundle, now_ms) != broker_id:  # a repeated lookup does not renew it
             self._pending[bundle] = (broker_id, now_ms)
+        self._orphans.discard(bundle)
 
     def not_placed(self, bundle: str) -> None:
         """A bundle is not on its way after all."""
@@ -123,22 +129,22 @@ class ClusterView:
         self.know_moves({bundle: now_ms}, {source: now_ms})
 
     def know_moves(self, bundles: Mapping[str, int], brokers: Mapping[str, int]) -> None:
-        """Others moved bundles: bundle → when, and the broker that it left → when."""
+        """Bundles were moved: bundle → when, and the broker that it left → when."""
         self._unloaded_ms.update(bundles)
         self._unloaded_brokers_ms.update(brokers)
 
     def restore(self, bundle_data: Mapping[str, BundleData], now_ms: int) -> None:
-        """Take averages that were stored or given, in place of ours."""
+        """Replace all averages by stored or given ones."""
         self.bundle_data = dict(bundle_data)
         self._time_averages.clear()
         self._unreport(bundle_data, now_ms)
 
     def forget_passing(self) -> None:
-        """Forget what is only kept for some time: no clock says how old it is."""
+        """Forget everything that is kept for a limited time, because there is no clock."""
         self._pending.clear()
         self._forget_unreported(list(self._unreported_ms))
 
-    # Questions
+    # Queries
 
     def under_way(self, bundle: str, now_ms: int) -> str | None:
         """The broker that a bundle is on its way to."""
@@ -193,6 +199,11 @@ class ClusterView:
             bundle_data=dict(self.bundle_data),
             time_averages=self.time_averages(),
             pending=self.pending(),
+            to_place={
+                bundle: self.bundle_data[bundle]
+                for bundle in sorted(self._orphans)
+                if bundle in self.bundle_data
+            },
             recently_unloaded_ms=dict(self._unloaded_ms),
             load_data=dict(self.load_data),
             top_bundles=self._top_bundles,
@@ -218,5 +229,6 @@ class ClusterView:
         )
         for bundle in bundles:
             del self._unreported_ms[bundle]
+            self._orphans.discard(bundle)
             if bundle not in reported:
                 self.bundle_data.pop(bundle, None)

@@ -20,22 +20,24 @@ from loadmanager.core.load.reports import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """Everything that a decision may depend on.
-
-    `reports` holds live brokers only. `pending` are placements that were decided and are not yet in
-    a report: they count as done.
-    """
+    """Everything that a decision may depend on."""
 
     now_ms: int
     reports: Mapping[str, LocalBrokerData]
+    """brokerId → report of the modular manager; live brokers only."""
     bundle_data: Mapping[str, BundleData] = field(default_factory=dict)
+    """Bundle → its averages."""
     time_averages: Mapping[str, TimeAverageBrokerData] = field(default_factory=dict)
     pending: Mapping[str, Mapping[str, BundleData]] = field(default_factory=dict)
-    """brokerId → bundle → its averages."""
+    """brokerId → bundle → its averages: bundles that were placed and that the broker does not
+    report yet. They count as placed.
+    """
     to_place: Mapping[str, BundleData] = field(default_factory=dict)
-    """Bundle → its averages: what this cycle or request is about to place."""
+    """Bundle → its averages: the bundles of this request, and those that wait for a lookup because
+    their broker went.
+    """
     placing: str | None = None
-    """The one of these for which a placement rule is asked; those before it are `pending`."""
+    """The bundle of `to_place` that a placement rule places now."""
     recently_unloaded_ms: Mapping[str, int] = field(default_factory=dict)
     """Bundle → when it was last moved."""
     load_data: Mapping[str, BrokerLoadData] = field(default_factory=dict)
@@ -64,35 +66,35 @@ class ClusterSnapshot:
     """What `by_throughput` and `by_rate` have computed."""
 
     def by_throughput(self, broker: str) -> list[tuple[str, float]]:
-        """The broker's bundles that are known, with their short-term throughput (bytes/s); largest
-        first, then by name. Sorted once.
+        """The broker's bundles that have averages, with their short-term throughput (bytes/s);
+        largest first, then by name. Sorted once.
         """
         return self._order(broker, "throughput", lambda data: data.throughput)
 
     def by_rate(self, broker: str) -> list[tuple[str, float]]:
-        """The broker's bundles that are known, with their short-term message rate (messages/s);
-        largest first, then by name. Sorted once.
+        """The broker's bundles that have averages, with their short-term rate (messages/s); largest
+        first, then by name. Sorted once.
         """
         return self._order(broker, "rate", lambda data: data.rate)
 
     def _order(
         self, broker: str, what: str, value: Callable[[TimeAverageMessageData], float]
     ) -> list[tuple[str, float]]:
-        found = self._ordered.get((broker, what))
-        if found is None:
-            known = self.bundle_data
+        ordered = self._ordered.get((broker, what))
+        if ordered is None:
+            averages = self.bundle_data
             loads = [
-                (-value(known[bundle].short_term_data), bundle)
+                (-value(averages[bundle].short_term_data), bundle)
                 for bundle in self.reports[broker].bundles
-                if bundle in known
+                if bundle in averages
             ]
             loads.sort()
-            found = self._ordered[broker, what] = [(bundle, -load) for load, bundle in loads]
-        return found
+            ordered = self._ordered[broker, what] = [(bundle, -load) for load, bundle in loads]
+        return ordered
 
     def with_report(self, broker: str, report: LocalBrokerData) -> ClusterSnapshot:
-        """This snapshot with one broker's report replaced; what was sorted for the
-        others is kept.
+        """This snapshot with one broker's report replaced; keeps the order of other brokers'
+        bundles.
         """
         kept = {key: order for key, order in self._ordered.items() if key[0] != broker}
         return replace(self, reports={**self.reports, broker: report}, _ordered=kept)
@@ -113,25 +115,26 @@ class ClusterSnapshot:
         return sorted(self.reports)
 
     def with_to_place(self, bundles: Iterable[str]) -> ClusterSnapshot:
-        """This snapshot with the bundles that are about to be placed."""
+        """This snapshot with more bundles to place, but for those that are on their way."""
         under_way = {bundle for pending in self.pending.values() for bundle in pending}
-        return replace(
-            self,
-            to_place={
-                bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way
-            },
-        )
+        added = {bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way}
+        return replace(self, to_place={**self.to_place, **added})
 
     def data_of(self, bundle: str) -> BundleData:
         """A bundle's averages; Pulsar's defaults for one that was never seen."""
         return self.bundle_data.get(bundle) or default_bundle_data()
 
+    def pending_topics(self, broker: str) -> float:
+        """Topics of the bundles that are on their way to a broker."""
+        return sum(data.topics for data in self.pending.get(broker, {}).values())
+
 
 def time_average_of(
     report: LocalBrokerData, bundle_data: Mapping[str, BundleData]
 ) -> TimeAverageBrokerData:
-    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`), exact,
-    because their order in a report is a hash table's.
+    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`).
+
+    The sums are exact, so that the order of the bundles in a report does not matter.
     """
     unseen = default_bundle_data()
     averages = [bundle_data.get(bundle) or unseen for bundle in report.bundles or report.last_stats]

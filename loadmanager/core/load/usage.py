@@ -31,6 +31,13 @@ def weighted_percents(
     )
 
 
+def exponential_average(before: float | None, sample: float, history_weight: float) -> float:
+    """The average after a sample; `before` weighs `history_weight`, a first sample everything."""
+    if before is None:
+        return sample
+    return before * history_weight + (1 - history_weight) * sample
+
+
 def max_usage(report: LocalBrokerData) -> float:
     """The most used resource, unweighted, as a fraction in single precision, as Pulsar divides it:
     90 % is a little less than 0.9.
@@ -46,7 +53,7 @@ def max_weighted_usage(report: LocalBrokerData, weights: Weights) -> float:
 
 
 def max_weighted_usage_within_limit(report: LocalBrokerData, weights: Weights) -> float:
-    """As `max_weighted_usage`, without the resources that claim more than 100 %; 0 when all do."""
+    """As `max_weighted_usage`, without resources above 100 %; 0 if every resource is."""
     return (
         max(
             (percent for percent in weighted_percents(report, weights) if percent <= 100.0),

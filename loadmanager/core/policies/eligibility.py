@@ -1,5 +1,5 @@
-"""Which brokers qualify by what they are: the load manager that they run and their version
-(Pulsar's `BrokerFilter` pipeline).
+"""Which brokers qualify by their load manager's class and their version (Pulsar's `BrokerFilter`
+pipeline).
 """
 
 from __future__ import annotations
@@ -16,44 +16,40 @@ _VERSION = re.compile(
 VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...], str]
 
 
-def same_load_manager(
-    brokers: Sequence[str],
-    reports: Mapping[str, LocalBrokerData],
-    name: str,
-    rejected: dict[str, str],
-) -> list[str]:
-    """The brokers that run the load manager of that class, or do not say."""
-    able = []
-    for broker in brokers:
-        theirs = reports[broker].load_manager_class_name
-        if theirs is not None and theirs.rpartition(".")[2] != name.rpartition(".")[2]:
-            rejected[broker] = f"LoadManagerClass: it runs {theirs}"
-        else:
-            able.append(broker)
-    return able
+def other_load_manager(
+    brokers: Sequence[str], reports: Mapping[str, LocalBrokerData], class_name: str
+) -> dict[str, str]:
+    """The brokers that run a load manager of another class, and which one.
 
-
-def newest_version(
-    brokers: Sequence[str], reports: Mapping[str, LocalBrokerData], rejected: dict[str, str]
-) -> list[str]:
-    """The brokers of the newest version; none of them where a version is missing or unreadable,
-    because then the filter fails (Pulsar's rule).
+    A broker whose report does not name a class qualifies.
     """
-    keys = {broker: _key(reports[broker].broker_version_string or "") for broker in brokers}
-    known = [key for key in keys.values() if key is not None]
-    if not known or len(known) < len(brokers):
-        return []
-    newest = max(known)
+    rejected = {}
     for broker in brokers:
-        if keys[broker] != newest:
-            rejected[broker] = (
-                f"Version: it runs {reports[broker].broker_version_string}, another a later one"
-            )
-    return [broker for broker in brokers if keys[broker] == newest]
+        runs = reports[broker].load_manager_class_name
+        if runs is not None and runs.rpartition(".")[2] != class_name.rpartition(".")[2]:
+            rejected[broker] = f"LoadManagerClass: it runs {runs}"
+    return rejected
+
+
+def older_version(brokers: Sequence[str], reports: Mapping[str, LocalBrokerData]) -> dict[str, str]:
+    """The brokers that do not run the newest version; all of them if a version is missing or
+    unreadable, because then Pulsar's filter fails.
+    """
+    texts = {broker: reports[broker].broker_version_string for broker in brokers}
+    keys = {broker: _key(text or "") for broker, text in texts.items()}
+    readable = [key for key in keys.values() if key is not None]
+    if len(readable) < len(brokers):
+        return dict.fromkeys(brokers, "Version: a broker does not report a readable version")
+    newest = max(readable, default=None)
+    return {
+        broker: f"Version: it runs {texts[broker]}, another a later one"
+        for broker in brokers
+        if keys[broker] != newest
+    }
 
 
 def _key(text: str) -> VersionKey | None:
-    """The order of semantic versions, build metadata last; None for what is none."""
+    """A sort key for semantic versions, build metadata last; None for any other text."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None

@@ -30,7 +30,7 @@ _PORT = re.compile(r"(.+):\d+")
 
 
 class AutoFailover(msgspec.Struct):
-    """`min_available`: secondaries help out while fewer than `min_limit` primaries are there."""
+    """`min_available`: secondaries serve, too, while fewer than `min_limit` primaries are there."""
 
     policy_type: str = "min_available"
     parameters: dict[str, str | int] = {}
@@ -53,7 +53,7 @@ class IsolationPolicy(msgspec.Struct):
 
     @property
     def expressions(self) -> list[str]:
-        """All of them."""
+        """Every regular expression of the policy."""
         return [*self.namespaces, *self.primary, *self.secondary]
 
 
@@ -62,17 +62,17 @@ _POLICY = msgspec.json.Decoder(IsolationPolicy)
 
 
 def decode_policies(raw: bytes) -> dict[str, IsolationPolicy]:
-    """Policies by name from their JSON, in order of name.
-
-    Raises `BadInputError` as `decode_policy`.
-    """
+    """Policies by name from their JSON, in order of name. Raises as `decode_policy` does."""
     policies = {name: decode_policy(name, value) for name, value in split_policies(raw).items()}
     check_number(policies.values())
     return policies
 
 
 def split_policies(raw: bytes) -> dict[str, bytes]:
-    """The JSON of each policy by name, in order of name. Raises `BadInputError` for no object."""
+    """The JSON of each policy by name, in order of name.
+
+    Raises `BadInputError` unless `raw` is a JSON object.
+    """
     try:
         return {name: bytes(value) for name, value in sorted(_BY_NAME.decode(raw).items())}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -80,10 +80,10 @@ def split_policies(raw: bytes) -> dict[str, bytes]:
 
 
 def decode_policy(name: str, raw: bytes) -> IsolationPolicy:
-    """One policy from its JSON. Raises `BadInputError` naming the policy.
+    """One policy from its JSON.
 
-    It does so for a wrong type, and for an expression that is too long, needs too much memory, or
-    is not in RE2's syntax.
+    Raises `BadInputError` naming the policy for a wrong type, and for an expression that is too
+    long, needs too much memory, or is not in RE2's syntax.
     """
     try:
         policy = decode_tolerant(_POLICY, raw)
@@ -105,7 +105,7 @@ def decode_policy(name: str, raw: bytes) -> IsolationPolicy:
 
 
 def check_number(policies: Iterable[IsolationPolicy], what: str = "isolation policies") -> None:
-    """Raise `BadInputError` when policies have more expressions together than are allowed."""
+    """Raise `BadInputError` if all policies together have too many expressions."""
     number = sum(len(policy.expressions) for policy in policies)
     if number > EXPRESSIONS_MAX:
         raise BadInputError(f"{what}: {number} regular expressions; {EXPRESSIONS_MAX} are allowed")
@@ -139,7 +139,7 @@ def _matches(expression: str, text: str) -> bool:
 
 
 def matches_broker(expressions: Sequence[str], broker: str) -> bool:
-    """Whether a broker is meant: by its id, or by its host alone."""
+    """Whether an expression matches a broker's id (`host:port`) or its host."""
     port = _PORT.fullmatch(broker)
     host = port[1] if port else broker
     return any(
@@ -148,8 +148,9 @@ def matches_broker(expressions: Sequence[str], broker: str) -> bool:
 
 
 def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> IsolationPolicy | None:
-    """The first policy, in order of name, that covers a namespace. (Pulsar takes the first in hash
-    order.)
+    """The first policy, in order of name, that covers a namespace.
+
+    Deviation: Pulsar takes the first in hash order.
     """
     for policy in policies.values():
         if any(_matches(expression, namespace) for expression in policy.namespaces):
@@ -157,41 +158,29 @@ def policy_of(namespace: str, policies: Mapping[str, IsolationPolicy]) -> Isolat
     return None
 
 
-def allowed(
+def rejected(
     namespace: str,
     brokers: Sequence[str],
     policies: Mapping[str, IsolationPolicy],
     reports: Mapping[str, LocalBrokerData],
-    rejected: dict[str, str],
-) -> list[str]:
-    """The brokers that may serve a namespace; the others get their reason."""
+) -> dict[str, str]:
+    """The brokers that may not serve a namespace, and why."""
+    reasons: dict[str, str] = {}
     policy = policy_of(namespace, policies)
     if policy is None:
-        able = []
         for broker in brokers:
             if any(matches_broker(other.primary, broker) for other in policies.values()):
-                rejected[broker] = "Isolation: it is primary for other namespaces"
+                reasons[broker] = "Isolation: it is primary for other namespaces"
             elif broker in reports and not reports[broker].persistent_topics_enabled:
-                rejected[broker] = "PersistentTopicsDisabled"
-            else:
-                able.append(broker)
-        return able
-    primaries = [broker for broker in brokers if matches_broker(policy.primary, broker)]
-    secondaries = [
-        broker
-        for broker in brokers
-        if broker not in primaries and matches_broker(policy.secondary, broker)
-    ]
-    able = (
-        primaries + secondaries
-        if len(primaries) < policy.auto_failover_policy.min_limit
-        else primaries
-    )
+                reasons[broker] = "PersistentTopicsDisabled"
+        return reasons
+    primaries = {broker for broker in brokers if matches_broker(policy.primary, broker)}
+    enough = len(primaries) >= policy.auto_failover_policy.min_limit
     for broker in brokers:
-        if broker not in able:
-            rejected[broker] = (
-                "Isolation: a secondary, and there are enough primaries"
-                if broker in secondaries
-                else "Isolation: the policy does not name it"
-            )
-    return sorted(able)
+        if broker in primaries:
+            continue
+        if not matches_broker(policy.secondary, broker):
+            reasons[broker] = "Isolation: the policy does not name it"
+        elif enough:
+            reasons[broker] = "Isolation: a secondary, and there are enough primaries"
+    return reasons

@@ -1,32 +1,39 @@
-"""Which brokers may take a bundle: the filters of Pulsar's two load managers, with a reason for
-every broker that drops out.
+"""Which brokers may take a bundle: the filters of Pulsar's two load managers.
 
 Modular: `ModularLoadManagerImpl.selectBroker` before it asks the strategy. Extensible: the
-`BrokerFilter`s, in order of their registration.
+`BrokerFilter`s, in order of their registration. Every broker that a filter removes gets a reason.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
-from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity, eligibility, isolation
 from loadmanager.core.strategies.settings import StrategySettings
 
-SYSTEM_NAMESPACE = "pulsar/system"
+Filter = Callable[[Sequence[str]], Mapping[str, str]]
+"""brokerIds → those that drop out of them, each with its reason."""
 
 
-def may_serve(snapshot: ClusterSnapshot, namespace: str, rejected: dict[str, str]) -> list[str]:
-    """The available brokers that isolation policies leave to a namespace, in order of name."""
-    return isolation.allowed(
-        namespace,
-        sorted(snapshot.available),
-        snapshot.isolation_policies,
-        snapshot.reports,
-        rejected,
-    )
+def _through(brokers: Sequence[str], filters: Iterable[Filter]) -> tuple[list[str], dict[str, str]]:
+    """The brokers that pass every filter, and why the others do not."""
+    able = list(brokers)
+    rejected: dict[str, str] = {}
+    for drop_outs in filters:
+        reasons = drop_outs(able)
+        rejected.update((broker, reasons[broker]) for broker in able if broker in reasons)
+        able = [broker for broker in able if broker not in reasons]
+    return able, rejected
+
+
+def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[list[str], dict[str, str]]:
+    """The available brokers that isolation policies leave to a namespace, in order of name, and why
+    the others drop out.
+    """
+    return _through(sorted(snapshot.available), [_isolation(snapshot, namespace)])
 
 
 def modular(
@@ -34,113 +41,84 @@ def modular(
     allowed: Sequence[str],
     namespace: str,
     settings: StrategySettings,
-    rejected: dict[str, str],
     *,
     leaving: str | None = None,
-) -> list[str]:
+) -> tuple[list[str], dict[str, str]]:
     """Topic limit, anti-affinity, evenness, load manager class, version.
 
-    If nobody is left, all of `allowed` are (Pulsar's rule).
+    If these filters remove every broker, all of `allowed` stay (Pulsar's rule).
 
-    The broker that the bundle is `leaving` is none of them, but it counts where it is asked whether
-    anybody is below the topic limit.
+    Excludes the broker that the bundle is `leaving`, except when checking whether any broker is
+    below the topic limit.
     """
-    reasons: dict[str, str] = {}
-    able = [
-        broker
-        for broker in _below_topic_limit(snapshot, allowed, settings, reasons)
-        if broker != leaving
-    ]
+    able, full = _through(allowed, [partial(_over_topic_limit, snapshot, settings)])
+    destinations = [broker for broker in able if broker != leaving]
+    if not destinations:
+        return [], full
+    evenly = settings.distribute_evenly or namespace == SYSTEM_NAMESPACE
+    able, rejected = _through(
+        destinations,
+        [
+            _anti_affinity(snapshot, namespace),
+            partial(_not_fewest_of_namespace, snapshot, namespace) if evenly else _none,
+            *_of_our_kind(snapshot, settings),
+        ],
+    )
     if not able:
-        rejected.update(reasons)
-        return []
-    group = snapshot.anti_affinity_groups.get(namespace)
-    if group is not None:
-        counts = anti_affinity.namespaces_of_group(
-            group, snapshot.anti_affinity_groups, served(snapshot)
-        )
-        able = anti_affinity.least_of_group(able, counts, snapshot.failure_domains, reasons)
-    if settings.distribute_evenly or namespace == SYSTEM_NAMESPACE:
-        able = _fewest_of_namespace(snapshot, able, namespace, reasons)
-    able = _of_our_kind(snapshot, able, settings, reasons)
-    if not able:
-        return [broker for broker in allowed if broker != leaving]
-    rejected.update(reasons)
-    return able
+        return [broker for broker in allowed if broker != leaving], {}
+    return able, {**full, **rejected}
 
 
 def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, str]:
-    """Brokers that the modular manager sends no bundle to, of whatever namespace, and why.
+    """Brokers to which the modular manager sends no bundle of any namespace, and why.
 
-    None of them if they are all.
+    Empty if every broker would be excluded.
     """
-    reasons: dict[str, str] = {}
-    able = _below_topic_limit(snapshot, sorted(snapshot.available), settings, reasons)
-    if not _of_our_kind(snapshot, able, settings, reasons):
+    able, reasons = _through(
+        sorted(snapshot.available),
+        [partial(_over_topic_limit, snapshot, settings), *_of_our_kind(snapshot, settings)],
+    )
+    if not able:
         reasons = {}
-    off = {
-        broker: "PersistentTopicsDisabled"
-        for broker, report in snapshot.reports.items()
-        if not report.persistent_topics_enabled
-    }
-    return reasons if snapshot.isolation_policies else {**reasons, **off}
-
-
-def _of_our_kind(
-    snapshot: ClusterSnapshot,
-    brokers: Sequence[str],
-    settings: StrategySettings,
-    rejected: dict[str, str],
-) -> list[str]:
-    """Load manager class, version."""
-    able = eligibility.same_load_manager(
-        brokers, snapshot.reports, settings.load_manager_class, rejected
-    )
-    return (
-        eligibility.newest_version(able, snapshot.reports, rejected)
-        if settings.prefer_later_versions
-        else able
-    )
+    if snapshot.isolation_policies:
+        return reasons
+    return {**reasons, **isolation.rejected("", sorted(snapshot.reports), {}, snapshot.reports)}
 
 
 def extensible(
     snapshot: ClusterSnapshot,
     namespace: str,
     settings: StrategySettings,
-    rejected: dict[str, str],
     *,
     leaving: str | None = None,
-) -> list[str]:
+) -> tuple[list[str], dict[str, str]]:
     """Topic limit, anti-affinity (which counts bundles, not namespaces), isolation.
 
-    Nobody may be left: Pulsar has no way back here.
+    They may remove every broker: unlike the modular manager, Pulsar's extensible one gives up then.
     """
-    able = []
-    for broker in sorted(snapshot.available - {leaving}):
-        topics = snapshot.load_data[broker].topics + sum(
-            data.topics for data in snapshot.pending.get(broker, {}).values()
-        )
-        if topics >= settings.broker_topics_max:
-            rejected[broker] = f"MaxTopics: {topics:g} topics"
-        else:
-            able.append(broker)
-    group = snapshot.anti_affinity_groups.get(namespace)
-    if group is not None:
-        counts = anti_affinity.bundles_of_group(
-            group, snapshot.anti_affinity_groups, served(snapshot)
-        )
-        able = anti_affinity.least_of_group(
-            able, counts, snapshot.failure_domains, rejected, what="bundles"
-        )
-    reasons: dict[str, str] = {}
-    allowed = set(may_serve(snapshot, namespace, reasons))
-    rejected.update((broker, reason) for broker, reason in reasons.items() if broker in able)
-    return [broker for broker in able if broker in allowed]
+
+    def over_topic_limit(brokers: Sequence[str]) -> dict[str, str]:
+        topics = {
+            broker: snapshot.load_data[broker].topics + snapshot.pending_topics(broker)
+            for broker in brokers
+        }
+        return {
+            broker: f"MaxTopics: {topics[broker]:g} topics"
+            for broker in brokers
+            if topics[broker] >= settings.broker_topics_max
+        }
+
+    return _through(
+        sorted(snapshot.available - {leaving}),
+        [over_topic_limit, _anti_affinity(snapshot, namespace), _isolation(snapshot, namespace)],
+    )
 
 
 def served(snapshot: ClusterSnapshot) -> dict[str, list[str]]:
-    """Known and pending bundles of every broker: as reported, in the extensible manager as
-    published, where `owners` says nothing else.
+    """brokerId → its bundles: those of its report (in the extensible manager, those that it
+    published) and those on their way to it.
+
+    Where `owners` names another broker, the bundle counts there.
     """
     if snapshot.reports:
         reported: dict[str, Sequence[str]] = {
@@ -148,22 +126,22 @@ def served(snapshot: ClusterSnapshot) -> dict[str, list[str]]:
         }
     else:
         reported = {
-            broker: [item.bundle_name for item in top.top_bundles_load_data]
+            broker: [bundle.bundle_name for bundle in top.top_bundles_load_data]
             for broker, top in snapshot.top_bundles.items()
         }
-    found = {
+    bundles = {
         broker: [*reported.get(broker, ()), *snapshot.pending.get(broker, {})]
         for broker in sorted(snapshot.available)
     }
     if snapshot.owners:
-        found = {
+        bundles = {
             broker: [name for name in names if snapshot.owners.get(name, broker) == broker]
-            for broker, names in found.items()
+            for broker, names in bundles.items()
         }
         for bundle, owner in snapshot.owners.items():
-            if owner in found and bundle not in found[owner]:
-                found[owner].append(bundle)
-    return found
+            if owner in bundles and bundle not in bundles[owner]:
+                bundles[owner].append(bundle)
+    return bundles
 
 
 def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
@@ -174,104 +152,80 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
     )
 
 
-def _below_topic_limit(
-    snapshot: ClusterSnapshot,
-    brokers: Sequence[str],
-    settings: StrategySettings,
-    rejected: dict[str, str],
-) -> list[str]:
-    """Brokers whose topics, with those of pending placements, do not exceed the maximum; all of
-    them if every one does.
+def _none(_brokers: Sequence[str]) -> dict[str, str]:
+    return {}
+
+
+def _isolation(snapshot: ClusterSnapshot, namespace: str) -> Filter:
+    """Judges all available brokers: one that another filter removed counts as a primary, too."""
+    return lambda _brokers: isolation.rejected(
+        namespace, sorted(snapshot.available), snapshot.isolation_policies, snapshot.reports
+    )
+
+
+def _anti_affinity(snapshot: ClusterSnapshot, namespace: str) -> Filter:
+    group = snapshot.anti_affinity_groups.get(namespace)
+    if group is None:
+        return _none
+    count, what = (
+        (anti_affinity.bundles_of_group, "bundles")
+        if snapshot.extensible
+        else (anti_affinity.namespaces_of_group, "namespaces")
+    )
+    return lambda brokers: anti_affinity.not_least_of_group(
+        brokers,
+        count(group, snapshot.anti_affinity_groups, served(snapshot)),
+        snapshot.failure_domains,
+        what=what,
+    )
+
+
+def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> list[Filter]:
+    """Load manager class and version."""
+    reports = snapshot.reports
+    return [
+        lambda brokers: eligibility.other_load_manager(
+            brokers, reports, settings.load_manager_class
+        ),
+        lambda brokers: (
+            eligibility.older_version(brokers, reports) if settings.prefer_later_versions else {}
+        ),
+    ]
+
+
+def _over_topic_limit(
+    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Sequence[str]
+) -> dict[str, str]:
+    """Brokers that have more topics than the maximum, those of pending placements included.
+
+    Empty if every broker has.
     """
     topics = {
-        b: snapshot.reports[b].num_topics
-        + sum(data.topics for data in snapshot.pending.get(b, {}).values())
-        for b in brokers
-    }
-    able = [broker for broker in brokers if topics[broker] <= settings.broker_topics_max]
-    if not able:
-        return list(brokers)
-    rejected.update(
-        (broker, f"MaxTopics: {topics[broker]:g} topics")
+        broker: snapshot.reports[broker].num_topics + snapshot.pending_topics(broker)
         for broker in brokers
-        if broker not in able
-    )
-    return able
+    }
+    full = {
+        broker: f"MaxTopics: {topics[broker]:g} topics"
+        for broker in brokers
+        if topics[broker] > settings.broker_topics_max
+    }
+    return full if len(full) < len(brokers) else {}
 
 
-def _fewest_of_namespace(
-    snapshot: ClusterSnapshot, brokers: Sequence[str], namespace: str, rejected: dict[str, str]
-) -> list[str]:
-    """Brokers that have the fewest bundles of a namespace, reported and pending."""
+def _not_fewest_of_namespace(
+    snapshot: ClusterSnapshot, namespace: str, brokers: Sequence[str]
+) -> dict[str, str]:
+    """Brokers that have more bundles of a namespace, reported and pending, than another."""
     prefix = f"{namespace}/"
-    known = served(snapshot)
+    bundles = served(snapshot)
     counts = {
-        broker: len({name for name in known[broker] if name.startswith(prefix)})
+        broker: len({name for name in bundles[broker] if name.startswith(prefix)})
         for broker in brokers
     }
     least = min(counts.values(), default=0)
-    rejected.update(
-        (
-            broker,
-            (
-                f"DistributeEvenly: it has {counts[broker]} bundles of {namespace}, "
-                f"another has {least}"
-            ),
-        )
+    return {
+        broker: f"DistributeEvenly: it has {counts[broker]} bundles of {namespace}, "
+        f"another has {least}"
         for broker in brokers
         if counts[broker] > least
-    )
-    return [broker for broker in brokers if counts[broker] == least]
-
-
-class Transferability:
-    """Whether a bundle may go from one broker to another in this cycle, by the filters (Pulsar
-    `TransferShedder.isTransferable`).
-
-    A cycle asks for many bundles of few namespaces: the answer of the filters is kept for each
-    namespace.
-    """
-
-    def __init__(self, snapshot: ClusterSnapshot, settings: StrategySettings) -> None:
-        self._snapshot = snapshot
-        self._settings = settings
-        self.transfer_enabled = settings.transfer_enabled
-        self._able = lru_cache(maxsize=None)(self._filtered)
-
-    def _filtered(self, namespace: str) -> frozenset[str]:
-        return frozenset(extensible(self._snapshot, namespace, self._settings, {}))
-
-    def allows(self, bundle: str, source: str, target: str) -> bool:
-        """Without a policy in the way, and with the target among the brokers that the filters leave
-        (any other one where no target is chosen).
-        """
-        namespace = split_bundle_name(bundle)[0]
-        if not self._settings.shed_policy_bundles and has_policy(self._snapshot, namespace):
-            return False
-        able = self._able(namespace)
-        return target in able if self.transfer_enabled else len(able) > (source in able)
-
-
-def pending_usage(snapshot: ClusterSnapshot, usage: Mapping[str, float]) -> dict[str, float]:
-    """What the placements under way will add to each broker's usage, a fraction: their throughput
-    at the cluster's usage per byte/s.
-
-    Pulsar's resource-based strategies do not see placements under way, so that a burst of lookups
-    piles up on one broker.
-    """
-    if not any(snapshot.pending.values()):
-        return {}
-    known = [snapshot.reports.get(broker) or snapshot.load_data.get(broker) for broker in usage]
-    throughput = sum(
-        report.msg_throughput_in + report.msg_throughput_out
-        for report in known
-        if report is not None
-    )
-    if throughput <= 0:
-        return {}
-    per_byte = sum(usage.values()) / throughput
-    return {
-        broker: per_byte
-        * sum(data.short_term_data.throughput for data in snapshot.pending.get(broker, {}).values())
-        for broker in usage
     }

@@ -1,8 +1,8 @@
-"""A plan as plain data, which JSON can carry: the one description of a plan.
+"""A plan as plain data for JSON: the one description of a plan.
 
-`decide` prints it, the decisions API and the dry run answer it, and the lines for people, the log's
-fields and the history's records are made from it. `tests/core/strategies/test_plan_document.py`
-shows a whole document.
+`decide` prints it; the decisions API and the dry run answer with it; the lines of `--explain`, the
+fields of the log and the records of the history are made from it.
+`tests/core/strategies/test_plan_document.py` shows a whole document.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from loadmanager.core.strategies.decision import Placement, Plan, Skip, Split, Unload
+from loadmanager.core.strategies.plan import Placement, Plan, Split, Unload
 
 TO_BE_PLACED = "(to be placed)"
 
@@ -19,46 +19,41 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     """The whole plan."""
     return {
         "strategy": plan.strategy,
-        "unloads": [unload_document(item) for item in plan.unloads],
-        "placements": [placement_document(item) for item in plan.placements],
-        "splits": [split_document(item) for item in plan.splits],
-        "skipped": [_skip_document(item) for item in plan.skipped],
+        "unloads": [unload_document(unload) for unload in plan.unloads],
+        "placements": [placement_document(placement) for placement in plan.placements],
+        "splits": [split_document(split) for split in plan.splits],
+        "skipped": [{"what": skip.what, "reason": skip.reason} for skip in plan.skipped],
     }
 
 
-def unload_document(item: Unload) -> dict[str, Any]:
+def unload_document(unload: Unload) -> dict[str, Any]:
     """One move."""
     return {
-        "bundle": item.bundle,
-        "source": item.source,
-        "destination": item.destination,
-        "reason": item.reason,
-        "why": dict(item.why),
+        "bundle": unload.bundle,
+        "source": unload.source,
+        "destination": unload.destination,
+        "reason": unload.reason,
+        "why": dict(unload.why),
     }
 
 
-def placement_document(item: Placement) -> dict[str, Any]:
+def placement_document(placement: Placement) -> dict[str, Any]:
     """One placement."""
-    rejected = dict(sorted(item.rejected.items()))
     return {
-        "bundle": item.bundle,
-        "broker": item.broker,
-        "candidates": list(item.candidates),
-        "rejected": rejected,
+        "bundle": placement.bundle,
+        "broker": placement.broker,
+        "candidates": list(placement.candidates),
+        "rejected": dict(sorted(placement.rejected.items())),
     }
 
 
-def split_document(item: Split) -> dict[str, Any]:
-    """One split; `boundaries` is empty when the owner is to find them."""
+def split_document(split: Split) -> dict[str, Any]:
+    """One split; `boundaries` is empty if the owner chooses them."""
     return {
-        "bundle": item.bundle,
-        "boundaries": [f"0x{cut:08x}" for cut in item.boundaries],
-        "reason": item.reason,
+        "bundle": split.bundle,
+        "boundaries": [f"0x{boundary:08x}" for boundary in split.boundaries],
+        "reason": split.reason,
     }
-
-
-def _skip_document(item: Skip) -> dict[str, Any]:
-    return {"what": item.what, "reason": item.reason}
 
 
 def placement_reason(placement: Mapping[str, Any]) -> str:
@@ -75,26 +70,23 @@ def log_fields(unload: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_lines(document: Mapping[str, Any]) -> list[str]:
-    """A plan's document for people: a line an item."""
+    """A plan's document for people: a line for each move, placement, split and refusal."""
     lines = []
-    for item in document["unloads"]:
+    for unload in document["unloads"]:
         why = ", ".join(
             f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
-            for name, value in item["why"].items()
+            for name, value in unload["why"].items()
         )
         lines.append(
-            f"  move   {item['bundle']}  {item['source']} -> "
-            f"{item['destination'] or TO_BE_PLACED}  {item['reason']}: {why}"
+            f"  move   {unload['bundle']}  {unload['source']} -> "
+            f"{unload['destination'] or TO_BE_PLACED}  {unload['reason']}: {why}"
         )
-    for item in document["placements"]:
-        candidates = ", ".join(item["candidates"]) or "no candidates"
-        lines.append(
-            f"  place  {item['bundle']}  -> {item['broker'] or 'nobody'}  out of {candidates}"
-        )
-        lines += [f"         not {broker}: {reason}" for broker, reason in item["rejected"].items()]
-    lines += [
-        f"  split  {item['bundle']}  at {', '.join(item['boundaries'])}  {item['reason']}"
-        for item in document["splits"]
-    ]
-    lines += [f"  stay   {item['what']}: {item['reason']}" for item in document["skipped"]]
-    return lines
+    for placement in document["placements"]:
+        candidates = ", ".join(placement["candidates"]) or "no candidates"
+        broker, rejected = placement["broker"] or "nobody", placement["rejected"].items()
+        lines.append(f"  place  {placement['bundle']}  -> {broker}  out of {candidates}")
+        lines += [f"         not {other}: {reason}" for other, reason in rejected]
+    for split in document["splits"]:
+        at = ", ".join(split["boundaries"])
+        lines.append(f"  split  {split['bundle']}  at {at}  {split['reason']}")
+    return lines + [f"  stay   {skip['what']}: {skip['reason']}" for skip in document["skipped"]]

@@ -1,6 +1,6 @@
 """Strategies by name: Pulsar's full class name, or its last part.
 
-`wiring.plugins` adds those of third parties, once, at the start.
+`register` takes ours here and those of third parties in `wiring.plugins`, once, at the start.
 """
 
 from __future__ import annotations
@@ -13,33 +13,43 @@ from loadmanager.core.strategies.placement import (
     round_robin,
 )
 from loadmanager.core.strategies.shedding import avg, overload, threshold, transfer, uniform
-from loadmanager.core.strategies.strategy import PlacementRule, Shedder
+from loadmanager.core.strategies.strategy import PlacementRule, Shedder, Strategy
 
-SHEDDERS: dict[str, Shedder] = {
-    item.name: item
-    for item in (
-        avg.SHEDDER,
-        overload.SHEDDER,
-        threshold.SHEDDER,
-        transfer.SHEDDER,
-        uniform.SHEDDER,
-    )
-}
-PLACEMENTS: dict[str, PlacementRule] = {
-    item.name: item
-    for item in (
-        any_broker.PLACEMENT,
-        least_long_term_message_rate.PLACEMENT,
-        least_resource_usage.PLACEMENT,
-        round_robin.PLACEMENT,
-        round_robin.ALIAS,
-    )
-}
+SHEDDERS: dict[str, Shedder] = {}
+PLACEMENTS: dict[str, PlacementRule] = {}
 EXTENSIBLE_SHEDDER = transfer.SHEDDER
 EXTENSIBLE_PLACEMENT = least_resource_usage.PLACEMENT
 """Pulsar's extensible manager places by this rule, whatever the settings say."""
 EXCLUDED_PLACEMENT = round_robin.PLACEMENT
 """Places the bundles of namespaces that are excluded from shedding."""
+
+
+def register(strategy: Strategy) -> None:
+    """Make a strategy known by its name.
+
+    Raises `ConfigError` if another one has the name.
+    """
+    if isinstance(strategy, Shedder):
+        same_name: Strategy = SHEDDERS.setdefault(strategy.name, strategy)
+    else:
+        same_name = PLACEMENTS.setdefault(strategy.name, strategy)
+    if same_name is not strategy:
+        raise ConfigError(f"there is already another strategy with the name {strategy.name}")
+
+
+for _strategy in (
+    avg.SHEDDER,
+    overload.SHEDDER,
+    threshold.SHEDDER,
+    transfer.SHEDDER,
+    uniform.SHEDDER,
+    any_broker.PLACEMENT,
+    least_long_term_message_rate.PLACEMENT,
+    least_resource_usage.PLACEMENT,
+    round_robin.PLACEMENT,
+    round_robin.ALIAS,
+):
+    register(_strategy)
 
 
 def short_name(name: str) -> str:
@@ -49,42 +59,42 @@ def short_name(name: str) -> str:
 
 def shedder(name: str) -> Shedder:
     """The shedder of that name. Raises `ConfigError` listing the known ones."""
-    found = SHEDDERS.get(short_name(name))
-    if found is None:
+    known = SHEDDERS.get(short_name(name))
+    if known is None:
         raise ConfigError(
             f"loadBalancerLoadSheddingStrategy = {name!r}: one of "
             f"{', '.join(sorted(SHEDDERS))} is allowed"
         )
-    return found
+    return known
+
+
+def placement(name: str) -> PlacementRule:
+    """The placement rule of that name. Raises `ConfigError` listing the known ones."""
+    known = PLACEMENTS.get(short_name(name))
+    if known is None:
+        raise ConfigError(
+            f"loadBalancerLoadPlacementStrategy = {name!r}: one of "
+            f"{', '.join(sorted(PLACEMENTS))} is allowed"
+        )
+    return known
 
 
 def own_settings() -> tuple[type, ...]:
-    """The settings that single strategies declare."""
-    strategies: tuple[Shedder | PlacementRule, ...] = (*SHEDDERS.values(), *PLACEMENTS.values())
-    return tuple(dict.fromkeys(item.settings for item in strategies if item.settings is not None))
+    """The settings dataclasses that single strategies declare."""
+    strategies: tuple[Strategy, ...] = (*SHEDDERS.values(), *PLACEMENTS.values())
+    return tuple(
+        dict.fromkeys(strategy.settings for strategy in strategies if strategy.settings is not None)
+    )
 
 
 def check(shedder_name: str, placement_name: str) -> None:
-    """Raise `ConfigError` for an unknown strategy, and for a rule that follows another shedder.
-
-    The latter is Pulsar's rule for AvgShedder.
+    """Raise `ConfigError` for an unknown strategy, and for a placement rule that follows another
+    shedder than the configured one (Pulsar's rule for AvgShedder).
     """
     shedder(shedder_name)
-    placement(placement_name)
     rule = placement(placement_name)
     if rule.follows not in (None, short_name(shedder_name)):
         raise ConfigError(
             f"loadBalancerLoadPlacementStrategy = {rule.name} needs "
             f"loadBalancerLoadSheddingStrategy = {rule.follows}, too"
         )
-
-
-def placement(name: str) -> PlacementRule:
-    """The placement rule of that name. Raises `ConfigError` listing the known ones."""
-    found = PLACEMENTS.get(short_name(name))
-    if found is None:
-        raise ConfigError(
-            f"loadBalancerLoadPlacementStrategy = {name!r}: one of "
-            f"{', '.join(sorted(PLACEMENTS))} is allowed"
-        )
-    return found

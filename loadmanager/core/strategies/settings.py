@@ -1,4 +1,7 @@
-"""Settings of the strategies: Pulsar's keys and defaults."""
+"""Settings that strategies share: Pulsar's keys and defaults.
+
+What a single strategy reads stands beside it, in a dataclass of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from loadmanager.core.conf import conf
+from loadmanager.core.load.usage import Weights
 
 Leaf = TypeVar("Leaf")
 
@@ -16,12 +20,22 @@ class StrategySettings:
     """Placing and shedding."""
 
     own: Mapping[type, Any] = field(default_factory=dict, hash=False)
-    """The settings of single strategies, which declare them."""
+    """A strategy's settings dataclass → its value."""
 
     def of(self, leaf: type[Leaf]) -> Leaf:
-        """A strategy's own settings; their defaults where nobody set them."""
-        found: Leaf = self.own[leaf] if leaf in self.own else leaf()
-        return found
+        """A strategy's own settings; the defaults if `own` does not have them."""
+        settings: Leaf = self.own[leaf] if leaf in self.own else leaf()
+        return settings
+
+    @property
+    def weights(self) -> Weights:
+        """How much each resource counts in a broker's usage."""
+        return Weights(
+            self.cpu_weight,
+            self.direct_memory_weight,
+            self.bandwidth_in_weight,
+            self.bandwidth_out_weight,
+        )
 
     shedding_enabled: bool = conf(
         "loadBalancerSheddingEnabled", True, "Move load away from hot brokers", dynamic=True
@@ -61,25 +75,6 @@ class StrategySettings:
         "loadBalancerBrokerOverloadedThresholdPercentage",
         85.0,
         "A broker above this usage is overloaded",
-        minimum=0,
-        dynamic=True,
-    )
-    threshold_percent: float = conf(
-        "loadBalancerBrokerThresholdShedderPercentage",
-        10.0,
-        "ThresholdShedder: how many points above the average a broker must be",
-        minimum=0,
-        dynamic=True,
-    )
-    lower_boundary_shedding: bool = conf(
-        "lowerBoundarySheddingEnabled",
-        False,
-        "ThresholdShedder: also fill brokers that are far below the average",
-    )
-    min_throughput_mib: float = conf(
-        "loadBalancerBundleUnloadMinThroughputThreshold",
-        10.0,
-        "ThresholdShedder: less than this many MiB/s to move is not worth a move",
         minimum=0,
         dynamic=True,
     )
@@ -148,27 +143,6 @@ class StrategySettings:
         minimum=-1,
         dynamic=True,
     )
-    usage_difference_percent: float = conf(
-        "loadBalancerAverageResourceUsageDifferenceThresholdPercentage",
-        10.0,
-        "LeastResourceUsageWithWeight: a broker this many points below the average is a candidate",
-        minimum=0,
-        dynamic=True,
-    )
-    rate_difference_percent: float = conf(
-        "loadBalancerMsgRateDifferenceShedderThreshold",
-        50.0,
-        "UniformLoadShedder: by how many percent message rates may differ (0: any)",
-        minimum=0,
-        dynamic=True,
-    )
-    throughput_difference_ratio: float = conf(
-        "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
-        4.0,
-        "UniformLoadShedder: by which factor throughputs may differ (0: any)",
-        minimum=0,
-        dynamic=True,
-    )
     unload_rate_min: int = conf(
         "minUnloadMessage",
         1000,
@@ -191,77 +165,11 @@ class StrategySettings:
         maximum=1,
         dynamic=True,
     )
-    uniform_bundles_max: int = conf(
-        "maxUnloadBundleNumPerShedding",
-        -1,
-        "UniformLoadShedder: bundles per cycle at most (-1: any number)",
-        minimum=-1,
-        dynamic=True,
-    )
-    avg_low: float = conf(
-        "loadBalancerAvgShedderLowThreshold",
-        15.0,
-        "AvgShedder: a difference of scores that counts",
-        minimum=0,
-        dynamic=True,
-    )
-    avg_high: float = conf(
-        "loadBalancerAvgShedderHighThreshold",
-        40.0,
-        "AvgShedder: a difference of scores that counts more",
-        minimum=0,
-        dynamic=True,
-    )
-    avg_low_hits: int = conf(
-        "loadBalancerAvgShedderHitCountLowThreshold",
-        8,
-        "AvgShedder: so many cycles above low",
-        minimum=1,
-        dynamic=True,
-    )
-    avg_high_hits: int = conf(
-        "loadBalancerAvgShedderHitCountHighThreshold",
-        2,
-        "AvgShedder: so many cycles above high",
-        minimum=1,
-        dynamic=True,
-    )
-    target_std: float = conf(
-        "loadBalancerBrokerLoadTargetStd",
-        0.25,
-        "TransferShedder: the spread of loads to reach",
-        minimum=0,
-        dynamic=True,
-    )
     report_ttl_s: int = conf(
         "loadBalancerBrokerLoadDataTTLInSeconds",
         1800,
         "Nothing is shed from or to brokers whose reports are older",
         minimum=1,
-        dynamic=True,
-    )
-    brokers_per_cycle_max: int = conf(
-        "loadBalancerMaxNumberOfBrokerSheddingPerCycle",
-        3,
-        "TransferShedder: pairs of brokers per cycle at most",
-        minimum=0,
-        dynamic=True,
-    )
-    hits_min: int = conf(
-        "loadBalancerSheddingConditionHitCountThreshold",
-        3,
-        "TransferShedder: acts after more than so many cycles in a row",
-        minimum=0,
-        dynamic=True,
-    )
-    transfer_enabled: bool = conf(
-        "loadBalancerTransferEnabled", True, "TransferShedder: choose destinations", dynamic=True
-    )
-    delay_s: int = conf(
-        "loadBalanceSheddingDelayInSeconds",
-        180,
-        "TransferShedder: rest after a broker was unloaded",
-        minimum=0,
         dynamic=True,
     )
     shed_policy_bundles: bool = conf(

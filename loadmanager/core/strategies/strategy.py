@@ -1,7 +1,7 @@
-"""What a strategy is: an object with its name, what it needs, and its functions.
+"""What a strategy is: an object with its name, its needs and its functions.
 
-A strategy keeps its own memory: a value that its function gets and returns. It is empty (what
-`memory` makes) when a term begins, and no other strategy sees it.
+A strategy keeps its own memory: a value that its functions get and return. A term of leadership
+begins with what `memory` makes. No other strategy sees it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,26 @@ from typing import Any
 
 from loadmanager.core.load.reports import BrokerLoadData, BundleData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed
+
+Observe = Callable[[str, LocalBrokerData | BrokerLoadData, StrategySettings, Any], Any]
+"""brokerId, its report, settings and memory in; memory out."""
 
 
 def no_memory() -> None:
-    """The memory of a strategy that keeps nothing."""
+    """The memory of a strategy that remembers nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """What a shedder answers: moves, which the guards have yet to allow, a reason for everything
+    that stays, and its memory.
+    """
+
+    unloads: tuple[Unload, ...]
+    skipped: tuple[Skip, ...]
+    memory: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,25 +39,23 @@ class Shedder:
     """Decides which bundles leave their brokers."""
 
     name: str
-    """What broker.conf calls it: the last part of the class name."""
+    """Its name in broker.conf: the last part of a class name."""
     shed: Callable[[ClusterSnapshot, StrategySettings, Any], Shed]
-    """One cycle: snapshot, settings and its memory in."""
+    """One cycle: snapshot, settings and memory in.
+
+    `to_place` of the snapshot holds the bundles that are about to be placed.
+    """
     memory: Callable[[], Any] = no_memory
     settings: type | None = None
-    """The dataclass of its own broker.conf keys (`core.conf.conf`);
-    `StrategySettings.of` gives it.
+    """The dataclass of its own broker.conf keys (`core.conf.conf`), which `StrategySettings.of`
+    gives it.
     """
-    observe: (
-        Callable[[str, LocalBrokerData | BrokerLoadData, StrategySettings, Any], Any] | None
-    ) = None
-    """Its memory after a broker's report.
-
-    Called with every report, also between cycles, while it is the shedder in force.
-    """
+    observe: Observe | None = None
+    """Called with every report, also between cycles, while this shedder is the configured one."""
     extensible: bool = True
     """Whether it can read the reports of the extensible manager."""
     checks_destinations: bool = False
-    """Whether it asks the extensible manager's filters for every destination itself."""
+    """Whether it applies the extensible manager's filters to every destination itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,18 +66,24 @@ class PlacementRule:
     candidates: Callable[
         [ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[list[str], Any]
     ]
-    """Of the brokers that the filters left, those among which chance decides; its memory
-    afterwards.
+    """The best of the brokers that the filters left, all equally good, and its memory.
 
-    The snapshot says which bundle this is for (`placing`), and which others are placed with it
-    (`to_place`).
+    `placing` of the snapshot names the bundle; `to_place` holds what it and the bundles that wait
+    with it carry.
     """
     order: Callable[[Mapping[str, BundleData]], Sequence[str]] | None = None
-    """In which order bundles of one request are placed, by their averages; None: as requested."""
+    """The order in which to place the bundles of one request, given their averages; None: the order
+    of the request.
+    """
     memory: Callable[[], Any] = no_memory
     settings: type | None = None
     """As a shedder's."""
+    observe: Observe | None = None
+    """As a shedder's: called with every report while this rule is the configured one."""
     advance: Callable[[ClusterSnapshot, StrategySettings, Any], Any] | None = None
-    """Its memory after the reports of a snapshot; called once a request."""
+    """Snapshot, settings and memory in, memory out; called once for each request."""
     follows: str | None = None
-    """The shedder whose planned destinations it honours, and without which it cannot place."""
+    """Name of the shedder whose planned destinations this rule takes; it works with no other."""
+
+
+Strategy = Shedder | PlacementRule

@@ -13,9 +13,8 @@ from loadmanager.core.history.records import (
     decisions,
 )
 from loadmanager.core.load.usage import max_weighted_usage
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.limit import Limit
 from loadmanager.ports.clock import Clock
@@ -71,7 +70,7 @@ class Recorder:
         now_s = self._clock.monotonic_s()  # the wall clock may step back
         interval_ms, self._sampled_s = max(round((now_s - self._sampled_s) * 1000), 1), now_s
         report = self._reporter.report
-        usage = max_weighted_usage(report, weights_of(self._strategies.value))
+        usage = max_weighted_usage(report, self._strategies.value.weights)
         faults = sorted(fault.sensor for fault in self._reporter.faults)
         self._history.append(
             broker_load(

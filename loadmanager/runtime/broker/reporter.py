@@ -15,7 +15,6 @@ from loadmanager.core.conf import Live
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.threshold import weights_of
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
@@ -187,8 +186,7 @@ class Reporter:
             _percent_change(before.rate, report.rate),
             _percent_change(before.throughput, report.throughput),
             _percent_change(before.bundles, report.num_bundles),
-            100
-            * abs(before.usage - max_weighted_usage(report, weights_of(self._strategies.value))),
+            100 * abs(before.usage - max_weighted_usage(report, self._strategies.value.weights)),
         )
         return change > settings.report_threshold_percent
 
@@ -240,7 +238,7 @@ class Reporter:
     def _remember(self) -> None:
         report = self.report
         self._reported_bundles = set(report.bundles)
-        usage = max_weighted_usage(report, weights_of(self._strategies.value))
+        usage = max_weighted_usage(report, self._strategies.value.weights)
         self._published = _Published(
             self._clock.monotonic_s(),
             report.rate,

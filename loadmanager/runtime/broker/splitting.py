@@ -10,9 +10,13 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
-from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, TopicLoad, boundaries
+from loadmanager.core.strategies.splitting.algorithms import (
+    ALGORITHMS,
+    HashedTopic,
+    boundaries,
+    useful_boundaries,
+)
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.strategies.splitting.threshold import limits_of, useful_cuts
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
@@ -75,24 +79,22 @@ class Splitting:
             await self._ownership.acquire(bundle, "to be split")
         settings = self._settings.value
         topics = {
-            name: TopicLoad(
+            name: HashedTopic(
                 topic_hash(name),
                 traffic.msg_rate_in + traffic.msg_rate_out,
                 traffic.msg_throughput_in + traffic.msg_throughput_out,
             )
             for name, traffic in self._hosting.topics(bundle).items()
         }
+        limits = settings.flow_limits
         if automatic:
-            new_boundaries, reason = useful_cuts(
-                settings.algorithm, span, topics, settings=settings
+            new_boundaries, reason = useful_boundaries(
+                settings.algorithm, span, topics, limits=limits
             )
         else:  # an operator's request: without further conditions, as in Pulsar
+            chosen = algorithm or settings.algorithm
             new_boundaries = boundaries(
-                algorithm or settings.algorithm,
-                span,
-                topics,
-                positions=positions,
-                limits=limits_of(settings),
+                chosen, span, topics, limits=limits, positions=positions
             )
             reason = "no useful boundary: one topic, or topics of one hash"
         if not new_boundaries:

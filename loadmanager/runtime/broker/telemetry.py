@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Metric, Sample, counter, gauge

@@ -1,9 +1,9 @@
-"""Terms of leadership: campaign, lead until the term is lost, again.
+"""Terms of leadership: campaign, lead until the term is lost, and campaign again.
 
-A term is a scope. Everything that only a leader does runs in a task of that scope, the term's
-beginning included: when the term ends, nothing of it runs on, and only then the next campaign
-begins. What a leader decides is optional: whatever fails there costs a cycle, or in the end the
-leadership, never the broker.
+A term is a scope. Everything that only a leader does runs in a task of that scope, including the
+beginning of the term. The next campaign begins when all these tasks have ended. A leader's
+decisions are optional: a failure costs a cycle, repeated failures cost the leadership, and none
+costs the broker.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import Scope, Steps, retrying
 
 FAILURES_IN_A_ROW_MAX = 5
-"""A leader one of whose steps fails this often in a row resigns: another broker may do better."""
+"""A leader resigns when a step fails this often in a row: another broker may do better."""
 
 log = structlog.get_logger("leadership")
 
 Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
-"""Does the leader's work until cancelled."""
+"""The leader's work, until cancelled."""
 
 
 class Leadership:
-    """Keeps `Leading` true, and runs the leader's work while this broker leads."""
+    """Keeps `Leading` up to date, and runs the leader's work while this broker leads."""
 
     def __init__(self, election: StoreElection, leading: Leading, lead: Lead) -> None:
         self._election = election
@@ -37,7 +37,7 @@ class Leadership:
         self._lead = lead
         self.terms = 0
         self.failures: Counter[str] = Counter()
-        """Step of a leader → failures since this broker started."""
+        """Step of the leader → its failures since this broker started."""
 
     async def follow(self) -> None:
         """Record every change of leader, forever."""
@@ -91,6 +91,6 @@ class Leadership:
         log.error("resigning leadership", reason=reason)
         try:
             await self._election.resign(campaign_again=True)
-        except OperationalError as error:  # if the node stays ours, the next campaign replaces it
+        except OperationalError as error:  # the next campaign replaces a node that stays ours
             log.warning("the leader's node was not deleted", error=str(error))
         scope.cancel()

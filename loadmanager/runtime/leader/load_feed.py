@@ -1,5 +1,5 @@
-"""Feeds the leader's view of the load: from the brokers' reports, from the store and
-back into it.
+"""Feeds the leader's view of the load from the brokers' reports, and keeps its averages in the
+store.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from loadmanager.runtime.tasks import Steps
 
 STORED_BUNDLES_MAX = 10_000
 WRITES_PER_TRANSACTION = 200
-"""Some 5 KB each: well below what a transaction holds."""
+"""Of about 5 KB each: well below the size of a transaction."""
 
 
 class LoadFeed:
-    """Tells a view about every report while the term lasts, and `observe` after it."""
+    """Passes every report to a view and then to `observe`, during one term."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class LoadFeed:
         self._steps = steps
 
     def __enter__(self) -> LoadFeed:
-        """Take the present reports and listen to those that come."""
+        """Take the present reports, and every later one."""
         for broker_id, report in self._brokers.reports.items():
             self._on_report(broker_id, report)
         self._brokers.listeners.append(self._on_report)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Listen no more: the term is over."""
+        """Stop listening: the term is over."""
         self._brokers.listeners.remove(self._on_report)
 
     def _on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
@@ -60,11 +60,11 @@ class LoadFeed:
             else:
                 self._view.observe(broker_id, report, self._clock.now_ms())
                 self._observe(broker_id, report)
-        except Exception as error:  # noqa: BLE001 - what the leader makes of a report must not keep others from reading it
+        except Exception as error:  # noqa: BLE001 - a failure of the leader must not keep other listeners from the report
             self._steps.failed("observe", error)
 
     async def restore(self, store: Store) -> None:
-        """Begin from the averages that earlier leaders stored, but for the corrupt ones."""
+        """Begin with the averages that earlier leaders stored, without corrupt ones."""
         names = []
         for tenant in await store.children(paths.BUNDLE_DATA):
             for namespace in await store.children(f"{paths.BUNDLE_DATA}/{tenant}"):
@@ -85,10 +85,10 @@ class LoadFeed:
         self._view.restore(stored, self._clock.now_ms())
 
     async def save(self, store: Store, bundles_per_broker: int, fence: Sequence[Check]) -> None:
-        """Store the averages of the busiest bundles and of every broker, for the next leader.
+        """Store the averages of the busiest bundles and of every broker for the next leader (Pulsar
+        `writeBundleDataOnZooKeeper`).
 
-        As Pulsar's `writeBundleDataOnZooKeeper`. Raises `VersionConflictError` when the term is
-        over.
+        Raises `VersionConflictError` if the term is over.
         """
         data = self._view.bundle_data
         order = sorted(data, key=lambda bundle: (-data[bundle].long_term_data.throughput, bundle))

@@ -1,6 +1,5 @@
-"""The leader's load manager: places bundles, sheds load, remembers what it decided and why.
-
-Lives as long as one term.
+"""The leader's load manager: it places bundles, sheds load, has bundles split, and keeps its
+decisions with their reasons. It lives for one term.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.names import NamespaceName, is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
@@ -21,9 +20,9 @@ from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.decision import Placement, Plan, Unload
 from loadmanager.core.strategies.guards import together
-from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Placement, Plan, Unload
 from loadmanager.core.strategies.plan_document import (
     log_fields,
     placement_document,
@@ -33,7 +32,6 @@ from loadmanager.core.strategies.plan_document import (
     unload_document,
 )
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import is_system_namespace
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
@@ -81,24 +79,26 @@ class LoadManager:
         self._bundle_count = bundle_count
         self._steps = steps
         self._observe = observe
-        self._memory = Memory()
+        self._memories = Memories()
         self._split_ms: dict[str, int] = {}
-        """Bundle → when its owner was asked to split it."""
-        self._unsplit_ms: dict[str, int] = {}
-        """Bundle → when it was said that it is too big and is not split."""
+        """Bundle → when the order to split it was last sent."""
+        self._unsplittable_ms: dict[str, int] = {}
+        """Bundle → when the warning was last logged that it is too big and is not split."""
         self._preferred: dict[str, tuple[str, int]] = {}
+        """Bundle → the broker that gets it next, and since when."""
         self._decisions: deque[dict[str, Any]] = deque(maxlen=DECISIONS_KEPT)
         self.cycles = 0
 
     def observe(self, broker_id: str, report: LocalBrokerData) -> None:
-        """A broker reported: the shedder may want to know."""
-        self._memory = cycle.observe(broker_id, report, self._strategies.value, self._memory)
+        """A broker reported: strategies may want to see every report."""
+        self._memories = cycle.observe(broker_id, report, self._strategies.value, self._memories)
 
     # Placing
 
     async def place(self, bundle: str) -> str:
-        """Where an unowned bundle belongs; the same answer until it is reported, or the broker
-        goes.
+        """The broker for an unowned bundle; the same one until it reports the bundle or goes.
+
+        Raises `OperationalError` if no broker qualifies.
         """
         preferred = self._preferred.pop(bundle, None)
         if (
@@ -112,16 +112,12 @@ class LoadManager:
             return under_way
         settings = self._strategies.value
         try:
-            choice, rule = (
-                self._choose(bundle, settings),
-                registry.placement(settings.placement).name,
-            )
+            rule = registry.placement(settings.placement).name
+            choice = self._choose(bundle, settings)
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
             self._steps.failed("place", error)
-            choice, rule = (
-                self._choose(bundle, dataclasses.replace(settings, placement=FALLBACK_PLACEMENT)),
-                FALLBACK_PLACEMENT,
-            )
+            rule = FALLBACK_PLACEMENT
+            choice = self._choose(bundle, dataclasses.replace(settings, placement=rule))
         if choice.broker is None:
             raise OperationalError(
                 f"Failed to acquire ownership of {bundle}: no broker qualifies "
@@ -133,8 +129,8 @@ class LoadManager:
         return self._placed(bundle, choice.broker, placement_reason(document))
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
-        (choice,), self._memory = cycle.place(
-            self._snapshot(settings), [bundle], settings, self._memory, self._rng
+        (choice,), self._memories = cycle.place(
+            self._snapshot(settings), [bundle], settings, self._memories, self._rng
         )
         return choice
 
@@ -144,14 +140,15 @@ class LoadManager:
         return broker_id
 
     def prefer(self, bundle: str, broker_id: str) -> None:
-        """The next placement of this bundle goes to this broker (Pulsar's unload affinity, keyed by
-        the whole bundle name, and it expires).
+        """The next placement of this bundle goes to this broker (Pulsar's unload affinity).
+
+        Deviation: keyed by the bundle's whole name, and forgotten after a minute.
         """
         now_ms = self._clock.now_ms()
         self._preferred = {
-            name: known
-            for name, known in self._preferred.items()
-            if now_ms - known[1] <= PREFERENCE_MS_MAX
+            name: (broker, since_ms)
+            for name, (broker, since_ms) in self._preferred.items()
+            if now_ms - since_ms <= PREFERENCE_MS_MAX
         }
         self._preferred[bundle] = (broker_id, now_ms)
 
@@ -160,23 +157,24 @@ class LoadManager:
     async def shed(self) -> None:
         """One cycle: decide, then move bundle by bundle while the term lasts."""
         settings = self._strategies.value
-        plan, self._memory = self._plan(settings, self._rng)
+        plan, self._memories = self._plan(settings, self._rng)
         self.cycles += 1
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
             self._remember("shed", plan_document(plan))
         for moves in together(plan.unloads):
-            # of a swap, what goes out goes first: without it nothing may come back
+            # The bundle that goes out stands last in a swap, and moves first: without it, nothing
+            # may come back.
             for unload in reversed(moves):
                 if not await self._move(unload):
                     break
 
     async def _move(self, unload: Unload) -> bool:
-        """Whether the bundle left its broker."""
+        """Have the owner unload a bundle. Whether the bundle left its broker."""
         source = self._brokers.address(unload.source)
         destination = self._brokers.address(unload.destination) if unload.destination else None
         if source is None:
-            return False  # it died: its bundles are placed by lookups
+            return False  # the owner died: the next lookups have its bundles placed
         log.info("bundle unloads", epoch=self._epoch, **log_fields(unload_document(unload)))
         if destination is not None:
             self.prefer(unload.bundle, destination.broker_id)
@@ -196,16 +194,17 @@ class LoadManager:
         return True
 
     def dry_run(self) -> dict[str, Any]:
-        """What a shedding cycle would do right now; changes nothing, neither the averages nor what
-        chance brings next.
+        """What a shedding cycle would do right now, as a plan's document.
+
+        Changes neither memories nor the state of the random generator.
         """
         settings = self._strategies.value
         return plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
 
-    def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memory]:
+    def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memories]:
         snapshot = self._snapshot(settings)
-        plan, memory = cycle.shed(snapshot, settings, self._memory)
-        return cycle.destinations(snapshot, plan, settings, memory, rng)
+        plan, memories = cycle.shed(snapshot, settings, self._memories)
+        return cycle.destinations(snapshot, plan, settings, memories, rng)
 
     def _snapshot(self, settings: StrategySettings) -> ClusterSnapshot:
         return self._view.snapshot(
@@ -221,19 +220,15 @@ class LoadManager:
     async def split(self) -> None:
         """Have the owners of bundles that are too big split them (modular rule).
 
-        An owner that finds no useful cut is asked again after the grace period.
+        An owner that finds no useful boundary gets the order again after the grace period.
         """
         settings, strategies = self._splits.value, self._strategies.value
         if not settings.enabled:
             return
         snapshot = self._snapshot(strategies)
-        asked_before_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
-        self._split_ms = {
-            bundle: at_ms for bundle, at_ms in self._split_ms.items() if at_ms > asked_before_ms
-        }
-        self._unsplit_ms = {
-            bundle: at_ms for bundle, at_ms in self._unsplit_ms.items() if at_ms > asked_before_ms
-        }
+        oldest_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
+        self._split_ms = _since(oldest_ms, self._split_ms)
+        self._unsplittable_ms = _since(oldest_ms, self._unsplittable_ms)
         namespaces = {
             split_bundle_name(bundle)[0]
             for report in snapshot.reports.values()
@@ -241,22 +236,21 @@ class LoadManager:
         }
         names = [name for name in sorted(namespaces) if not is_system_namespace(name)]
         counts = {name: await self._bundle_count(NamespaceName.parse(name)) for name in names}
-        # A namespace that cannot be read, or is gone, has no bundle to split.
         owners = {
             bundle: broker
             for broker in snapshot.brokers
             for bundle in snapshot.reports[broker].last_stats
         }
-        answer = threshold.modular(snapshot, settings, None, counts)
-        for skip in answer.skipped:
-            # said once in a grace period
-            if skip.what in owners and skip.what not in self._unsplit_ms:
-                self._unsplit_ms[skip.what] = self._clock.now_ms()
+        chosen = threshold.modular(snapshot, settings, None, counts)
+        for skip in chosen.skipped:
+            # one warning in a grace period
+            if skip.what in owners and skip.what not in self._unsplittable_ms:
+                self._unsplittable_ms[skip.what] = self._clock.now_ms()
                 self._observe(self.cycles, Plan("BundleSplitterTask", skipped=(skip,)))
                 log.warning(
                     "a bundle is too big and is not split", bundle=skip.what, reason=skip.reason
                 )
-        for split in answer.splits:
+        for split in chosen.splits:
             owner = self._brokers.address(owners[split.bundle])
             if owner is None or split.bundle in self._split_ms:
                 continue
@@ -277,7 +271,7 @@ class LoadManager:
             except OperationalError as error:
                 log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
 
-    # What was decided
+    # Decisions
 
     def _remember(self, kind: str, document: dict[str, Any]) -> None:
         self._decisions.appendleft(
@@ -291,7 +285,7 @@ class LoadManager:
         )
 
     def failed(self, step: str, error: Exception) -> None:
-        """A step failed: people look for the reason where the decisions are."""
+        """Put the failure of a step among the decisions, where people look for reasons."""
         self._remember(
             "failure", {"step": step, "error": f"{type(error).__name__}: {error}"[:1000]}
         )
@@ -299,3 +293,7 @@ class LoadManager:
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""
         return list(self._decisions)[:limit]
+
+
+def _since(oldest_ms: float, times_ms: dict[str, int]) -> dict[str, int]:
+    return {bundle: at_ms for bundle, at_ms in times_ms.items() if at_ms > oldest_ms}

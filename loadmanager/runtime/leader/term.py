@@ -1,6 +1,4 @@
-"""What a leader does during one term: it restores the cluster's averages, places bundles, and runs
-its cycles.
-"""
+"""One term of a leader: it restores the stored averages, places bundles, and runs its cycles."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.strategies.cycle import Rng
-from loadmanager.core.strategies.decision import Plan
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
@@ -45,9 +43,9 @@ class LeaderWork:
     bundle_count: Callable[[NamespaceName], Awaitable[int]]
     """How many bundles a namespace has; 0 for one that does not exist."""
     rng: Callable[[int], Rng]
-    """A generator of random numbers for an epoch."""
+    """Epoch → its generator of random numbers."""
     observe: Callable[[int, int, Plan], None]
-    """Called with the epoch, the cycle and what was decided."""
+    """Called with the epoch, the cycle and the plan."""
 
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Lead until cancelled."""

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.names import NamespaceName, is_system_namespace
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import BadInputError, CorruptDataError
 from loadmanager.core.load.reports import (
@@ -15,7 +15,6 @@ from loadmanager.core.load.reports import (
     NamespaceBundleStats,
     decode_local_broker_data,
 )
-from loadmanager.core.strategies.shedding.selection import is_system_namespace
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Store

@@ -14,13 +14,13 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import (
     EXPRESSION_LENGTH_MAX,
     EXPRESSIONS_MAX,
-    allowed,
     decode_policies,
     matches_broker,
     policy_of,
+    rejected,
 )
 from loadmanager.core.strategies import cycle
-from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
 
 POLICIES = b"""{"gold": {"namespaces": ["gold/.*"], "primary": ["p1.*"], "secondary": ["s\\\\d"],
@@ -32,23 +32,23 @@ def test_primaries_secondaries_and_the_rest() -> None:
     """A policy's namespaces go to its primaries, to secondaries while those are too few; other
     namespaces to nobody's primaries.
     """
-    policies, rejected = decode_policies(POLICIES), dict[str, str]()
-    assert allowed("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}, rejected) == [
-        "p1:80",
-        "s1:80",
-    ]
-    assert "x:80" in rejected
-    assert allowed("gold/a", ["p1:80", "p12:80", "s1:80"], policies, {}, {}) == ["p12:80", "p1:80"]
-    assert allowed("iron/a", ["p1:80", "s1:80", "x:80"], policies, {}, {}) == ["s1:80", "x:80"]
+    policies = decode_policies(POLICIES)
+    assert rejected("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}) == {
+        "x:80": "Isolation: the policy does not name it"
+    }
+    assert rejected("gold/a", ["p1:80", "p12:80", "s1:80"], policies, {}) == {
+        "s1:80": "Isolation: a secondary, and there are enough primaries"
+    }
+    assert rejected("iron/a", ["p1:80", "s1:80", "x:80"], policies, {}) == {
+        "p1:80": "Isolation: it is primary for other namespaces"
+    }
     disabled = {"x:80": LocalBrokerData(persistent_topics_enabled=False)}
-    assert allowed("iron/a", ["x:80"], policies, disabled, {}) == []
+    assert rejected("iron/a", ["x:80"], policies, disabled) == {"x:80": "PersistentTopicsDisabled"}
 
 
 @pytest.mark.parametrize("raw", [b"[]", b'{"a": {"primary": [1]}}', b'{"a": {"primary": ["("]}}'])
 def test_bad_policies(raw: bytes) -> None:
-    """Wrong types and expressions that are none are refused with the policy's name where there is
-    one.
-    """
+    """Wrong types and invalid expressions are refused."""
     with pytest.raises(BadInputError):
         decode_policies(raw)
 
@@ -125,7 +125,7 @@ def test_documented_anti_affinity_sequence() -> None:
         )
         bundle = f"t/n{number}/0x00000000_0xffffffff"
         (placement,), _ = cycle.place(
-            snapshot, [bundle], StrategySettings(), Memory(), random.Random(number)
+            snapshot, [bundle], StrategySettings(), Memories(), random.Random(number)
         )
         assert placement.broker is not None
         assert set(placement.candidates) | set(placement.rejected) == set(bundles)
@@ -161,7 +161,7 @@ def test_versions_and_load_managers() -> None:
             snapshot,
             ["t/n/0x00000000_0xffffffff"],
             StrategySettings(**settings),
-            Memory(),
+            Memories(),
             random.Random(0),
         )  # type: ignore[arg-type]
         return set(placement.candidates)
@@ -184,5 +184,5 @@ def test_excluded_namespaces_go_round() -> None:
     )
     settings = StrategySettings(excluded_namespaces=("t/n",), distribute_evenly=False)
     bundles = [f"t/n/0x{number:08x}_0x{number + 1:08x}" for number in range(5)]
-    placements, _ = cycle.place(snapshot, bundles, settings, Memory(), random.Random(0))
+    placements, _ = cycle.place(snapshot, bundles, settings, Memories(), random.Random(0))
     assert [placement.broker for placement in placements] == ["a", "b", "c", "a", "b"]

@@ -16,8 +16,8 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import decode_policies
-from loadmanager.core.strategies.decision import Unload
 from loadmanager.core.strategies.guards import Guards, usable
+from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.strategies.settings import StrategySettings
 
 A, B, C, SYSTEM = (

@@ -7,7 +7,7 @@ import json
 import msgspec
 
 from loadmanager.core.history.records import SKIPS_MAX, decisions
-from loadmanager.core.strategies.decision import Placement, Plan, Skip, Split, Unload
+from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, Unload
 from loadmanager.core.strategies.plan_document import log_fields, plan_document, plan_lines
 
 PLAN = Plan(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import fields
 
 import pytest
 
@@ -19,9 +20,9 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies.isolation import decode_policies
-from loadmanager.core.strategies import cycle
-from loadmanager.core.strategies.decision import Plan, Unload
-from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Plan, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
 
@@ -68,10 +69,14 @@ def a_cluster(
 
 
 def shed(
-    snapshot: ClusterSnapshot, shedder: str, memory: Memory | None = None, **settings: object
-) -> tuple[Plan, Memory]:
-    """One cycle of a shedder."""
-    return cycle.shed(snapshot, StrategySettings(shedder=shedder, **settings), memory or Memory())  # type: ignore[arg-type]
+    snapshot: ClusterSnapshot, shedder: str, memory: Memories | None = None, **settings: object
+) -> tuple[Plan, Memories]:
+    """One cycle of a shedder; `settings` are those that strategies share, and its own."""
+    leaf = registry.shedder(shedder).settings
+    names = {field.name for field in fields(leaf)} & settings.keys() if leaf else set()
+    own = {leaf: leaf(**{name: settings.pop(name) for name in names})} if leaf else {}
+    in_force = StrategySettings(shedder=shedder, own=own, **settings)  # type: ignore[arg-type]
+    return cycle.shed(snapshot, in_force, memory or Memories())
 
 
 def moved(plan: Plan) -> list[tuple[str, str, str | None]]:
@@ -118,7 +123,7 @@ def test_threshold_40_10_10() -> None:
     )
     assert moved(plan) == [(a_bundle(0), "b0", None)]
     assert plan.unloads[0].why["goalBytesPerSecond"] == pytest.approx(400 * MIB * 0.15, rel=1e-5)
-    assert memory.shedders["ThresholdShedder"] == {
+    assert memory.of(registry.shedder("ThresholdShedder")) == {
         "b0": pytest.approx(0.4),
         "b1": pytest.approx(0.1),
         "b2": pytest.approx(0.1),
@@ -134,7 +139,7 @@ def test_threshold_history_and_minimum() -> None:
     _, memory = shed(calm, "ThresholdShedder")
     plan, memory = shed(hot, "ThresholdShedder", memory)
     assert plan.unloads == ()
-    assert memory.shedders["ThresholdShedder"]["b0"] == pytest.approx(0.19)
+    assert memory.of(registry.shedder("ThresholdShedder"))["b0"] == pytest.approx(0.19)
     small = a_cluster((90, [1, 1]), (10, [1, 1]))
     assert shed(small, "ThresholdShedder")[0].unloads == ()
     assert len(shed(small, "ThresholdShedder", min_throughput_mib=0.1)[0].unloads) == 1
@@ -179,7 +184,7 @@ def test_avg_pairs_and_hit_counts() -> None:
     snapshot = a_cluster(
         (20, [1, 1]), (30, [1, 1]), (52, [1, 1]), (70, [1, 1]), (80, [1, 1, 1, 1]), rates=rates
     )
-    memory, plans = Memory(), []
+    memory, plans = Memories(), []
     for _ in range(4):
         plan, memory = shed(
             snapshot, "AvgShedder", memory, unload_rate_min=0, unload_fraction_max=0.5
@@ -196,7 +201,7 @@ def test_avg_needs_eight_cycles_above_low() -> None:
     even = a_cluster((50, [1, 1, 1, 1]), (50, [1, 1]), rates=[250, 250, 250, 250, 250, 250])
 
     def acts(*snapshots: ClusterSnapshot) -> list[bool]:
-        memory, acted = Memory(), []
+        memory, acted = Memories(), []
         for snapshot in snapshots:
             plan, memory = shed(
                 snapshot, "AvgShedder", memory, unload_rate_min=0, unload_fraction_max=0.5
@@ -211,7 +216,7 @@ def test_avg_needs_eight_cycles_above_low() -> None:
 def test_avg_moves_half_of_the_difference() -> None:
     """Rates 1,000 and 500, half to move: 250 messages/s go."""
     snapshot = a_cluster((80, [1, 1, 1, 1]), (20, [1, 1]), rates=[250, 250, 250, 250, 250, 250])
-    memory = Memory()
+    memory = Memories()
     for _ in range(2):
         plan, memory = shed(
             snapshot, "AvgShedder", memory, unload_rate_min=100, unload_fraction_max=0.5
@@ -251,14 +256,14 @@ def test_transfer_acts_on_the_fourth_hit() -> None:
     """Loads 0.9 and 0.1: after three hits the fourth moves bundles from the most to the least
     loaded, smallest first, up to half of the difference.
     """
-    snapshot, memory = a_transfer_cluster([0.9, 0.1], [[10, 20, 30, 30], [5, 5]]), Memory()
+    snapshot, memory = a_transfer_cluster([0.9, 0.1], [[10, 20, 30, 30], [5, 5]]), Memories()
     for _ in range(3):
         plan, memory = shed(snapshot, "TransferShedder", memory)
         assert plan.unloads == ()
         assert "HitCount" in plan.skipped[0].reason
     plan, memory = shed(snapshot, "TransferShedder", memory)
     assert moved(plan)[:2] == [(a_bundle(0), "b0", "b1"), (a_bundle(1), "b0", "b1")]
-    assert memory.shedders["TransferShedder"].hits == 0
+    assert memory.of(registry.shedder("TransferShedder")).hits == 0
 
 
 def test_transfer_rests_and_waits_for_reports() -> None:
@@ -285,7 +290,8 @@ def test_nothing_when_balanced(shedder: str) -> None:
     snapshot = a_cluster((50, [10, 10]), (50, [10, 10]), rates=[10, 10, 10, 10])
     if shedder == "TransferShedder":
         snapshot = a_transfer_cluster([0.5, 0.5], [[10, 10], [10, 10]])
-    plan, _ = shed(snapshot, shedder, hits_min=0)
+    settings = {"hits_min": 0} if shedder == "TransferShedder" else {}
+    plan, _ = shed(snapshot, shedder, **settings)
     assert plan.unloads == ()
     assert plan.skipped
 
@@ -336,7 +342,7 @@ def test_transfer_on_modular_reports() -> None:
         data = snapshot.load_data["b"]
         averages.append((data.max_resource_usage, data.weighted_max_ema, data.msg_throughput_ema))
     assert averages == [(0.04, 2.0, 3.0), (3.0, 1.875, 5.0)], "the vector of Pulsar's own test"
-    snapshot, memory = a_cluster((90, [30, 20, 10, 10]), (10, [5, 5])), Memory()
+    snapshot, memory = a_cluster((90, [30, 20, 10, 10]), (10, [5, 5])), Memories()
     for _ in range(4):
         plan, memory = shed(snapshot, "TransferShedder", memory)
     assert moved(plan)[0][1:] == ("b0", "b1")
@@ -359,9 +365,9 @@ def test_the_broker_that_a_bundle_leaves_counts_among_the_primaries() -> None:
     plan = Plan("x", unloads=(Unload(bundle, "p1", None, "x"),))
 
     def destination(snapshot: ClusterSnapshot) -> str | None:
-        moves = cycle.destinations(snapshot, plan, StrategySettings(), Memory(), random.Random(0))[
-            0
-        ].unloads
+        moves = cycle.destinations(
+            snapshot, plan, StrategySettings(), Memories(), random.Random(0)
+        )[0].unloads
         return moves[0].destination if moves else None
 
     assert (

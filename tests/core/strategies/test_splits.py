@@ -16,15 +16,16 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.reports import TopBundlesLoadData as Top
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.memory import Memory
+from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.algorithms import (
     ALGORITHMS,
     FLOW_OR_QPS,
     POSITIONS,
     FlowLimits,
-    TopicLoad,
+    HashedTopic,
     boundaries,
+    useful_boundaries,
 )
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 
@@ -95,8 +96,8 @@ def test_what_no_cut_helps_is_reported() -> None:
 
 
 def extensible(
-    stats: dict[str, NamespaceBundleStats], memory: Memory, **settings: object
-) -> tuple[threshold.Splits, Memory]:
+    stats: dict[str, NamespaceBundleStats], memory: Memories, **settings: object
+) -> tuple[threshold.Splits, Memories]:
     """Splits of one broker's published bundles."""
     tops = Top(
         top_bundles_load_data=[
@@ -113,7 +114,7 @@ def test_hit_counts() -> None:
     """Four checks in a row above a threshold; one below begins anew; a bundle with one topic keeps
     its count; a vanished one loses it.
     """
-    memory = Memory()
+    memory = Memories()
     for _ in range(3):
         answer, memory = extensible({BUNDLE: HOT}, memory)
         assert answer.splits == ()
@@ -130,7 +131,7 @@ def test_hit_counts() -> None:
 def test_splits_per_cycle() -> None:
     """At most so many a cycle; the others keep their counts and follow in the next."""
     stats = {f"t/n/0x{n:08x}_0x{n + 16:08x}": HOT for n in range(0, 16 * 15, 16)}
-    answer, memory = extensible(stats, Memory(split_hits=dict.fromkeys(stats, 3)))
+    answer, memory = extensible(stats, Memories(split_hits=dict.fromkeys(stats, 3)))
     assert len(answer.splits) == 10
     assert memory.split_hits == dict.fromkeys(sorted(stats)[10:], 3)
 
@@ -145,30 +146,30 @@ TOPICS = st.lists(
     algorithm=st.sampled_from(ALGORITHMS),
     positions=st.lists(st.integers(0, 0x1FFF), min_size=1, max_size=5),
 )
-def test_cuts_are_inside_and_ascending(
+def test_boundaries_are_inside_and_ascending(
     topics: list[tuple[int, float, float]], algorithm: str, positions: list[int]
 ) -> None:
-    """Whatever the topics, a cut that is used lies strictly inside the bundle, and cuts ascend."""
+    """Whatever the topics: useful boundaries ascend, and lie strictly inside the bundle."""
     span = BundleRange(0x10, 0x1000)
-    loads = {f"topic-{index}": TopicLoad(*item) for index, item in enumerate(topics)}
-    cuts, why_not = threshold.useful_cuts(
-        algorithm, span, loads, settings=SplitSettings(), positions=tuple(positions)
+    loads = {f"topic-{index}": HashedTopic(*item) for index, item in enumerate(topics)}
+    found, why_not = useful_boundaries(
+        algorithm, span, loads, limits=SplitSettings().flow_limits, positions=positions
     )
-    assert bool(cuts) != bool(why_not)
-    assert list(cuts) == sorted(set(cuts))
-    assert all(span.lower < cut < span.upper for cut in cuts)
+    assert bool(found) != bool(why_not)
+    assert list(found) == sorted(set(found))
+    assert all(span.lower < boundary < span.upper for boundary in found)
     if algorithm == POSITIONS:
-        assert set(cuts) <= set(positions)
+        assert set(found) <= set(positions)
 
 
 @given(topics=TOPICS)
 def test_flow_pieces_stay_within_limits(topics: list[tuple[int, float, float]]) -> None:
     """Where hashes differ, no piece of more than one topic exceeds the limits."""
     distinct = {item[0]: item for item in topics}
-    loads = {f"topic-{item[0]}": TopicLoad(*item) for item in distinct.values()}
+    loads = {f"topic-{item[0]}": HashedTopic(*item) for item in distinct.values()}
     limits = FlowLimits(50_000, 5e8, 0.1)
-    cuts = boundaries(FLOW_OR_QPS, BundleRange(0, 0x10000), loads, limits=limits)
-    edges = [0, *cuts, 0x10000]
+    found = boundaries(FLOW_OR_QPS, BundleRange(0, 0x10000), loads, limits=limits)
+    edges = [0, *found, 0x10000]
     for low, high in zip(edges, edges[1:], strict=False):
         piece = [
             topic

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from loadmanager.core.conf import conf
 from loadmanager.core.load.reports import BundleData
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed, sheddable
-from loadmanager.core.strategies.strategy import PlacementRule, Shedder
+from loadmanager.core.strategies.shedding.selection import sheddable
+from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

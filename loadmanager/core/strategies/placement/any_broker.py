@@ -1,5 +1,5 @@
-"""Any candidate will do: where AvgShedder has no plan for a bundle, Pulsar places it at random
-(`impl.AvgShedder.selectBroker`).
+"""AvgShedder as a placement rule: where the shedder planned no destination, any broker at random
+(Pulsar `impl.AvgShedder.selectBroker`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""RoundRobinBrokerSelector: one broker after the other; Pulsar deals out excluded namespaces so
-(`impl.RoundRobinBrokerSelector`).
+"""RoundRobinBrokerSelector: one broker after the other, for excluded namespaces
+(Pulsar `impl.RoundRobinBrokerSelector`).
 
-Deviation: Pulsar walks a copy of the candidates in the order in which their set happened to be when
-it was copied; here they are in order of name.
+Deviation: Pulsar takes the brokers in the order of a copied set; here they are in order of name.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from loadmanager.core.strategies.strategy import PlacementRule
 def candidates(
     _snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, placed: int
 ) -> tuple[list[str], int]:
-    """The one broker whose turn it is; its memory: how many it has placed."""
+    """The broker whose turn it is; the memory is the number of bundles placed."""
     if not brokers:
         return [], placed
     return [brokers[placed % len(brokers)]], placed + 1

@@ -1,9 +1,9 @@
-"""What TransferShedder reads, derived from the modular manager's reports: so that it can be tried
-on them, and run by the modular leader.
+"""TransferShedder's input, derived from the modular manager's reports, so that a modular leader can
+run it.
 
-As the brokers of the extensible manager compute it themselves (`extensions.data.BrokerLoadData`,
-`extensions.models.TopKBundles`), except that an average advances once a cycle here, and not with
-every tick and every scrape.
+In the extensible manager, brokers compute this themselves (`extensions.data.BrokerLoadData`,
+`extensions.models.TopKBundles`). Deviation: an average advances once a cycle here, not with every
+tick and every scrape.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from loadmanager.core.bundles.names import is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.reports import (
     BrokerLoadData,
@@ -21,10 +22,9 @@ from loadmanager.core.load.reports import (
     TopBundlesLoadData,
 )
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.core.load.usage import Weights, exponential_average, max_weighted_usage
 from loadmanager.core.strategies.filters import has_policy
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import is_system_namespace
 
 UNWEIGHTED = Weights(direct_memory=1.0)
 TOP_BUNDLES = 10
@@ -43,14 +43,12 @@ def with_load_data(
     data: dict[str, BrokerLoadData] = {}
     for broker in snapshot.brokers:
         report = snapshot.reports[broker]
-        known = before.get(broker)
-        weighted, throughput = _weighted_max(report, settings), report.throughput
-        if known is not None:
-            weighted = known[0] * settings.history_weight + (1 - settings.history_weight) * weighted
-            throughput = (
-                known[1] * settings.history_weight + (1 - settings.history_weight) * throughput
-            )
-        averages[broker] = weighted, throughput
+        usage_before, throughput_before = before.get(broker, (None, None))
+        weight = settings.history_weight
+        averages[broker] = weighted, throughput = (
+            exponential_average(usage_before, _weighted_max(report, settings), weight),
+            exponential_average(throughput_before, report.throughput, weight),
+        )
         data[broker] = BrokerLoadData(
             cpu=report.cpu,
             memory=report.memory,
@@ -68,11 +66,11 @@ def with_load_data(
             msg_throughput_ema=throughput,
             updated_at=report.last_update or snapshot.now_ms,
         )
-    tops = {
+    top_bundles = {
         broker: _top(snapshot, snapshot.reports[broker].last_stats, settings)
         for broker in snapshot.brokers
     }
-    return replace(snapshot, load_data=data, top_bundles=tops), averages
+    return replace(snapshot, load_data=data, top_bundles=top_bundles), averages
 
 
 def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
@@ -90,28 +88,28 @@ def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
 def _top(
     snapshot: ClusterSnapshot, stats: Mapping[str, NamespaceBundleStats], settings: StrategySettings
 ) -> TopBundlesLoadData:
-    """The busiest bundles that may be moved, the least busy of them first."""
+    """The busiest bundles that may be moved, in ascending order."""
 
     def movable(namespace: str) -> bool:
         return not is_system_namespace(namespace) and (
             settings.shed_policy_bundles or not has_policy(snapshot, namespace)
         )
 
-    able = [
+    names = [
         bundle
-        for bundle, item in stats.items()
-        if item.throughput > 0 and movable(split_bundle_name(bundle)[0])
+        for bundle, traffic in stats.items()
+        if traffic.throughput > 0 and movable(split_bundle_name(bundle)[0])
     ]
-    able.sort(key=lambda bundle: (_order(stats[bundle]), bundle))
+    names.sort(key=lambda bundle: (_order(stats[bundle]), bundle))
     return TopBundlesLoadData(
         top_bundles_load_data=[
-            TopBundle(bundle_name=bundle, stats=stats[bundle]) for bundle in able[-TOP_BUNDLES:]
+            TopBundle(bundle_name=bundle, stats=stats[bundle]) for bundle in names[-TOP_BUNDLES:]
         ]
     )
 
 
 def _order(stats: NamespaceBundleStats) -> tuple[int, int, int, int, int]:
-    """Pulsar's comparison of bundles, in its steps: figures that differ by less are equal."""
+    """Pulsar's comparison of bundles: figures that differ by less than a step are equal."""
     return (
         _rounded(stats.msg_throughput_in, 1e5),
         _rounded(stats.msg_throughput_out, 1e5),
@@ -122,5 +120,5 @@ def _order(stats: NamespaceBundleStats) -> tuple[int, int, int, int, int]:
 
 
 def _rounded(value: float, step: float) -> int:
-    """Halves up, as Java rounds."""
+    """`value` in steps, halves rounded up as Java does."""
     return math.floor(value / step + 0.5)

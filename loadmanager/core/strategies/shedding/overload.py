@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_usage
-from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed, sheddable, take_largest
-from loadmanager.core.strategies.strategy import Shedder
+from loadmanager.core.strategies.shedding.selection import shed_largest
+from loadmanager.core.strategies.strategy import Shed, Shedder
 
 MARGIN = 0.05
 """A broker is brought this far below the threshold."""
@@ -23,26 +23,13 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) ->
         usage = max_usage(report)
         if usage < threshold:
             skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below {threshold:g}"))
-        elif len(report.bundles) <= 1:
-            skipped.append(
-                Skip(
-                    broker,
-                    "SoleBundle: it serves one bundle only"
-                    if report.bundles
-                    else "NoBundles: it serves no bundle",
-                )
-            )
-        else:
-            goal = report.throughput * (usage - threshold + MARGIN)
-            chosen = take_largest(sheddable(snapshot, broker, snapshot.by_throughput(broker)), goal)
-            if not chosen:
-                skipped.append(
-                    Skip(
-                        broker, "NoBundles: all of its bundles were moved recently or are excluded"
-                    )
-                )
-            why = {"usage": usage, "threshold": threshold, "goalBytesPerSecond": goal}
-            unloads += [Unload(bundle, broker, None, "Overloaded", why) for bundle in chosen]
+            continue
+        goal = report.throughput * (usage - threshold + MARGIN)
+        moves, skips = shed_largest(
+            snapshot, broker, goal, {"usage": usage, "threshold": threshold}
+        )
+        unloads += moves
+        skipped += skips
     return Shed(tuple(unloads), tuple(skipped), memory)
 
 

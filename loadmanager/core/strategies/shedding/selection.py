@@ -1,42 +1,22 @@
-"""What all modular shedders share: which bundles may be shed, and greedy choice of the largest."""
+"""Which bundles modular shedders may shed, and which of them they take."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
+from loadmanager.core.bundles.names import is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.decision import Skip, Unload
-
-_SYSTEM_NAMESPACE = re.compile(
-    r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsar/([^/]+/)?[^:]+:\d+"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Shed:
-    """A shedder's answer: moves before the guards, reasons for every no, its memory afterwards."""
-
-    unloads: tuple[Unload, ...]
-    skipped: tuple[Skip, ...]
-    memory: Any
-
-
-@lru_cache(maxsize=100_000)
-def is_system_namespace(namespace: str) -> bool:
-    """Whether a namespace serves Pulsar itself: the system namespace, heartbeats, SLA monitors."""
-    return _SYSTEM_NAMESPACE.fullmatch(namespace) is not None
+from loadmanager.core.strategies.plan import Skip, Unload
 
 
 def sheddable(
     snapshot: ClusterSnapshot, broker: str, loads: Iterable[tuple[str, float]]
 ) -> Iterator[tuple[str, float]]:
-    """Of the broker's bundles with their loads, those that may be shed: not the recently moved, the
-    system's, and those that somebody else owns by now.
+    """The bundles of `loads` that the broker may shed.
+
+    Excludes bundles that were moved recently, that another broker owns by now, and that serve
+    Pulsar itself.
     """
     recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
     for bundle, load in loads:
@@ -48,15 +28,24 @@ def sheddable(
             yield bundle, load
 
 
-def take_largest(candidates: Iterable[tuple[str, float]], goal: float) -> list[str]:
-    """Bundles from the largest on until their throughput reaches `goal`; at least one if there is
-    one (Pulsar's rule).
+def shed_largest(
+    snapshot: ClusterSnapshot, broker: str, goal: float, why: Mapping[str, float | str]
+) -> tuple[list[Unload], list[Skip]]:
+    """Unload a broker's largest bundles until their throughput reaches `goal` (bytes/s).
+
+    Unloads at least one bundle if any may be shed (Pulsar's rule).
     """
-    chosen: list[str] = []
-    moved = 0.0
-    for bundle, throughput in candidates:
-        if moved >= goal and chosen:
+    bundles = snapshot.reports[broker].bundles
+    if len(bundles) <= 1:
+        reason = "SoleBundle: it serves one bundle only" if bundles else None
+        return [], [Skip(broker, reason or "NoBundles: it serves no bundle")]
+    unloads: list[Unload] = []
+    moved, why = 0.0, {**why, "goalBytesPerSecond": goal}
+    for bundle, throughput in sheddable(snapshot, broker, snapshot.by_throughput(broker)):
+        if moved >= goal and unloads:
             break
-        chosen.append(bundle)
+        unloads.append(Unload(bundle, broker, None, "Overloaded", why))
         moved += throughput
-    return chosen
+    if unloads:
+        return unloads, []
+    return [], [Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded")]

@@ -8,14 +8,21 @@ lower-boundary pass runs; here a cycle advances it once.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from loadmanager.core.conf import conf
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import Weights, max_weighted_usage, max_weighted_usage_within_limit
-from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.load.usage import (
+    Weights,
+    exponential_average,
+    max_weighted_usage,
+    max_weighted_usage_within_limit,
+)
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed, sheddable, take_largest
-from loadmanager.core.strategies.strategy import Shedder
+from loadmanager.core.strategies.shedding.selection import shed_largest
+from loadmanager.core.strategies.strategy import Shed, Shedder
 
 MIB = 1024 * 1024
 MARGIN = 0.05
@@ -23,17 +30,48 @@ MARGIN = 0.05
 LOWER_BOUNDARY_MARGIN = 0.5
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdSettings:
+    """ThresholdShedder."""
+
+    threshold_percent: float = conf(
+        "loadBalancerBrokerThresholdShedderPercentage",
+        10.0,
+        "ThresholdShedder: a broker this many points above the average is overloaded",
+        minimum=0,
+        dynamic=True,
+    )
+    lower_boundary_shedding: bool = conf(
+        "lowerBoundarySheddingEnabled",
+        False,
+        "ThresholdShedder: also fill brokers that are far below the average",
+    )
+    min_throughput_mib: float = conf(
+        "loadBalancerBundleUnloadMinThroughputThreshold",
+        10.0,
+        "ThresholdShedder: less than this many MiB/s to move is not worth a move",
+        minimum=0,
+        dynamic=True,
+    )
+
+
 def shed(
     snapshot: ClusterSnapshot, settings: StrategySettings, memory: Mapping[str, float]
 ) -> Shed:
-    """One cycle; its memory: brokerId → exponential average of its usage."""
-    averages = _advance(snapshot, settings, memory)
+    """One cycle; the memory is each broker's exponential average of its usage."""
+    own, weights = settings.of(ThresholdSettings), settings.weights
+    averages = {
+        broker: exponential_average(
+            memory.get(broker), _usage(snapshot.reports[broker], weights), settings.history_weight
+        )
+        for broker in snapshot.brokers
+    }
     average = sum(averages.values()) / len(averages) if averages else 0.0
     if average == 0:
         return Shed((), (Skip("cluster", "NoLoad"),), averages)
     unloads: list[Unload] = []
     skipped: list[Skip] = []
-    threshold = settings.threshold_percent / 100
+    threshold = own.threshold_percent / 100
     for broker in snapshot.brokers:
         usage = averages[broker]
         if usage < average + threshold:
@@ -46,33 +84,11 @@ def shed(
             )
             continue
         goal = snapshot.reports[broker].throughput * (usage - average - threshold + MARGIN)
-        unloads += _shed_broker(
-            snapshot,
-            broker,
-            goal,
-            settings,
-            skipped,
-            why={"usage": usage, "average": average, "threshold": threshold},
-        )
-    if not unloads and settings.lower_boundary_shedding:
-        unloads += _lower_boundary(snapshot, averages, average, settings, skipped)
+        why: dict[str, float | str] = {"usage": usage, "average": average, "threshold": threshold}
+        unloads += _shed_broker(snapshot, own, broker, goal, skipped, why=why)
+    if not unloads and own.lower_boundary_shedding:
+        unloads = _lower_boundary(snapshot, own, averages, average, skipped)
     return Shed(tuple(unloads), tuple(skipped), averages)
-
-
-def _advance(
-    snapshot: ClusterSnapshot, settings: StrategySettings, before: Mapping[str, float]
-) -> dict[str, float]:
-    """Each live broker's exponential average; the first sample stands for itself."""
-    weights = weights_of(settings)
-    after = {}
-    for broker in snapshot.brokers:
-        usage, known = _usage(snapshot.reports[broker], weights), before.get(broker)
-        after[broker] = (
-            usage
-            if known is None
-            else known * settings.history_weight + (1 - settings.history_weight) * usage
-        )
-    return after
 
 
 def _usage(report: LocalBrokerData, weights: Weights) -> float:
@@ -80,27 +96,16 @@ def _usage(report: LocalBrokerData, weights: Weights) -> float:
     return usage if usage <= 1.0 else max_weighted_usage_within_limit(report, weights)
 
 
-def weights_of(settings: StrategySettings) -> Weights:
-    """The weights that the settings give to each resource."""
-    return Weights(
-        settings.cpu_weight,
-        settings.direct_memory_weight,
-        settings.bandwidth_in_weight,
-        settings.bandwidth_out_weight,
-    )
-
-
 def _shed_broker(
     snapshot: ClusterSnapshot,
+    own: ThresholdSettings,
     broker: str,
     goal: float,
-    settings: StrategySettings,
     skipped: list[Skip],
     *,
-    why: dict[str, float | str],
+    why: Mapping[str, float | str],
 ) -> list[Unload]:
-    report = snapshot.reports[broker]
-    minimum = settings.min_throughput_mib * MIB
+    minimum = own.min_throughput_mib * MIB
     if goal < minimum:
         skipped.append(
             Skip(
@@ -109,51 +114,41 @@ def _shed_broker(
             )
         )
         return []
-    if len(report.bundles) <= 1:
-        skipped.append(
-            Skip(
-                broker,
-                "SoleBundle: it serves one bundle only"
-                if report.bundles
-                else "NoBundles: it serves no bundle",
-            )
-        )
-        return []
-    chosen = take_largest(sheddable(snapshot, broker, snapshot.by_throughput(broker)), goal)
-    if not chosen:
-        skipped.append(
-            Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded")
-        )
-    return [
-        Unload(bundle, broker, None, "Overloaded", {**why, "goalBytesPerSecond": goal})
-        for bundle in chosen
-    ]
+    unloads, skips = shed_largest(snapshot, broker, goal, why)
+    skipped += skips
+    return unloads
 
 
 def _lower_boundary(
     snapshot: ClusterSnapshot,
+    own: ThresholdSettings,
     averages: Mapping[str, float],
     average: float,
-    settings: StrategySettings,
     skipped: list[Skip],
 ) -> list[Unload]:
-    """No broker is far above, but one is far below: the most used broker gives a little."""
-    threshold = settings.threshold_percent / 100
+    """If a broker is far below the average, and none far above, the most used one sheds a part."""
+    threshold = own.threshold_percent / 100
     floor = average - threshold
-    best, best_usage = None, floor
+    most, usage = None, floor
     for broker in snapshot.brokers:
-        if averages[broker] > best_usage and len(snapshot.reports[broker].bundles) > 1:
-            best, best_usage = broker, averages[broker]
-    if best is None or not any(usage < floor for usage in averages.values()):
+        if averages[broker] > usage and len(snapshot.reports[broker].bundles) > 1:
+            most, usage = broker, averages[broker]
+    if most is None or min(averages.values()) >= floor:
         return []
-    goal = snapshot.reports[best].throughput * threshold * LOWER_BOUNDARY_MARGIN
+    goal = snapshot.reports[most].throughput * threshold * LOWER_BOUNDARY_MARGIN
     why: dict[str, float | str] = {
-        "usage": best_usage,
+        "usage": usage,
         "average": average,
         "threshold": threshold,
         "pass": "lowerBoundary",
     }
-    return _shed_broker(snapshot, best, goal, settings, skipped, why=why)
+    return _shed_broker(snapshot, own, most, goal, skipped, why=why)
 
 
-SHEDDER = Shedder(name="ThresholdShedder", shed=shed, memory=dict, extensible=False)
+SHEDDER = Shedder(
+    name="ThresholdShedder",
+    shed=shed,
+    memory=dict,
+    settings=ThresholdSettings,
+    extensible=False,
+)

@@ -11,19 +11,57 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.conf import conf
+from loadmanager.core.load.reports import TopBundle
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.decision import Skip, Unload
-from loadmanager.core.strategies.filters import Transferability
+from loadmanager.core.strategies import filters
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
-from loadmanager.core.strategies.shedding.selection import Shed
-from loadmanager.core.strategies.strategy import Shedder
+from loadmanager.core.strategies.strategy import Shed, Shedder
 
 SWAP_CEILING = 0.75
-"""A swap is good when it leaves the most loaded broker with less than this part of
-its throughput.
-"""
+"""A swap must leave the most loaded broker with less than this part of its throughput."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferSettings:
+    """TransferShedder."""
+
+    target_std: float = conf(
+        "loadBalancerBrokerLoadTargetStd",
+        0.25,
+        "TransferShedder: the spread (standard deviation) of loads to reach",
+        minimum=0,
+        dynamic=True,
+    )
+    brokers_per_cycle_max: int = conf(
+        "loadBalancerMaxNumberOfBrokerSheddingPerCycle",
+        3,
+        "TransferShedder: pairs of brokers per cycle at most",
+        minimum=0,
+        dynamic=True,
+    )
+    hits_min: int = conf(
+        "loadBalancerSheddingConditionHitCountThreshold",
+        3,
+        "TransferShedder: acts after more than so many cycles in a row",
+        minimum=0,
+        dynamic=True,
+    )
+    transfer_enabled: bool = conf(
+        "loadBalancerTransferEnabled", True, "TransferShedder: choose destinations", dynamic=True
+    )
+    delay_s: int = conf(
+        "loadBalanceSheddingDelayInSeconds",
+        180,
+        "TransferShedder: seconds without moves after a broker was unloaded",
+        minimum=0,
+        dynamic=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,27 +106,30 @@ class _Stats:
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: TransferMemory) -> Shed:
     """One cycle."""
+    own = settings.of(TransferSettings)
     if snapshot.reports and not snapshot.load_data:
         snapshot, averages = with_load_data(snapshot, settings, memory.load_averages)
         memory = replace(memory, load_averages=averages)
     reason, stats = _measure(snapshot, settings)
     if stats is None:
         return Shed((), (Skip("cluster", reason),), memory)
+    cycle = _Cycle(snapshot, settings, stats)
     order = sorted(stats.loads, key=lambda broker: (stats.loads[broker], broker))
-    trigger = (
-        stats.std > settings.target_std
-        or _underloaded(snapshot, stats, settings, order[0], order[-1])
-        or _overloaded(stats, settings, order[-1])
+    unbalanced = (
+        stats.std > own.target_std
+        or cycle.underloaded(order[0], order[-1])
+        or cycle.overloaded(order[-1])
     )
-    hits = memory.hits + 1 if trigger else 0
-    if hits <= settings.hits_min:
+    hits = memory.hits + 1 if unbalanced else 0
+    if hits <= own.hits_min:
         text = (
-            f"HitCount: {hits} of more than {settings.hits_min} cycles in a row; std "
-            f"{stats.std:.4f}, target {settings.target_std:g}"
+            f"HitCount: {hits} of more than {own.hits_min} cycles in a row; std "
+            f"{stats.std:.4f}, target {own.target_std:g}"
         )
         return Shed((), (Skip("cluster", text),), replace(memory, hits=hits))
-    unloads, skipped = _offload(snapshot, settings, stats, order)
-    return Shed(tuple(unloads), tuple(skipped), replace(memory, hits=0 if unloads else hits))
+    cycle.offload(order)
+    unloads = tuple(cycle.unloads)
+    return Shed(unloads, tuple(cycle.skipped), replace(memory, hits=0 if unloads else hits))
 
 
 def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str, _Stats | None]:
@@ -101,7 +142,8 @@ def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str
             outdated = True
             continue
         unloaded_ms = snapshot.recently_unloaded_brokers_ms.get(broker)
-        if unloaded_ms is not None and data.updated_at - unloaded_ms < settings.delay_s * 1000:
+        cool_down_ms = settings.of(TransferSettings).delay_s * 1000
+        if unloaded_ms is not None and data.updated_at - unloaded_ms < cool_down_ms:
             return f"CoolDown: {broker} was unloaded at {unloaded_ms}", None
         if broker in snapshot.available:
             loads[broker] = data.weighted_max_ema
@@ -113,142 +155,148 @@ def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str
     return "", _Stats(loads)
 
 
-def _underloaded(
-    snapshot: ClusterSnapshot, stats: _Stats, settings: StrategySettings, least: str, most: str
-) -> bool:
-    part = min(0.5, max(0.0, settings.target_std / 2))
-    low, high = snapshot.load_data[least], snapshot.load_data[most]
-    return (
-        stats.loads[least] < stats.average * part
-        or low.msg_throughput_ema < high.msg_throughput_ema * part
-    )
+class _Cycle:
+    """The moves of one cycle as they are planned."""
 
-
-def _overloaded(stats: _Stats, settings: StrategySettings, most: str) -> bool:
-    load = stats.loads[most]
-    return load > settings.overloaded_percent / 100 and load > stats.average + settings.target_std
-
-
-def _offload(
-    snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stats, order: list[str]
-) -> tuple[list[Unload], list[Skip]]:
-    unloads: list[Unload] = []
-    skipped: list[Skip] = []
-    least_at, most_at, pairs = 0, len(order) - 1, 0
-    transferable = Transferability(snapshot, settings)
-    while pairs < settings.brokers_per_cycle_max and least_at < most_at:
-        least, most = order[least_at], order[most_at]
-        if stats.std > settings.target_std or (
-            not _underloaded(snapshot, stats, settings, least, most)
-            and _overloaded(stats, settings, most)
-        ):
-            reason = "Overloaded"
-        elif _underloaded(snapshot, stats, settings, least, most):
-            reason = "Underloaded"
-        else:
-            break
-        most_at -= 1
-        moved = _between(snapshot, transferable, stats, most, least, reason=reason, skipped=skipped)
-        if moved:
-            unloads += moved
-            pairs += 1
-            least_at += 1
-    if not unloads and not skipped:
-        skipped.append(Skip("cluster", "Balanced"))
-    return unloads, skipped
-
-
-@dataclass(slots=True)
-class _Exchange:
-    """What goes and what comes back between two brokers."""
-
-    out: float = 0.0
-    back: float = 0.0
-    unloads: list[Unload] = field(default_factory=list)
-
-
-def _between(
-    snapshot: ClusterSnapshot,
-    transferable: Transferability,
-    stats: _Stats,
-    most: str,
-    least: str,
-    *,
-    reason: str,
-    skipped: list[Skip],
-) -> list[Unload]:
-    """Bundles of the most loaded broker, in the order in which it published them (ascending), and
-    swaps where one is too large.
-    """
-    tops = snapshot.top_bundles.get(most)
-    bundles = tops.top_bundles_load_data if tops else []
-    throughput = (
-        snapshot.load_data[most].msg_throughput_in + snapshot.load_data[most].msg_throughput_out
-    )
-    if len(bundles) <= 1:
-        skipped.append(
-            Skip(
-                most,
-                "NoLoadData: it published no bundles"
-                if not bundles
-                else "NoBundles: it published one bundle only",
-            )
+    def __init__(
+        self, snapshot: ClusterSnapshot, settings: StrategySettings, stats: _Stats
+    ) -> None:
+        self._snapshot = snapshot
+        self._settings = settings
+        self._own = settings.of(TransferSettings)
+        self._stats = stats
+        # A cycle looks at many bundles of few namespaces.
+        self._able = lru_cache(maxsize=None)(
+            lambda namespace: set(filters.extensible(snapshot, namespace, settings)[0])
         )
-        return []
-    offload = (stats.loads[most] - stats.loads[least]) / 2
-    goal = throughput * offload / stats.loads[most] if stats.loads[most] else 0.0
-    why: dict[str, float | str] = {
-        "load": stats.loads[most],
-        "destinationLoad": stats.loads[least],
-        "std": stats.std,
-        "goalBytesPerSecond": goal,
-    }
-    exchange, remaining, returning = (
-        _Exchange(),
-        len(bundles),
-        _movable(snapshot, transferable, least, most),
-    )
-    for bundle in bundles:
-        name, load = bundle.bundle_name, bundle.stats.throughput
-        if not _may_move(snapshot, transferable, name, most, least):
-            continue
-        if remaining <= 1:
-            break
-        if load == 0:
-            continue
-        swaps: list[tuple[str, float]] = []
-        if exchange.out - exchange.back + load > goal:
-            if not transferable.transfer_enabled:
-                break
-            found = _swap(
-                throughput - exchange.out + exchange.back - load,
-                _throughput(snapshot, least) + exchange.out - exchange.back + load,
-                throughput,
-                returning,
-            )
-            if found is None:
-                break
-            swaps = found
-        exchange.unloads += [
-            Unload(other, least, most, reason, {**why, "swapFor": name}, swap=name)
-            for other, _ in swaps
-        ]
-        destination = least if transferable.transfer_enabled else None
-        exchange.unloads.append(
-            Unload(name, most, destination, reason, why, swap=name if swaps else None)
+        self.unloads: list[Unload] = []
+        self.skipped: list[Skip] = []
+
+    def underloaded(self, least: str, most: str) -> bool:
+        """Whether a broker has far less load than the average, or far less throughput than the most
+        loaded broker.
+        """
+        part = min(0.5, max(0.0, self._own.target_std / 2))
+        low, high = self._snapshot.load_data[least], self._snapshot.load_data[most]
+        return (
+            self._stats.loads[least] < self._stats.average * part
+            or low.msg_throughput_ema < high.msg_throughput_ema * part
         )
-        exchange.out += load
-        exchange.back += sum(amount for _, amount in swaps)
-        remaining -= 1
-    if exchange.out <= 0:
-        skipped.append(Skip(most, f"NoBundles: none of its bundles fits, or may go to {least}"))
-        return []
-    stats.move(
-        most,
-        least,
-        (exchange.out - exchange.back) * stats.loads[most] / throughput if throughput else 0.0,
-    )
-    return exchange.unloads
+
+    def overloaded(self, most: str) -> bool:
+        """Whether a broker is above the overload threshold and well above the average."""
+        load = self._stats.loads[most]
+        return (
+            load > self._settings.overloaded_percent / 100
+            and load > self._stats.average + self._own.target_std
+        )
+
+    def offload(self, order: list[str]) -> None:
+        """Plan moves from the most to the least loaded brokers of `order`, pair by pair."""
+        least_at, most_at, pairs = 0, len(order) - 1, 0
+        while pairs < self._own.brokers_per_cycle_max and least_at < most_at:
+            least, most = order[least_at], order[most_at]
+            underloaded = self.underloaded(least, most)
+            if self._stats.std > self._own.target_std or (
+                not underloaded and self.overloaded(most)
+            ):
+                reason = "Overloaded"
+            elif underloaded:
+                reason = "Underloaded"
+            else:
+                break
+            most_at -= 1
+            if self._move_between(most, least, reason):
+                pairs += 1
+                least_at += 1
+        if not self.unloads and not self.skipped:
+            self.skipped.append(Skip("cluster", "Balanced"))
+
+    def _move_between(self, most: str, least: str, reason: str) -> bool:
+        """Plan moves of the most loaded broker's bundles, in the ascending order in which it
+        published them. A bundle that is too large is swapped for others. Whether any bundle moves.
+        """
+        bundles, stats = _published(self._snapshot, most), self._stats
+        if len(bundles) <= 1:
+            why_not = "NoBundles: it published one bundle only"
+            self.skipped.append(
+                Skip(most, why_not if bundles else "NoLoadData: it published no bundles")
+            )
+            return False
+        throughput = _throughput(self._snapshot, most)
+        offload = (stats.loads[most] - stats.loads[least]) / 2
+        goal = throughput * offload / stats.loads[most] if stats.loads[most] else 0.0
+        why: dict[str, float | str] = {
+            "load": stats.loads[most],
+            "destinationLoad": stats.loads[least],
+            "std": stats.std,
+            "goalBytesPerSecond": goal,
+        }
+        out, back, remaining = 0.0, 0.0, len(bundles)
+        unloads: list[Unload] = []
+        returning = (
+            bundle
+            for bundle in _published(self._snapshot, least)
+            if bundle.stats.throughput > 0 and self._may_move(bundle.bundle_name, least, most)
+        )
+        for bundle in bundles:
+            name, load = bundle.bundle_name, bundle.stats.throughput
+            if not self._may_move(name, most, least):
+                continue
+            if remaining <= 1:
+                break
+            if load == 0:
+                continue
+            swapped: list[TopBundle] = []
+            if out - back + load > goal:
+                if not self._own.transfer_enabled:
+                    break
+                swapped = _swap(
+                    throughput - out + back - load,
+                    _throughput(self._snapshot, least) + out - back + load,
+                    throughput,
+                    returning,
+                )
+                if not swapped:
+                    break
+            unloads += [
+                Unload(other.bundle_name, least, most, reason, {**why, "swapFor": name}, swap=name)
+                for other in swapped
+            ]
+            destination = least if self._own.transfer_enabled else None
+            swap = name if swapped else None
+            unloads.append(Unload(name, most, destination, reason, why, swap=swap))
+            out += load
+            back += sum(other.stats.throughput for other in swapped)
+            remaining -= 1
+        if out <= 0:
+            self.skipped.append(
+                Skip(most, f"NoBundles: none of its bundles fits, or may go to {least}")
+            )
+            return False
+        self.unloads += unloads
+        stats.move(
+            most, least, (out - back) * stats.loads[most] / throughput if throughput else 0.0
+        )
+        return True
+
+    def _may_move(self, bundle: str, owner: str, target: str) -> bool:
+        """Whether the publishing broker owns the bundle, it was not moved recently, and the filters
+        allow the move (Pulsar `TransferShedder.isTransferable`).
+        """
+        snapshot = self._snapshot
+        if snapshot.owners.get(bundle, owner) != owner or bundle in snapshot.recently_unloaded_ms:
+            return False
+        namespace = split_bundle_name(bundle)[0]
+        if not self._settings.shed_policy_bundles and filters.has_policy(snapshot, namespace):
+            return False
+        able = self._able(namespace)
+        return bool(target in able if self._own.transfer_enabled else able - {owner})
+
+
+def _published(snapshot: ClusterSnapshot, broker: str) -> list[TopBundle]:
+    top = snapshot.top_bundles.get(broker)
+    return top.top_bundles_load_data if top else []
 
 
 def _throughput(snapshot: ClusterSnapshot, broker: str) -> float:
@@ -256,44 +304,28 @@ def _throughput(snapshot: ClusterSnapshot, broker: str) -> float:
     return data.msg_throughput_in + data.msg_throughput_out
 
 
-def _movable(
-    snapshot: ClusterSnapshot, transferable: Transferability, source: str, target: str
-) -> Iterator[tuple[str, float]]:
-    """The bundles that may come back, once each, with their throughput."""
-    tops = snapshot.top_bundles.get(source)
-    for bundle in tops.top_bundles_load_data if tops else []:
-        if bundle.stats.throughput > 0 and _may_move(
-            snapshot, transferable, bundle.bundle_name, source, target
-        ):
-            yield bundle.bundle_name, bundle.stats.throughput
-
-
-def _may_move(
-    snapshot: ClusterSnapshot, transferable: Transferability, bundle: str, owner: str, target: str
-) -> bool:
-    """Owned by who published it, not moved recently, and allowed to go there."""
-    if snapshot.owners.get(bundle, owner) != owner or bundle in snapshot.recently_unloaded_ms:
-        return False
-    return transferable.allows(bundle, owner, target)
-
-
 def _swap(
-    most: float, least: float, ceiling: float, returning: Iterator[tuple[str, float]]
-) -> list[tuple[str, float]] | None:
-    """Bundles that come back so that the two brokers end well; None when there are none.
+    most: float, least: float, ceiling: float, returning: Iterator[TopBundle]
+) -> list[TopBundle]:
+    """Bundles that come back so that both brokers end below the ceiling; empty if none do.
 
-    `most` and `least` are throughputs after the move out.
+    `most` and `least` are throughputs after the move out. Uses up `returning`.
     """
-    chosen: list[tuple[str, float]] = []
-    for name, load in returning:
+    chosen: list[TopBundle] = []
+    for bundle in returning:
+        load = bundle.stats.throughput
         if most + load < ceiling and least - load < ceiling:
-            chosen.append((name, load))
+            chosen.append(bundle)
             most, least = most + load, least - load
             if least <= most < SWAP_CEILING * ceiling:
                 return chosen
-    return None
+    return []
 
 
 SHEDDER = Shedder(
-    name="TransferShedder", shed=shed, memory=TransferMemory, checks_destinations=True
+    name="TransferShedder",
+    shed=shed,
+    memory=TransferMemory,
+    settings=TransferSettings,
+    checks_destinations=True,
 )

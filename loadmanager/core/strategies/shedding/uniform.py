@@ -4,21 +4,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.conf import conf
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.decision import Skip, Unload
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import Shed, sheddable
-from loadmanager.core.strategies.strategy import Shedder
+from loadmanager.core.strategies.shedding.selection import sheddable
+from loadmanager.core.strategies.strategy import Shed, Shedder
 
 SLACK = 1000
-"""A bundle may exceed what is left to move by this much: messages/s or bytes/s alike."""
+"""A bundle may exceed the rest of the goal by this much, in messages/s or in bytes/s."""
 LEAST_MAX = 2147483647
-"""What Pulsar starts its search for the minimum with."""
+"""Pulsar's search for the minimum starts with this value."""
 ZERO = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UniformSettings:
+    """UniformLoadShedder."""
+
+    rate_difference_percent: float = conf(
+        "loadBalancerMsgRateDifferenceShedderThreshold",
+        50.0,
+        "UniformLoadShedder: message rates may differ by this many percent (0: any)",
+        minimum=0,
+        dynamic=True,
+    )
+    throughput_difference_ratio: float = conf(
+        "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold",
+        4.0,
+        "UniformLoadShedder: throughputs may differ by this factor (0: any)",
+        minimum=0,
+        dynamic=True,
+    )
+    bundles_max: int = conf(
+        "maxUnloadBundleNumPerShedding",
+        -1,
+        "UniformLoadShedder: most bundles to move in a cycle (-1: any number)",
+        minimum=-1,
+        dynamic=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,62 +60,49 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
     """One cycle, one source; rates go before throughputs."""
     if not snapshot.reports:
         return Shed((), (Skip("cluster", "NoBrokers"),), None)
-    rate, throughput = (
-        _extremes(snapshot, lambda report: report.rate),
-        _extremes(snapshot, lambda report: report.throughput),
-    )
+    own, reports = settings.of(UniformSettings), snapshot.reports
+    rate = _extremes({broker: reports[broker].rate for broker in snapshot.brokers})
+    throughput = _extremes({broker: reports[broker].throughput for broker in snapshot.brokers})
     difference, ratio = (rate.high - rate.low) * 100 / rate.low, throughput.high / throughput.low
-    if 0 < settings.rate_difference_percent < difference:
-        why: dict[str, float | str] = {
-            "maxRate": rate.high,
-            "minRate": rate.low,
-            "differencePercent": difference,
-        }
-        minimum, measure = settings.unload_rate_min, "MsgRate"
+    if 0 < own.rate_difference_percent < difference:
         return _shed_most(
             snapshot,
             settings,
             rate,
-            minimum=minimum,
+            minimum=settings.unload_rate_min,
             loads=snapshot.by_rate(rate.most),
-            reason=measure,
-            why=why,
+            reason="MsgRate",
+            why={"maxRate": rate.high, "minRate": rate.low, "differencePercent": difference},
         )
-    if 0 < settings.throughput_difference_ratio < ratio:
-        why = {"maxThroughput": throughput.high, "minThroughput": throughput.low, "ratio": ratio}
-        minimum, measure = settings.unload_throughput_min, "Throughput"
+    if 0 < own.throughput_difference_ratio < ratio:
         return _shed_most(
             snapshot,
             settings,
             throughput,
-            minimum=minimum,
+            minimum=settings.unload_throughput_min,
             loads=snapshot.by_throughput(throughput.most),
-            reason=measure,
-            why=why,
+            reason="Throughput",
+            why={
+                "maxThroughput": throughput.high,
+                "minThroughput": throughput.low,
+                "ratio": ratio,
+            },
         )
-    return Shed(
-        (),
-        (
-            Skip(
-                "cluster",
-                f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor "
-                f"of {ratio:.2f}",
-            ),
-        ),
-        None,
+    balanced = (
+        f"Balanced: rates differ by {difference:.1f} %, throughputs by a factor of {ratio:.2f}"
     )
+    return Shed((), (Skip("cluster", balanced),), None)
 
 
-def _extremes(snapshot: ClusterSnapshot, value: Callable[[LocalBrokerData], float]) -> _Extremes:
+def _extremes(values: Mapping[str, float]) -> _Extremes:
     """The brokers with the highest and the lowest value; the first of equals."""
     most = least = ""
     high, low = -1.0, float(LEAST_MAX)
-    for broker in snapshot.brokers:
-        found = value(snapshot.reports[broker])
-        if found > high:
-            most, high = broker, found
-        if found < low:
-            least, low = broker, found
+    for broker, value in values.items():
+        if value > high:
+            most, high = broker, value
+        if value < low:
+            least, low = broker, value
     return _Extremes(most, least, high, 1.0 if abs(low) <= ZERO else low)
 
 
@@ -103,22 +117,22 @@ def _shed_most(
     why: dict[str, float | str],
 ) -> Shed:
     source = extremes.most
-    need = int((extremes.high - extremes.low) * settings.unload_fraction_max)
+    goal = int((extremes.high - extremes.low) * settings.unload_fraction_max)
     if len(snapshot.reports[source].bundles) <= 1:
         return Shed((), (Skip(source, "SoleBundle: it serves one bundle at most"),), None)
-    if need < minimum:
-        return Shed((), (Skip(source, f"BelowMinimum: {need} to move, less than {minimum}"),), None)
-    why = {**why, "goal": float(need), "leastLoaded": extremes.least}
-    chosen: list[Unload] = []
-    limit = settings.uniform_bundles_max
+    if goal < minimum:
+        return Shed((), (Skip(source, f"BelowMinimum: {goal} to move, less than {minimum}"),), None)
+    why = {**why, "goal": float(goal), "leastLoaded": extremes.least}
+    unloads: list[Unload] = []
+    limit = settings.of(UniformSettings).bundles_max
     for bundle, load in sheddable(snapshot, source, loads):
-        if load <= 0 or (limit != -1 and len(chosen) >= limit):
+        if load <= 0 or (limit != -1 and len(unloads) >= limit):
             break
-        if load <= need + SLACK:
-            chosen.append(Unload(bundle, source, None, reason, why))
-            need -= int(load)
-    skipped = () if chosen else (Skip(source, "NoBundles: none is small enough to move"),)
-    return Shed(tuple(chosen), skipped, None)
+        if load <= goal + SLACK:
+            unloads.append(Unload(bundle, source, None, reason, why))
+            goal -= int(load)
+    skipped = () if unloads else (Skip(source, "NoBundles: it has no bundle small enough to move"),)
+    return Shed(tuple(unloads), skipped, None)
 
 
-SHEDDER = Shedder(name="UniformLoadShedder", shed=shed, extensible=False)
+SHEDDER = Shedder(name="UniformLoadShedder", shed=shed, settings=UniformSettings, extensible=False)

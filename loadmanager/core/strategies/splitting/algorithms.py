@@ -1,4 +1,4 @@
-"""Where to cut a bundle, in Pulsar's integer arithmetic
+"""Where to split a bundle, in Pulsar's integer arithmetic
 (`org.apache.pulsar.common.naming.*BundleSplitAlgorithm`).
 """
 
@@ -18,8 +18,8 @@ ALGORITHMS = (RANGE, TOPIC_COUNT, POSITIONS, FLOW_OR_QPS)
 
 
 @dataclass(frozen=True, slots=True)
-class TopicLoad:
-    """One topic of the bundle: hash, messages/s and bytes/s in and out."""
+class HashedTopic:
+    """One topic of a bundle: its hash, and its messages/s and bytes/s in and out."""
 
     hash: int
     rate: float = 0.0
@@ -28,8 +28,9 @@ class TopicLoad:
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """What a bundle may carry at most (`flow_or_qps_equally_divide`); `difference` is the tolerated
-    excess, a fraction.
+    """What a bundle may carry (`flow_or_qps_equally_divide`), in messages/s and bytes/s.
+
+    `difference` is the tolerated excess, a fraction.
     """
 
     rate: float
@@ -40,14 +41,14 @@ class FlowLimits:
 def boundaries(
     algorithm: str,
     span: BundleRange,
-    topics: Mapping[str, TopicLoad],
+    topics: Mapping[str, HashedTopic],
     *,
+    limits: FlowLimits,
     positions: Sequence[int] = (),
-    limits: FlowLimits | None = None,
 ) -> tuple[int, ...]:
-    """The cuts that an algorithm makes in a bundle; empty when it would not help.
+    """The boundaries at which an algorithm splits a bundle, ascending; empty if it does not.
 
-    Raises `BadInputError` for an unknown algorithm or missing input.
+    Raises `BadInputError` for an unknown algorithm or missing positions.
     """
     if algorithm == RANGE:
         return (span.lower + (span.upper - span.lower) // 2,)
@@ -61,13 +62,39 @@ def boundaries(
         )
         return inside if len(topics) > 1 else ()
     if algorithm == FLOW_OR_QPS:
-        if limits is None:
-            raise BadInputError(f"{FLOW_OR_QPS} needs limits")
         return _by_flow(list(topics.values()), limits)
     raise BadInputError(
         f"Unsupported namespace bundle split algorithm {algorithm!r}: {', '.join(ALGORITHMS)} "
         "are supported"
     )
+
+
+def useful_boundaries(
+    algorithm: str,
+    span: BundleRange,
+    topics: Mapping[str, HashedTopic],
+    *,
+    limits: FlowLimits,
+    positions: Sequence[int] = (),
+) -> tuple[tuple[int, ...], str]:
+    """The boundaries, or none and why a split would not help. Raises as `boundaries` does."""
+    found = boundaries(algorithm, span, topics, limits=limits, positions=positions)
+    hashes = sorted({topic.hash for topic in topics.values()})
+    if not span.splittable:
+        return (), "it is one hash wide"
+    if len(hashes) == 1:
+        carriers = "topics of one hash carry" if len(topics) > 1 else "one topic carries"
+        return (), f"{carriers} it; partition the topic"
+    if not found:
+        return (), f"{algorithm} finds no useful boundary among its {len(topics)} known topics"
+    if found[0] <= span.lower or found[-1] >= span.upper:
+        return (), f"{algorithm} splits at its edge"
+    # A range split with all topics on one side still closes in on them, and positions are the
+    # operator's wish; another algorithm would repeat such a split again and again.
+    divides = any(hashes[0] < boundary <= hashes[-1] for boundary in found) if hashes else True
+    if algorithm not in (RANGE, POSITIONS) and not divides:
+        return (), f"{algorithm} leaves all topics on one side"
+    return found, ""
 
 
 def _by_topic_count(hashes: list[int]) -> tuple[int, ...]:
@@ -79,20 +106,20 @@ def _by_topic_count(hashes: list[int]) -> tuple[int, ...]:
     return (start + (end - start) // 2,)
 
 
-def _by_flow(topics: list[TopicLoad], limits: FlowLimits) -> tuple[int, ...]:
-    """A cut before each topic that would carry a piece over the limits.
+def _by_flow(topics: list[HashedTopic], limits: FlowLimits) -> tuple[int, ...]:
+    """A boundary before each topic that would carry a part over the limits.
 
-    Topics of one hash count as one with the sum of their loads; Pulsar counts the last one's load
-    for each of them, and may cut twice at one place.
+    Deviation: topics of one hash count as one topic with the sum of their loads. Pulsar counts the
+    last one's load for each of them, and may split twice at one place.
     """
     if len(topics) <= 1:
         return ()
-    by_hash: dict[int, TopicLoad] = {}
+    by_hash: dict[int, HashedTopic] = {}
     for topic in topics:
         if topic.rate > 0 or topic.throughput > 0:
-            other = by_hash.get(topic.hash, TopicLoad(topic.hash))
-            by_hash[topic.hash] = TopicLoad(
-                topic.hash, other.rate + topic.rate, other.throughput + topic.throughput
+            same = by_hash.get(topic.hash, HashedTopic(topic.hash))
+            by_hash[topic.hash] = HashedTopic(
+                topic.hash, same.rate + topic.rate, same.throughput + topic.throughput
             )
     loaded = [by_hash[value] for value in sorted(by_hash)]
     rate, throughput = (
@@ -102,12 +129,12 @@ def _by_flow(topics: list[TopicLoad], limits: FlowLimits) -> tuple[int, ...]:
     excess = 1 + limits.difference
     if len(loaded) < 2 or (rate < limits.rate * excess and throughput < limits.throughput * excess):
         return ()
-    cuts: list[int] = []
+    found: list[int] = []
     rate, throughput = loaded[0].rate, loaded[0].throughput
     for before, topic in zip(loaded, loaded[1:], strict=False):
         if rate + topic.rate > limits.rate or throughput + topic.throughput > limits.throughput:
-            cuts.append(before.hash + (topic.hash - before.hash) // 2 + 1)
+            found.append(before.hash + (topic.hash - before.hash) // 2 + 1)
             rate, throughput = topic.rate, topic.throughput
         else:
             rate, throughput = rate + topic.rate, throughput + topic.throughput
-    return tuple(cuts)
+    return tuple(found)

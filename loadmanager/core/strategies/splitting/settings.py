@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
-from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, RANGE
+from loadmanager.core.strategies.splitting.algorithms import ALGORITHMS, RANGE, FlowLimits
+
+MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,34 +26,33 @@ class SplitSettings:
     unload_after: bool = conf(
         "loadBalancerAutoUnloadSplitBundlesEnabled",
         True,
-        "Unload the children of an automatic split, so that they find a broker each "
-        "(modular manager)",
+        "Unload the children of an automatic split, so that each is placed again (modular manager)",
         dynamic=True,
     )
     hits_min: int = conf(
         "loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
         3,
-        "Extensible manager, so in `decide` only: split after more than so many checks in a row "
-        "above a threshold",
+        "Split after more than this many checks in a row above a threshold (extensible manager, "
+        "so in `decide` only)",
         minimum=0,
     )
     splits_per_cycle_max: int = conf(
         "loadBalancerMaxNumberOfBundlesToSplitPerCycle",
         10,
-        "Extensible manager, so in `decide` only: splits per check at most",
+        "Most splits of a check (extensible manager, so in `decide` only)",
         minimum=1,
     )
     algorithm: str = conf(
         "defaultNamespaceBundleSplitAlgorithm",
         RANGE,
-        "How a bundle is cut",
+        "Where a bundle is split",
         choices=ALGORITHMS,
         dynamic=True,
     )
     bundles_max: int = conf(
         "loadBalancerNamespaceMaximumBundles",
         128,
-        "How many bundles splits may give a namespace",
+        "Splits give a namespace at most this many bundles",
         minimum=1,
         dynamic=True,
     )
@@ -90,3 +91,12 @@ class SplitSettings:
         minimum=-1,
         dynamic=True,
     )
+
+    @property
+    def flow_limits(self) -> FlowLimits:
+        """What a bundle may carry, for `flow_or_qps_equally_divide`."""
+        return FlowLimits(
+            self.msg_rate_max,
+            self.bandwidth_mib_max * MIB,
+            self.flow_difference_percent / 100,
+        )

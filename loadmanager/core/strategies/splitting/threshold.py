@@ -1,51 +1,36 @@
 """Which bundles are too big: the modular manager's rule (Pulsar `impl.BundleSplitterTask`) and the
 extensible one's (`extensions.strategy.DefaultNamespaceBundleSplitStrategyImpl`).
 
-Deviations: what no cut can help (one topic, one hash) is reported and not split again and again; a
-split of many cuts counts as many towards the namespace's maximum.
+Deviations: a bundle that no boundary can help (one topic, one hash) is reported, not split again
+and again; a split at many boundaries counts as many towards the namespace's maximum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.strategies.decision import Skip, Split
-from loadmanager.core.strategies.memory import Memory
-from loadmanager.core.strategies.splitting.algorithms import (
-    POSITIONS,
-    RANGE,
-    FlowLimits,
-    TopicLoad,
-    boundaries,
-)
-from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Skip, Split
+from loadmanager.core.strategies.splitting.algorithms import HashedTopic, useful_boundaries
+from loadmanager.core.strategies.splitting.settings import MIB, SplitSettings
 
-MIB = 1024 * 1024
 TOPICS_MIN = 2
 
-Topics = Mapping[str, Mapping[str, TopicLoad]]
+Topics = Mapping[str, Mapping[str, HashedTopic]]
 """Bundle → topic → its load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """The bundles to cut, and a reason for each that is too big and is not cut."""
+    """The bundles to split, and a reason for each that is too big and stays whole."""
 
     splits: tuple[Split, ...]
     skipped: tuple[Skip, ...]
-
-
-def limits_of(settings: SplitSettings) -> FlowLimits:
-    """What a bundle may carry, for the flow-or-qps algorithm."""
-    return FlowLimits(
-        settings.msg_rate_max,
-        settings.bandwidth_mib_max * MIB,
-        settings.flow_difference_percent / 100,
-    )
 
 
 def modular(
@@ -57,11 +42,11 @@ def modular(
     """Every bundle that exceeds a threshold, within the namespace's maximum number of bundles;
     rates are long-term averages.
 
-    `topics` are the loads of each bundle's topics; None when only the owners know them: then the
-    splits have no cuts, and the owner finds them. `bundle_counts` is how many bundles each
-    namespace has, 0 for one without boundaries.
+    `topics` are the loads of each bundle's topics; None if only the owners know them, who then
+    choose the boundaries. `bundle_counts` is the number of bundles of each namespace, 0 for one
+    without boundaries.
     """
-    cutting = _Cutting(settings, topics, dict(bundle_counts))
+    chosen = _ChosenSplits(settings, topics, bundle_counts)
     if len(snapshot.available) < 2:
         # Pulsar's rule
         return Splits((), (Skip("cluster", "NoOtherBroker: there is one broker, or none"),))
@@ -74,8 +59,8 @@ def modular(
         )
         reason = _too_big(stats, rate, throughput, settings)
         if reason is not None:
-            cutting.cut(bundle, stats, reason)
-    return cutting.answer()
+            chosen.choose(bundle, stats, reason)
+    return chosen.result()
 
 
 def extensible(
@@ -83,64 +68,62 @@ def extensible(
     settings: SplitSettings,
     topics: Topics,
     bundle_counts: Mapping[str, int],
-    memory: Memory,
-) -> tuple[Splits, Memory]:
+    memories: Memories,
+) -> tuple[Splits, Memories]:
     """Every bundle that exceeded a threshold in enough checks in a row; rates are those of this
-    moment. One cut each, some splits a cycle.
+    moment. One boundary each, and a limited number of splits a cycle.
     """
-    cutting = _Cutting(settings, topics, dict(bundle_counts), cuts_max=1)
+    chosen = _ChosenSplits(settings, topics, bundle_counts, boundaries_max=1)
     hits: dict[str, int] = {}
     for broker, bundle, stats in _reported(snapshot):
-        before = memory.split_hits.get(bundle, 0)
+        before = memories.split_hits.get(bundle, 0)
         if before:
             hits[bundle] = before
         if (
-            len(cutting.splits) >= settings.splits_per_cycle_max
+            len(chosen.splits) >= settings.splits_per_cycle_max
             or snapshot.owners.get(bundle, broker) != broker
         ):
             continue
         reason = _too_big(stats, stats.rate, stats.throughput, settings)
         if stats.topics < TOPICS_MIN:
             if reason is not None:
-                cutting.cut(bundle, stats, reason)
+                chosen.choose(bundle, stats, reason)
             continue
         hits.pop(bundle, None)
         if reason is None:
             continue
         hits[bundle] = before + 1
         if hits[bundle] <= settings.hits_min:
-            cutting.skipped.append(
+            chosen.skipped.append(
                 Skip(
                     bundle,
                     f"HitCount: {reason} exceeded in {hits[bundle]} of more than "
                     f"{settings.hits_min} checks in a row",
                 )
             )
-        elif cutting.cut(bundle, stats, reason):
+        elif chosen.choose(bundle, stats, reason):
             del hits[bundle]
-    return cutting.answer(), replace(memory, split_hits=hits)
+    return chosen.result(), replace(memories, split_hits=hits)
 
 
 def _reported(snapshot: ClusterSnapshot) -> Iterator[tuple[str, str, NamespaceBundleStats]]:
-    """Broker, bundle and stats, in order of their names: of the load reports, in the extensible
-    manager of the published bundles.
+    """Broker, bundle and its traffic, in order of their names: from the load reports, or from the
+    published bundles of the extensible manager.
     """
     for broker in snapshot.brokers:
         for bundle, stats in sorted(snapshot.reports[broker].last_stats.items()):
             yield broker, bundle, stats
     if snapshot.extensible:
         for broker in sorted(snapshot.top_bundles):
-            for item in sorted(
-                snapshot.top_bundles[broker].top_bundles_load_data,
-                key=lambda item: item.bundle_name,
-            ):
-                yield broker, item.bundle_name, item.stats
+            published = snapshot.top_bundles[broker].top_bundles_load_data
+            for top in sorted(published, key=attrgetter("bundle_name")):
+                yield broker, top.bundle_name, top.stats
 
 
 def _too_big(
     stats: NamespaceBundleStats, rate: float, throughput: float, settings: SplitSettings
 ) -> str | None:
-    """The first threshold that a bundle exceeds. All comparisons are strict."""
+    """The first threshold that a bundle exceeds; a bundle at a threshold does not exceed it."""
     if stats.topics > settings.topics_max:
         return "Topics"
     if (
@@ -153,107 +136,71 @@ def _too_big(
     return "Bandwidth" if throughput > settings.bandwidth_mib_max * MIB else None
 
 
-class _Cutting:
+class _ChosenSplits:
     """The splits of one cycle as they are chosen."""
 
     def __init__(
         self,
         settings: SplitSettings,
         topics: Topics | None,
-        counts: dict[str, int],
-        cuts_max: int | None = None,
+        bundle_counts: Mapping[str, int],
+        boundaries_max: int | None = None,
     ) -> None:
         self._settings = settings
         self._topics = topics
-        self._counts = counts
-        self._cuts_max = cuts_max
-        self.splits: list[Split] = []
+        self._counts = dict(bundle_counts)
+        self._boundaries_max = boundaries_max
+        self.splits: dict[str, Split] = {}
         self.skipped: list[Skip] = []
 
-    def answer(self) -> Splits:
-        """What was chosen."""
-        return Splits(tuple(self.splits), tuple(self.skipped))
+    def result(self) -> Splits:
+        """The chosen splits, and the reasons against the others."""
+        return Splits(tuple(self.splits.values()), tuple(self.skipped))
 
-    def cut(self, bundle: str, stats: NamespaceBundleStats, reason: str) -> bool:
-        """Choose a bundle that is too big, or say why not; whether it was chosen."""
-        namespace, span = split_bundle_name(bundle)
-        if any(split.bundle == bundle for split in self.splits):
-            return self._no(bundle, "AlreadyPlanned: two brokers report it")
-        if self._counts.get(namespace) == 0:
-            return self._no(bundle, f"NoBoundaries: {namespace} is gone, or cannot be read")
-        count = self._counts.get(namespace, 0)
-        if count >= self._settings.bundles_max:
-            return self._no(bundle, f"MaxBundles: {namespace} has {count} bundles")
-        if stats.topics < TOPICS_MIN:
-            return self._no(
-                bundle, f"Unsplittable: {reason}, but one topic carries it; partition the topic"
-            )
-        if self._topics is None:
-            return self._choose(bundle, (), reason)
-        topics = self._topics.get(bundle, {})
-        cuts, why_not = useful_cuts(
-            self._settings.algorithm, BundleRange.parse(span), topics, settings=self._settings
-        )
-        if not cuts:
-            return self._no(bundle, f"Unsplittable: {reason}, but {why_not}")
-        if self._cuts_max is not None and len(cuts) > self._cuts_max:
-            return self._no(
-                bundle,
-                f"Unsplittable: {self._settings.algorithm} makes {len(cuts)} cuts, and automatic "
-                "splits make one",
-            )
-        if count + len(cuts) > self._settings.bundles_max:
-            return self._no(
-                bundle,
-                f"MaxBundles: {namespace} has {count} bundles, and {len(cuts)} cuts are too many",
-            )
-        return self._choose(bundle, cuts, reason)
-
-    def _choose(self, bundle: str, cuts: tuple[int, ...], reason: str) -> bool:
+    def choose(self, bundle: str, stats: NamespaceBundleStats, reason: str) -> bool:
+        """Choose a bundle that is too big, or record why not. Whether it was chosen."""
+        boundaries, why_not = self._boundaries(bundle, stats, reason)
+        if why_not:
+            self.skipped.append(Skip(bundle, why_not))
+            return False
         namespace = split_bundle_name(bundle)[0]
-        self._counts[namespace] = self._counts.get(namespace, 0) + max(len(cuts), 1)
-        self.splits.append(Split(bundle, cuts, reason))
+        self._counts[namespace] = self._counts.get(namespace, 0) + max(len(boundaries), 1)
+        self.splits[bundle] = Split(bundle, boundaries, reason)
         return True
 
-    def _no(self, bundle: str, reason: str) -> bool:
-        self.skipped.append(Skip(bundle, reason))
-        return False
-
-
-def useful_cuts(
-    algorithm: str,
-    span: BundleRange,
-    topics: Mapping[str, TopicLoad],
-    *,
-    settings: SplitSettings,
-    positions: tuple[int, ...] = (),
-) -> tuple[tuple[int, ...], str]:
-    """The cuts, or none and why they would not help.
-
-    Raises `BadInputError` for an unknown algorithm.
-    """
-    cuts = boundaries(algorithm, span, topics, positions=positions, limits=limits_of(settings))
-    hashes = sorted({topic.hash for topic in topics.values()})
-    if not span.splittable:
-        return (), "it is one hash wide"
-    if len(hashes) == 1:
-        return (
-            (),
-            (
-                f"{'topics of one hash carry' if len(topics) > 1 else 'one topic carries'} it; "
-                "partition the topic"
-            ),
+    def _boundaries(
+        self, bundle: str, stats: NamespaceBundleStats, reason: str
+    ) -> tuple[tuple[int, ...], str]:
+        """The boundaries (none if the owner is to choose them), or why the bundle stays whole."""
+        namespace, span = split_bundle_name(bundle)
+        count, bundles_max = self._counts.get(namespace), self._settings.bundles_max
+        if bundle in self.splits:
+            return (), "AlreadyPlanned: two brokers report it"
+        if count == 0:
+            return (), f"NoBoundaries: {namespace} is gone, or cannot be read"
+        count = count or 0
+        if count >= bundles_max:
+            return (), f"MaxBundles: {namespace} has {count} bundles"
+        if stats.topics < TOPICS_MIN:
+            return (), f"Unsplittable: {reason}, but one topic carries it; partition the topic"
+        if self._topics is None:
+            return (), ""
+        algorithm = self._settings.algorithm
+        boundaries, why_not = useful_boundaries(
+            algorithm,
+            BundleRange.parse(span),
+            self._topics.get(bundle, {}),
+            limits=self._settings.flow_limits,
         )
-    if not cuts:
-        return (), f"{algorithm} finds no useful cut among the {len(topics)} topics that are known"
-    if cuts[0] <= span.lower or cuts[-1] >= span.upper:
-        return (), f"{algorithm} cuts at its edge"
-    # A range cut with all topics on one side still closes in on them, and the positions are the
-    # operator's wish; other cuts would be made again and again.
-    if (
-        hashes
-        and algorithm not in (RANGE, POSITIONS)
-        and not any(hashes[0] < cut <= hashes[-1] for cut in cuts)
-    ):
-        return (), f"{algorithm} leaves all topics on one side"
-    return cuts, ""
+        added = len(boundaries)
+        if why_not:
+            return (), f"Unsplittable: {reason}, but {why_not}"
+        if self._boundaries_max is not None and added > self._boundaries_max:
+            return (), (
+                f"Unsplittable: {algorithm} makes {added} boundaries, and automatic splits make one"
+            )
+        if count + added > bundles_max:
+            return (), (
+                f"MaxBundles: {namespace} has {count} bundles, and {added} more are too many"
+            )
+        return boundaries, ""

@@ -1,5 +1,5 @@
-"""What strategies answer: every yes and every no is a value with its reason and the numbers that it
-came from.
+"""What strategies decide: every action and every refusal is a value with its reason and the numbers
+behind it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import msgspec
 
 
 class Unload(msgspec.Struct, frozen=True):
-    """Move a bundle away from its owner; to `destination` if the strategy or the cycle chose one.
+    """Move a bundle away from its owner, to `destination` if one is chosen already.
 
-    A `Struct`, because a cycle over a large cluster makes thousands, and a frozen dataclass takes 1
-    µs to make.
+    A `Struct`: a cycle over a large cluster makes thousands, and a frozen dataclass takes 1 µs to
+    make.
     """
 
     bundle: str
@@ -23,8 +23,9 @@ class Unload(msgspec.Struct, frozen=True):
     reason: str
     why: Mapping[str, float | str] = {}
     swap: str | None = None
-    """The swap that this move is part of, named by the bundle that goes the other way: all of its
-    moves are made, or none.
+    """The swap that this move belongs to, named by the bundle that goes the other way.
+
+    All moves of a swap are made, or none; they stand next to each other in a plan.
     """
 
 
@@ -32,8 +33,8 @@ class Unload(msgspec.Struct, frozen=True):
 class Placement:
     """Where an unowned bundle belongs.
 
-    `candidates` are the brokers among which the rule leaves only chance; `broker` is one of them,
-    None without any.
+    `candidates` are the equally good brokers; `broker` is one of them, picked at random, or None if
+    there are no candidates. `rejected` says why each other broker is not a candidate.
     """
 
     bundle: str
@@ -44,7 +45,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Cut a bundle at `boundaries`; none when its owner is to find them."""
+    """Split a bundle at `boundaries`; empty: the owner chooses the boundaries."""
 
     bundle: str
     boundaries: tuple[int, ...]
@@ -53,7 +54,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A no: what was not done, and why."""
+    """A refusal: `what` (a bundle, a broker or "cluster") stays as it is, and why."""
 
     what: str
     reason: str

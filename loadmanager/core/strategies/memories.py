@@ -1,0 +1,32 @@
+"""What is remembered from one cycle to the next: a value passed in and returned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from loadmanager.core.strategies.strategy import Strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memories:
+    """The memory of every strategy and of the cycle itself; empty when a term begins."""
+
+    strategies: Mapping[tuple[type[Strategy], str], Any] = field(default_factory=dict)
+    """Kind and name of a strategy → its memory."""
+    planned: Mapping[str, str] = field(default_factory=dict)
+    """Bundle → destination of the last shedding cycle's moves."""
+    split_hits: Mapping[str, int] = field(default_factory=dict)
+    """Bundle → cycles in a row above a split threshold (extensible manager)."""
+
+    def of(self, strategy: Strategy) -> Any:
+        """A strategy's memory."""
+        key = type(strategy), strategy.name
+        return self.strategies[key] if key in self.strategies else strategy.memory()
+
+    def remember(self, strategy: Strategy, memory: Any) -> Memories:
+        """These memories with a strategy's new one."""
+        return replace(
+            self, strategies={**self.strategies, (type(strategy), strategy.name): memory}
+        )
