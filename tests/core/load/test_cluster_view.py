@@ -106,6 +106,39 @@ def test_a_broker_that_goes_takes_along_what_was_on_its_way() -> None:
     assert after.recently_unloaded_ms == {B: NOW_MS}
 
 
+def test_the_bundles_of_a_lost_broker_wait_to_be_placed() -> None:
+    """Until they are placed or reported; bundles that another broker has, or gets, do not wait."""
+
+    def waiting(view: ClusterView, now_ms: int = NOW_MS) -> list[str]:
+        return list(snapshot_of(view, now_ms).to_place)
+
+    view = ClusterView()
+    view.observe("b1", a_report(a=1, b=2), NOW_MS)
+    view.gone("b1", NOW_MS)
+    assert waiting(view) == [A, B]
+    assert snapshot_of(view).to_place[B].short_term_data.rate == 2
+    view.placed(A, "b2", NOW_MS)
+    assert waiting(view) == [B]
+    view.gone("b2", NOW_MS)
+    assert waiting(view) == [A, B], "it never arrived"
+    view.observe("b3", a_report(a=1), NOW_MS)
+    view.observe("b4", LocalBrokerData(bundles=[B]), NOW_MS)
+    assert waiting(view) == []
+    view.observe("b5", a_report(a=1, b=1), NOW_MS)
+    view.placed(B, "b4", NOW_MS)
+    view.gone("b5", NOW_MS)
+    assert waiting(view) == [], "b3 has A, and B is on its way to b4"
+
+
+def test_bundles_do_not_wait_for_ever() -> None:
+    """A bundle that no lookup asks for is forgotten together with its averages."""
+    view = ClusterView()
+    view.observe("b1", a_report(a=1), NOW_MS)
+    view.gone("b1", NOW_MS)
+    assert list(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX - 1).to_place) == [A]
+    assert list(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX).to_place) == []
+
+
 def test_moves_are_recent_for_the_grace_period() -> None:
     """Up to its last millisecond."""
     view = ClusterView()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadmanager.core.load.reports import (
     BrokerLoadData,
@@ -159,3 +161,43 @@ def test_stale_reports() -> None:
     """
     found = usable(SNAPSHOT, StrategySettings(report_ttl_s=1800))
     assert (sorted(found.reports), list(found.unusable)) == (["b1", "b2", "b3"], ["b4"])
+
+
+@given(
+    source=st.sampled_from(["b1", "b2", "b9"]),
+    bundle=st.sampled_from([A, B, C, SYSTEM]),
+    destination=st.sampled_from([None, "b2"]),
+    changed=st.fixed_dictionaries(
+        {},
+        optional={
+            "recently_unloaded_ms": st.just({A: NOW_MS}),
+            "pending": st.just({"b2": {B: default_bundle_data()}}),
+            "owners": st.sampled_from([{A: "b2"}, {B: "b1"}]),
+            "anti_affinity_groups": st.just({"t/a": "g", "t/c": "g"}),
+            "isolation_policies": st.just(
+                decode_policies(b'{"p": {"namespaces": ["t/b"], "primary": ["b1"]}}')
+            ),
+        },
+    ),
+    excluded=st.sampled_from([(), ("t/a",)]),
+    cap=st.sampled_from([-1, 0, 1]),
+)
+def test_the_fast_path_refuses_nothing_less(
+    source: str,
+    bundle: str,
+    destination: str | None,
+    changed: dict[str, object],
+    excluded: tuple[str, ...],
+    cap: int,
+) -> None:
+    """A move that skips the guards alone is one that they would allow: as part of a swap, which
+    never skips them, it has the same fate.
+    """
+    settings = StrategySettings(excluded_namespaces=excluded, moves_per_cycle_max=cap)
+    snapshot = replace(SNAPSHOT, **changed)  # type: ignore[arg-type]
+    alone = move(bundle, source, destination)
+    in_swap = move(bundle, source, destination, swap="itself")
+    allowed, refused = Guards(snapshot, settings).admit([alone])
+    allowed_in_swap, refused_in_swap = Guards(snapshot, settings).admit([in_swap])
+    assert [unload.bundle for unload in allowed] == [unload.bundle for unload in allowed_in_swap]
+    assert refused == refused_in_swap
