@@ -1,7 +1,7 @@
 """How a component declares its settings.
 
-A leaf is a frozen dataclass whose fields are made by `conf`: the broker.conf key, the default, one
-line of documentation and what is allowed stand beside the code that uses the value.
+A leaf is a frozen dataclass whose fields `conf` makes: the broker.conf key, its default, a line of
+documentation and the allowed values stand beside the code that uses the setting.
 `loadmanager.settings` collects the leaves and parses files into them.
 
 A component holds its leaf as a `Live` and reads `.value` whenever it needs a setting, so that a
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One broker.conf key: Pulsar's spelling, what it means and what is allowed."""
+    """One broker.conf key: its name as in Pulsar, its meaning and its allowed values."""
 
     name: str
     doc: str
@@ -28,9 +28,9 @@ class Key:
     maximum: float | None = None
     choices: tuple[str, ...] | None = None
     dynamic: bool = False
-    """May be changed on a running broker through the admin API."""
+    """Whether the admin API may change it on a running broker."""
     aliases: tuple[str, ...] = ()
-    """Older spellings that are still understood."""
+    """Older names that broker.conf may use."""
 
 
 def conf(
@@ -81,7 +81,7 @@ class Live(Generic[T]):
     def listen(self, listener: Callable[[T], None]) -> Callable[[], None]:
         """Call `listener` with every new value; returns a function that ends this.
 
-        For what must act on a change, as opposed to read the value when it is needed.
+        Only for components that must act on a change; others read `value` when they need it.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)

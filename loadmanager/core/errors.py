@@ -1,9 +1,8 @@
-"""The four kinds of trouble.
+"""The four kinds of errors. Any other exception is a bug.
 
-`OperationalError`: the world misbehaves for now; back off and retry. `ConfigError`: refuse to
-start. `BadInputError`: the caller is wrong and is told what is allowed. `CorruptDataError`:
-something stored is wrong; that thing is left out, by name, and nothing else. Anything else is a
-bug.
+`OperationalError`: an outside system fails for now; back off and retry. `ConfigError`: refuse to
+start. `BadInputError`: tell the caller what is allowed. `CorruptDataError`: leave out the stored
+thing that the text names, and nothing else.
 """
 
 
@@ -22,7 +21,7 @@ class ConfigError(LoadManagerError):
 class CorruptDataError(LoadManagerError):
     """Stored data cannot be used. The text names where it is stored and what is wrong with it.
 
-    Trying again does not help, and no caller is to blame: whoever reads it leaves it out.
+    A retry does not help, and no caller caused it: the reader leaves the data out.
     """
 
 
@@ -31,8 +30,8 @@ class BadInputError(LoadManagerError):
 
 
 class NotFoundError(BadInputError):
-    """What the caller names does not exist."""
+    """The thing that the caller names does not exist."""
 
 
 class ConflictError(BadInputError):
-    """The request contradicts the present state (exists already, not empty, changed meanwhile)."""
+    """The request contradicts the present state: exists already, not empty, changed meanwhile."""

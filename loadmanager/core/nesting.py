@@ -1,21 +1,21 @@
-"""How deeply JSON may nest: whatever is read back must be within every reader's reach."""
+"""How deeply JSON may nest, so that every reader can decode what is stored."""
 
 from __future__ import annotations
 
 REQUEST_LEVELS_MAX = 100
-"""Of a body that a client sends."""
+"""In the body of a request."""
 STORED_LEVELS_MAX = 200
-"""Of a stored document, which has such bodies a few levels down."""
+"""In a stored document, which holds such bodies a few levels down."""
 
 
 def nests_deeper(document: object, raw: bytes, levels_max: int) -> bool:
-    """Whether a decoded JSON document, whose text is `raw`, has more than so many levels."""
+    """Whether a decoded JSON document has more than `levels_max` levels; `raw` is its text."""
     if raw.count(b"[") + raw.count(b"{") <= levels_max:
         return False
     level = [document]
     for _ in range(levels_max):
         level = [inner for outer in level for inner in _containers(outer)]
-    return any(isinstance(item, dict | list) for item in level)
+    return any(isinstance(value, dict | list) for value in level)
 
 
 def _containers(document: object) -> list[object]:
@@ -25,4 +25,4 @@ def _containers(document: object) -> list[object]:
         inner = document
     else:
         return []
-    return [item for item in inner if isinstance(item, dict | list)]
+    return [value for value in inner if isinstance(value, dict | list)]

@@ -1,7 +1,7 @@
 """Load data as Pulsar writes it: JSON with camelCase names, typed
 (`org.apache.pulsar.policies.data.loadbalancer`).
 
-Reading is tolerant: fields may be missing, extra ones are passed over, whole numbers may be floats.
+Decoding is tolerant: fields may be missing, unknown ones are ignored, whole numbers may be floats.
 Throughputs are bytes/s, rates messages/s, CPU is in percent of one core, bandwidth in kbit/s,
 memory in MiB.
 """
@@ -20,13 +20,13 @@ T = TypeVar("T")
 NUMBER_MAX = 1e18
 LIMIT_MIN = 1e-9
 Number = Annotated[float, msgspec.Meta(ge=-NUMBER_MAX, le=NUMBER_MAX)]
-"""A figure of a report; larger ones are nonsense, and sums of them would not be finite."""
+"""A figure of a report; bounded, so that sums of figures are finite."""
 Count = Annotated[int, msgspec.Meta(ge=-int(NUMBER_MAX), le=int(NUMBER_MAX))] | Number
-"""A count, which some writers spell as a float."""
+"""A count, which some writers write as a float."""
 
 
 class Json(msgspec.Struct, rename="camel", kw_only=True):
-    """A JSON object with Pulsar's spelling."""
+    """A JSON object with camelCase names."""
 
 
 class ResourceUsage(Json):
@@ -37,7 +37,7 @@ class ResourceUsage(Json):
 
     @property
     def percent(self) -> float:
-        """Usage in percent with Pulsar's single precision; 0 when the limit is not positive."""
+        """Usage in percent, in single precision as in Pulsar; 0 unless the limit is positive."""
         if not self.limit > LIMIT_MIN:
             return 0.0
         return float(np.float32(np.float32(self.usage) / np.float32(self.limit)) * np.float32(100))
@@ -113,9 +113,7 @@ class LocalBrokerData(Json):
 
 
 class TimeAverageMessageData(Json):
-    """Averages over the last samples: a true mean up to `max_samples`, an exponential one from then
-    on.
-    """
+    """Averages over samples: the mean of the first `max_samples`, exponential from then on."""
 
     max_samples: Count = 0
     num_samples: Count = 0
@@ -125,7 +123,7 @@ class TimeAverageMessageData(Json):
     msg_rate_out: Number = 0.0
 
     def update(self, stats: NamespaceBundleStats) -> None:
-        """Take one sample in (Pulsar `TimeAverageMessageData.update`)."""
+        """Add a sample (Pulsar `TimeAverageMessageData.update`)."""
         n = self.num_samples = int(min(self.num_samples + 1, self.max_samples)) or 1
         self.msg_throughput_in = ((n - 1) * self.msg_throughput_in + stats.msg_throughput_in) / n
         self.msg_throughput_out = ((n - 1) * self.msg_throughput_out + stats.msg_throughput_out) / n
@@ -155,7 +153,7 @@ class BundleData(Json):
     topics: Count = 0
 
     def update(self, stats: NamespaceBundleStats) -> None:
-        """Take one sample into both averages."""
+        """Add a sample to both averages."""
         self.short_term_data.update(stats)
         self.long_term_data.update(stats)
         self.topics = stats.topics
@@ -168,8 +166,9 @@ DEFAULT_THROUGHPUT_BYTES_PER_S = 50_000.0
 
 
 def default_bundle_data() -> BundleData:
-    """What an unseen bundle counts as: 50 msg/s and 50,000 bytes/s in each direction, overwritten
-    by its first sample.
+    """The averages of an unseen bundle: 50 messages/s and 50,000 bytes/s in each direction.
+
+    Its first sample replaces them.
     """
 
     def averages(samples: int) -> TimeAverageMessageData:
@@ -258,19 +257,20 @@ _BUNDLE_DATA = msgspec.json.Decoder(BundleData)
 
 
 def decode_local_broker_data(value: bytes) -> LocalBrokerData:
-    """A load report from its JSON; raises `BadInputError` naming the field that cannot be read."""
+    """A load report from its JSON; raises `BadInputError` naming the malformed field."""
     return _decode(_LOCAL_BROKER_DATA, value, "load report")
 
 
 def decode_broker_load_data(value: bytes) -> BrokerLoadData:
-    """A load report of the extensible manager from its JSON; raises `BadInputError` naming the
-    field that cannot be read.
+    """A load report of the extensible manager from its JSON.
+
+    Raises `BadInputError` naming the malformed field.
     """
     return _decode(_BROKER_LOAD_DATA, value, "load report")
 
 
 def decode_bundle_data(value: bytes) -> BundleData:
-    """Bundle data from its JSON; raises `BadInputError` naming the field that cannot be read."""
+    """Bundle data from its JSON; raises `BadInputError` naming the malformed field."""
     return _decode(_BUNDLE_DATA, value, "bundle data")
 
 
@@ -282,10 +282,7 @@ def _decode(decoder: msgspec.json.Decoder[T], value: bytes, what: str) -> T:
 
 
 def decode_tolerant(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
-    """Decode JSON in which some writers spelled out with null what is missing.
-
-    Raises as the decoder does.
-    """
+    """Decode JSON in which null may stand for a missing value. Raises as the decoder does."""
     try:
         return decoder.decode(value)
     except msgspec.DecodeError as error:
@@ -296,9 +293,9 @@ def decode_tolerant(decoder: msgspec.json.Decoder[T], value: bytes) -> T:
 
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
     return (
-        [_without_nulls(item) for item in value if item is not None]
+        [_without_nulls(inner) for inner in value if inner is not None]
         if isinstance(value, list)
         else value
     )

@@ -1,13 +1,11 @@
-"""The life of a bundle on one broker: states, the table of legal transitions, and the story that an
-illegal one raises with.
+"""The life of a bundle on one broker: its states and the table of legal transitions.
 
-Pulsar's modular manager has no explicit states (a bundle is locked or it is not, plus a "disabled"
-flag in the lock); the names are those of the extensible manager's `ServiceUnitState`, so that both
-substrates speak alike. **Architecture invariant:** a bundle is served in state `OWNED` (and, by the
-same owner, `SPLITTING`) and in no other.
+Pulsar's modular manager has no explicit states, only a lock, which may have the flag "disabled".
+The names are those of the extensible manager's `ServiceUnitState`. **Invariant:** a bundle is only
+served in the states `OWNED` and `SPLITTING`.
 
-A *life* is one acquisition of a bundle: it begins when this broker reaches for the lock and is over
-when the bundle is free again. Whatever resumes on behalf of a life that is over does nothing.
+A *life* is one acquisition of a bundle: it begins when this broker tries to take the lock and is
+over when the bundle is free again. Code that resumes for a life that is over does nothing.
 """
 
 from __future__ import annotations
@@ -22,12 +20,12 @@ STORY_LENGTH = 16
 
 
 class BundleState(Enum):
-    """Where a bundle stands on this broker."""
+    """The state of a bundle on this broker."""
 
     FREE = "Free"
     """Not ours."""
     ASSIGNING = "Assigning"
-    """We are taking the lock."""
+    """The lock is being taken."""
     OPENING = "Opening"
     """The lock is ours; the bundle is served once the host has opened it."""
     OWNED = "Owned"
@@ -35,14 +33,14 @@ class BundleState(Enum):
     SPLITTING = "Splitting"
     """Still served by us; its children are about to replace it."""
     RELEASING = "Releasing"
-    """Fenced: nothing is served; the lock is being given back."""
+    """Fenced: nothing is served. The lock is being deleted."""
 
 
 TRANSITIONS: dict[BundleState, tuple[BundleState, ...]] = {
     # OWNED at once: the child of a split, whose lock came with the parent's transaction
     BundleState.FREE: (BundleState.ASSIGNING, BundleState.OWNED),
     BundleState.ASSIGNING: (BundleState.OPENING, BundleState.FREE),
-    # RELEASING: the host cannot open it, so the lock is given back
+    # RELEASING: the host cannot open it, so the lock is deleted
     BundleState.OPENING: (BundleState.OWNED, BundleState.RELEASING, BundleState.FREE),
     # FREE at once: the session or the lock is lost
     BundleState.OWNED: (BundleState.SPLITTING, BundleState.RELEASING, BundleState.FREE),
@@ -53,7 +51,7 @@ TRANSITIONS: dict[BundleState, tuple[BundleState, ...]] = {
 
 
 class IllegalTransitionError(LoadManagerError):
-    """A bug: the bundle's story does not allow this step. The text tells the story."""
+    """A bug: the table does not allow this transition. The text lists the last ones."""
 
 
 @dataclass(slots=True, eq=False)
@@ -69,13 +67,13 @@ class BundleLife:
     """The session that holds the lock, once it is ours."""
     state: BundleState = BundleState.FREE
     over: bool = False
-    """Whether the life has ended: it never begins again."""
+    """Whether the life has ended, for good."""
     story: deque[str] = field(default_factory=lambda: deque(maxlen=STORY_LENGTH))
 
     def become(self, state: BundleState, reason: str) -> BundleState:
         """Go to `state`; returns the state before.
 
-        Raises `IllegalTransitionError` when the table does not have the step.
+        Raises `IllegalTransitionError` if the table does not allow it.
         """
         before = self.state
         if self.over or state not in TRANSITIONS[before]:

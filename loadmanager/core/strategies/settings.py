@@ -126,20 +126,20 @@ class StrategySettings:
     distribute_evenly: bool = conf(
         "loadBalancerDistributeBundlesEvenlyEnabled",
         True,
-        "Place a namespace's bundles on the brokers that have fewest of it",
+        "Place a namespace's bundles on the brokers that have the fewest of them",
         dynamic=True,
     )
     broker_topics_max: int = conf(
         "loadBalancerBrokerMaxTopics",
         50_000,
-        "A broker with more topics gets no bundle, if another has fewer",
+        "A broker with more topics gets no bundle while another has fewer",
         minimum=0,
         dynamic=True,
     )
     moves_per_cycle_max: int = conf(
         "loadManagerMovesPerCycleMax",
         -1,
-        "How many bundles one shedding cycle moves at most (-1: any number)",
+        "Most bundles to move in one shedding cycle (-1: any number)",
         minimum=-1,
         dynamic=True,
     )
@@ -160,7 +160,7 @@ class StrategySettings:
     unload_fraction_max: float = conf(
         "maxUnloadPercentage",
         0.2,
-        "UniformLoadShedder, AvgShedder: the part of a difference to move, a fraction",
+        "UniformLoadShedder, AvgShedder: the fraction of a difference to move",
         minimum=0,
         maximum=1,
         dynamic=True,
@@ -181,13 +181,13 @@ class StrategySettings:
     failure_domains: bool = conf(
         "failureDomainsEnabled",
         False,
-        "Spread anti-affinity groups over failure domains, too",
+        "Spread anti-affinity groups over failure domains and brokers, not over brokers alone",
         dynamic=True,
     )
     load_manager_class: str = conf(
         "loadManagerClassName",
         "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-        "Which load manager: brokers that run another one get no bundles; a broker itself runs "
+        "The load manager: brokers that run another one get no bundles. A broker itself runs "
         "ModularLoadManagerImpl",
     )
     prefer_later_versions: bool = conf(

@@ -41,14 +41,14 @@ class TransferSettings:
     brokers_per_cycle_max: int = conf(
         "loadBalancerMaxNumberOfBrokerSheddingPerCycle",
         3,
-        "TransferShedder: pairs of brokers per cycle at most",
+        "TransferShedder: most pairs of brokers in a cycle",
         minimum=0,
         dynamic=True,
     )
     hits_min: int = conf(
         "loadBalancerSheddingConditionHitCountThreshold",
         3,
-        "TransferShedder: acts after more than so many cycles in a row",
+        "TransferShedder: acts after more than this many cycles in a row out of balance",
         minimum=0,
         dynamic=True,
     )
