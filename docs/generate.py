@@ -24,6 +24,7 @@ from loadmanager import cli, settings
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.core.history import records
 from loadmanager.core.ownership.states import TRANSITIONS, BundleState
+from loadmanager.core.strategies import registry
 from loadmanager.ports.telemetry import Metric
 
 FOLDER = Path(__file__).parent / "reference"
@@ -84,7 +85,7 @@ def broker_conf() -> str:
         "Dynamic:",
         wrapped(_names(dynamic)),
     ]
-    for leaf in settings.LEAVES:
+    for leaf in (*settings.LEAVES, *registry.own_settings()):
         blocks.append(f"## {first_paragraph(leaf.__doc__).rstrip('.')}")
         known = [entry for entry in settings.known_keys().values() if entry.leaf is leaf]
         keys = {entry.key.name: entry for entry in known}
