@@ -93,9 +93,7 @@ class Splitting:
             )
         else:  # an operator's request: without further conditions, as in Pulsar
             chosen = algorithm or settings.algorithm
-            new_boundaries = boundaries(
-                chosen, span, topics, limits=limits, positions=positions
-            )
+            new_boundaries = boundaries(chosen, span, topics, limits=limits, positions=positions)
             reason = "no useful boundary: one topic, or topics of one hash"
         if not new_boundaries:
             log.info("bundle not split", bundle=bundle, reason=reason, topics=len(topics))
