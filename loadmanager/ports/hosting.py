@@ -1,8 +1,7 @@
 """What the runtime asks of the service whose bundles it manages: open a bundle, close a bundle,
 report its traffic.
 
-The toy broker (`adapters.protocol`) is one such tenant; any sharded asyncio service can stand in
-its place.
+Our broker (`adapters.protocol`) is one such tenant; `examples/counters.py` is another.
 """
 
 from __future__ import annotations
@@ -53,6 +52,10 @@ class HostUsage:
     """Bytes read from all connections since start."""
     bytes_out_total: int
     """Bytes written to all connections since start."""
+    failures: int = 0
+    """Bugs of the tenant that cost a client its connection, since start."""
+    refused_connections: int = 0
+    """Connections that were refused because there were too many, since start."""
 
 
 class Hosting(Protocol):

@@ -22,6 +22,7 @@ from loadmanager.adapters.files.journal import FLUSH_S, Journal
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
@@ -41,7 +42,7 @@ from loadmanager.runtime.tasks import LoopBusy, Scope, every
 from loadmanager.settings import Settings, check, unknown_text
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.initialize import record_cluster
-from loadmanager.wiring.parts import Outside, Parts
+from loadmanager.wiring.parts import Outside, Parts, Service
 from loadmanager.wiring.plugins import register_plugins
 
 STILL_S_MIN = 15.0
@@ -58,6 +59,8 @@ class BrokerOptions:
 
     log_format: str | None = None
     stop_with_parent: bool = False
+    service: Callable[..., Service] = BrokerServer
+    """What hosts the bundles; see `Outside.service`."""
 
 
 def run_broker(settings: Settings, options: BrokerOptions) -> int:
@@ -185,6 +188,7 @@ class _Broker:
             history=journal,
             busy=busy,
             connections_cap=open_files.connections_cap(),
+            service=self._options.service,
         )
         try:
             async with Scope("broker") as scope:

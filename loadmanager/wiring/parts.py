@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -29,8 +31,9 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.ports.clock import Clock
+from loadmanager.ports.directory import Directory
 from loadmanager.ports.history import History
-from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Sampler
 from loadmanager.ports.store import Store
@@ -71,6 +74,26 @@ MIB = 1024 * 1024
 log = structlog.get_logger("broker")
 
 
+class Service(Hosting, Protocol):
+    """What a broker hosts: Pulsar's topics, or whatever else hashes into bundles."""
+
+    def begin(self, directory: Directory) -> None:
+        """Called once, before anything else, when `directory` can answer."""
+        ...
+
+    async def listen(self, sock: socket.socket) -> None:
+        """Serve clients on a bound socket, that of `brokerServicePort`."""
+        ...
+
+    async def stop(self) -> None:
+        """Hang up; the bundles were closed before."""
+        ...
+
+    def limits_changed(self) -> None:
+        """An operator changed rate limits: clients that wait may go on."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outside:
     """What a broker takes from outside."""
@@ -90,8 +113,8 @@ class Outside:
     history: History | None = None
     busy: LoopBusy = field(default_factory=LoopBusy)
     """How busy the event loop is; whoever gives one runs it."""
-    server: type[BrokerServer] = BrokerServer
-    """What hosts the bundles."""
+    service: Callable[..., Service] = BrokerServer
+    """Makes what hosts the bundles; called with the arguments of `BrokerServer`."""
     connections_cap: int = 0
     """How many client connections the process can serve at most; 0: any number."""
     seed: int = 0
@@ -190,8 +213,8 @@ class Parts:
             corrupt=self._corrupt,
         )
 
-    def _build_hosting(self) -> BrokerServer:
-        return self._outside.server(
+    def _build_hosting(self) -> Service:
+        return self._outside.service(
             self.settings.live(MessagingSettings),
             clock=self._outside.clock,
             spawn=self._scope.spawn,
@@ -219,8 +242,8 @@ class Parts:
     def _build_reporter(self) -> Reporter:
         outside = self._outside
         own = OwnTraffic(
-            lambda: self.hosting.bytes_in,
-            lambda: self.hosting.bytes_out,
+            lambda: self.hosting.usage().bytes_in_total,
+            lambda: self.hosting.usage().bytes_out_total,
             lambda: outside.busy.fraction,
         )
         return Reporter(
@@ -350,8 +373,6 @@ class Parts:
             session_keeper=self._session_keeper,
             expose_bundles=self.settings.live(MetricsSettings).value.bundles,
             rejected_settings=lambda: len(self.settings.rejected),
-            protocol_failures=lambda: self.hosting.failures.count,
-            refused_connections=lambda: self.hosting.admission.refused,
             corrupt=self._corrupt,
             watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
             steps=(self.steps.failures, self._leadership.failures),

@@ -103,7 +103,7 @@ class Process:
                     sampler=lambda _own: Sampler(self),
                     version="1.0",
                     stop=lambda _rate: self.stopping.set(),
-                    server=SlowServer,
+                    service=SlowServer,
                     seed=self.world.seed,
                 )
                 self.parts = Parts(LiveSettings(cluster.settings), outside, scope)

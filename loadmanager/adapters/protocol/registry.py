@@ -433,4 +433,6 @@ class TopicRegistry:
             memory_limit_bytes=limit_mb * MIB,
             bytes_in_total=self.bytes_in,
             bytes_out_total=self.bytes_out,
+            failures=self.failures.count,
+            refused_connections=self.admission.refused,
         )

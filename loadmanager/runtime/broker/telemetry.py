@@ -132,9 +132,6 @@ class BrokerTelemetry:
     """Step → contained failures: of this broker, and of its terms as leader."""
     expose_bundles: bool
     rejected_settings: Callable[[], int]
-    protocol_failures: Callable[[], int]
-    """Number of contained bugs in serving clients."""
-    refused_connections: Callable[[], int]
     monotonic_s: Callable[[], float]
     version: str
 
@@ -143,7 +140,6 @@ class BrokerTelemetry:
         yield from self._load()
         yield from self._lookups()
         yield from self._session()
-        yield from self._clients()
         yield from self._stored_data()
         if self.expose_bundles:
             yield from self._bundles()
@@ -173,6 +169,8 @@ class BrokerTelemetry:
         yield TOPICS.sample(report.num_topics)
         yield BYTES_IN.sample(traffic.bytes_in_total)
         yield BYTES_OUT.sample(traffic.bytes_out_total)
+        yield PROTOCOL_FAILURES.sample(traffic.failures)
+        yield REFUSED_CONNECTIONS.sample(traffic.refused_connections)
 
     def _lookups(self) -> Iterator[Sample]:
         lookups = self.lookups
@@ -188,10 +186,6 @@ class BrokerTelemetry:
         count = lookups.answers + lookups.redirects + lookups.failures
         yield LOOKUP_SUMS.sample(count, suffix="_count")
         yield LOOKUP_SUMS.sample(1000 * lookups.took_s_total, suffix="_sum")
-
-    def _clients(self) -> Iterator[Sample]:
-        yield PROTOCOL_FAILURES.sample(self.protocol_failures())
-        yield REFUSED_CONNECTIONS.sample(self.refused_connections())
 
     def _bundles(self) -> Iterator[Sample]:
         for bundle, stats in self.hosting.bundle_stats().items():

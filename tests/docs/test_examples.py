@@ -1,0 +1,138 @@
+"""The programs in examples/ do what the how-to guides say."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from ports import free_port
+
+from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
+
+ROOT = Path(__file__).parents[2]
+COUNTERS = ROOT / "examples" / "counters.py"
+TRAFFIC = ROOT / "examples" / "traffic.py"
+PATIENCE_S = 60
+
+pytestmark = [pytest.mark.zookeeper, pytest.mark.system]
+
+
+@contextmanager
+def _running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, *arguments])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _member(url: str, pulsar: int, web: int) -> list[str]:
+    values = {
+        "metadataStoreUrl": url,
+        "metadataStoreSessionTimeoutMillis": "4000",
+        "advertisedAddress": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "brokerServicePort": str(pulsar),
+        "webServicePort": str(web),
+        "loadManagerHistoryEnabled": "false",
+    }
+    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
+def _run(*arguments: str) -> str:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=True
+    ).stdout
+
+
+def _admin(web: int, *arguments: str) -> str:
+    return _run("-m", "loadmanager", "admin", "--url", f"http://127.0.0.1:{web}", *arguments)
+
+
+def _until(happened: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not happened():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.2)
+
+
+def _ready(web: int, members: int) -> Callable[[], bool]:
+    def ready() -> bool:
+        url = f"http://127.0.0.1:{web}/admin/v2/brokers"
+        try:
+            with urlopen(f"{url}/ready"), urlopen(url) as answer:
+                return len(json.load(answer)) == members
+        except OSError:
+            return False
+
+    return ready
+
+
+def test_counters_move_and_survive(zookeeper_server: EmbeddedZooKeeper, tmp_path: Path) -> None:
+    """A service of one's own: a counter goes on at the next owner after an unload, and after its
+    owner was killed.
+    """
+    url = f"{zookeeper_server.url}/counters-{os.getpid()}"
+    ports = [(free_port(), free_port()) for _ in range(2)]
+    webs = {f"127.0.0.1:{web}": web for _, web in ports}
+    serve = [str(COUNTERS), "serve", "--folder", str(tmp_path)]
+
+    def add() -> tuple[str, str]:
+        """The number after adding 1, and who counted."""
+        web = next(iter(alive.values()))
+        words = _run(str(COUNTERS), "add", "apples", "--url", f"http://127.0.0.1:{web}").split()
+        return words[2], words[4].rstrip(")")
+
+    with (
+        _running(*serve, *_member(url, *ports[0])) as first,
+        _running(*serve, *_member(url, *ports[1])) as second,
+    ):
+        processes = dict(zip(webs, (first, second), strict=True))
+        alive = dict(webs)
+        _until(_ready(ports[0][1], members=2))
+        _admin(ports[0][1], "namespaces", "create", "public/default", "--create-tenant")
+
+        count, owner = add()
+        assert count == "1"
+        assert add() == ("2", owner)
+
+        other = next(broker for broker in webs if broker != owner)
+        topic = "persistent://public/default/apples"
+        bundle = _admin(webs[owner], "topics", "lookup", topic).split()[-3]
+        _admin(webs[owner], "bundles", "unload", f"public/default/{bundle}", "--to", other)
+        assert add() == ("3", other)
+
+        processes[other].send_signal(signal.SIGKILL)
+        del alive[other]
+        assert add() == ("4", owner)
+
+
+def test_traffic_flows(zookeeper_server: EmbeddedZooKeeper) -> None:
+    """The tutorial's client publishes, and reads everything back."""
+    url, pulsar, web = (
+        f"{zookeeper_server.url}/traffic-{os.getpid()}",
+        free_port(),
+        free_port(),
+    )
+    with _running("-m", "loadmanager", "broker", *_member(url, pulsar, web)):
+        _until(_ready(web, members=1))
+        _admin(web, "namespaces", "create", "public/default", "--create-tenant")
+        said = _run(
+            str(TRAFFIC),
+            *("--url", f"pulsar://127.0.0.1:{pulsar}", "--topics", "2", "--rate", "50"),
+            *("--seconds", "5"),
+        )
+    figures = [line.split() for line in said.splitlines()]
+    assert sum(int(words[1]) for words in figures) > 0
+    assert sum(int(words[3]) for words in figures) > 0
+    assert sum(int(words[5]) for words in figures) == 0
