@@ -46,7 +46,7 @@ lint: install
 	$(BIN)/lint-imports --no-cache
 
 test: lint
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist worksteal
+	$(BIN)/pytest --numprocesses $(WORKERS)
 
 # Apart from `make test`, because counting lines makes the tests take about twice as long.
 coverage: install

@@ -7,14 +7,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
 from ports import free_port
+from xdist.scheduler import LoadScopeScheduling
 
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 
+SPARK = ("tests/analysis/", "tests/system/test_history_end_to_end.py")
 _chroots = itertools.count()
 
 # a slow minute of the machine is no failure
@@ -25,6 +28,30 @@ hypothesis.settings.load_profile("suite")
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--rewrite` writes the golden files anew instead of comparing with them."""
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
+
+
+class OneSparkWorker(LoadScopeScheduling):
+    """Gives each worker the next test; all tests on Spark go to one worker, because they share a
+    Java process that takes long to warm up.
+
+    xdist's own `--dist loadgroup` sees no groups with pytest 9.2.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(SPARK) else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSparkWorker:
+    """The largest group, which is Spark's, begins first."""
+    return OneSparkWorker(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long tests first, so that no worker is left alone with one at the end."""
+    items.sort(
+        key=lambda item: [not item.get_closest_marker(name) for name in ("spark", "system", "slow")]
+    )
 
 
 @pytest.fixture(scope="session")

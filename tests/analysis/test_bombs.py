@@ -5,17 +5,16 @@ bounded memory.
 from __future__ import annotations
 
 import gzip
-import json
 import struct
 import tracemalloc
 import zlib
 from pathlib import Path
 
 import pytest
+from analysis.nightly import analyze, report
 
 from bench import _history as history
 from loadmanager.analysis.segments import DAMAGED, PLAIN_BYTES_MAX, Source
-from loadmanager.cli import main
 
 MIB = 1 << 20
 
@@ -100,25 +99,12 @@ def test_a_day_with_bombs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     write(root, "honest", bomb)
     write(root, "liar", a_liar(bomb))
     write(root, "alone", a_liar(bomb), kind="throttle")
-    where = [
-        "--history",
-        str(root),
-        "--output",
-        str(tmp_path / "analysis"),
-        "--master",
-        "local[2]",
-        "--quiet",
-    ]
-    assert (
-        main(["analyze", "--date", history.DATE, *where, "--spark", "spark.driver.memory=1g"]) == 3
-    )
+    assert analyze(tmp_path) == 3
     out = capsys.readouterr().out
     for kind, name in (("broker_load", "honest"), ("broker_load", "liar"), ("throttle", "alone")):
         (said,) = [
             line for line in out.splitlines() if f"{name}-1-1.jsonl.gz" in line and kind in line
         ]
         assert "is damaged: decompressed it has more than 512 MiB; it was passed over" in said
-    found = json.loads(
-        (tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
-    )
+    found = report(tmp_path)
     assert (found["records"]["broker_load"], found["records"]["throttle"]) == (10, 0)

@@ -5,36 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+from analysis.nightly import analyze, report
 
 from bench import _history as history
-from loadmanager.cli import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
-
-def analyze(folder: Path, *arguments: str) -> int:
-    """The command on a folder's history."""
-    where = [
-        "--history",
-        str(folder / "history"),
-        "--output",
-        str(folder / "analysis"),
-        "--master",
-        "local[2]",
-        "--quiet",
-    ]
-    return main(["analyze", "--date", history.DATE, *where, *arguments])
-
-
-def report(folder: Path) -> dict[str, Any]:
-    """The JSON."""
-    found: dict[str, Any] = json.loads(
-        (folder / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
-    )
-    return found
 
 
 def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +74,8 @@ def test_impossible_numbers_and_damaged_files(
     """What would break the arithmetic of a whole night is put aside with the reason; a file with
     flipped bytes, and one of nothing, are named.
     """
-    root = tmp_path / "history {of} [us]"
+    folder = tmp_path / "a folder {of} [us]"
+    root = folder / "history"
     good = history.broker_load(1, "b0", 0.5)
     bad = [good.replace("0.5", text) for text in ("1e999", '"Infinity"', "NaN", "-0.1")]
     bad += [
@@ -155,22 +133,13 @@ def test_impossible_numbers_and_damaged_files(
             ],
         )
         zeroed.write_bytes(zeroed.read_bytes()[:-4096] + bytes(4096))
-    arguments = [
-        "--history",
-        str(root),
-        "--output",
-        str(tmp_path / "analysis"),
-        "--master",
-        "local[2]",
-        "--quiet",
-    ]
-    assert main(["analyze", "--date", history.DATE, *arguments]) == 3
+    assert analyze(folder) == 3
     out = capsys.readouterr().out
     assert "usage is impossible: 4" in out
     assert "intervalMs is impossible: 2" in out
     assert f"{rotten.name} is cut off or damaged" in out
     assert "b1-1-1.jsonl.gz: left out, is cut off after 0 bytes" in out
-    found = report(tmp_path)
+    found = report(folder)
     assert (found["records"]["broker_load"], found["records"]["throttle"]) == (1, 0)
     assert 0 < found["records"]["bundle_load"] < 20_000
     assert (found["records"]["ownership"], found["records"]["topic_load"]) == (1, 1)
@@ -196,7 +165,7 @@ def test_days_that_come_late_and_segments_that_are_gone(
         )
         for n in (1, 2)
     ]
-    assert analyze(tmp_path, "--date", days[0]) == 0
+    assert analyze(tmp_path, date=days[0]) == 0
     history.write(root, "broker_load", "b1", [history.broker_load(-1440, "b1", 0.5)], date=days[1])
     history.write(root, "broker_load", "b1", [history.broker_load(0, "b1", 0.5)])
     old[0].unlink()
@@ -208,7 +177,7 @@ def test_days_that_come_late_and_segments_that_are_gone(
         line.split(":")[0] for line in said.out.splitlines() if line.startswith("2026")
     ] == days[1:]
     assert f"{days[0]}: segments came late, but 1 of those analysed before are gone" in said.err
-    assert analyze(tmp_path, "--date", days[0]) == 3
+    assert analyze(tmp_path, date=days[0]) == 3
     assert "1 segment of this day that an earlier run analysed are gone" in capsys.readouterr().out
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import shutil
@@ -14,9 +13,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from analysis.nightly import analyze, report
 
 from bench import _history as history
-from loadmanager.cli import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -25,29 +24,14 @@ class Analysed:
     """What one run left."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.history, self.output = folder / "history", folder / "analysis"
         history.designed(self.history)
-
-    def run(self, *arguments: str) -> int:
-        """The command."""
-        where = [
-            "--history",
-            str(self.history),
-            "--output",
-            str(self.output),
-            "--master",
-            "local[2]",
-            "--quiet",
-        ]
-        return main(["analyze", "--date", history.DATE, *where, *arguments])
 
     @property
     def report(self) -> dict[str, Any]:
         """The JSON."""
-        found: dict[str, Any] = json.loads(
-            (self.output / f"cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
-        )
-        return found
+        return report(self.folder)
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         """Rows of a table, as the report shows them."""
@@ -59,7 +43,7 @@ class Analysed:
 def analysed(tmp_path_factory: pytest.TempPathFactory) -> Analysed:
     """One run."""
     day = Analysed(tmp_path_factory.mktemp("designed"))
-    assert day.run() == 0
+    assert analyze(day.folder) == 0
     return day
 
 
@@ -283,7 +267,7 @@ def test_again_and_late(analysed: Analysed, capsys: pytest.CaptureFixture[str]) 
     before = analysed.report
     folder = analysed.output / f"cluster={history.CLUSTER}/tables"
     tables = {path.name: pq.read_table(path).to_pylist() for path in sorted(folder.iterdir())}
-    assert analysed.run() == 0
+    assert analyze(analysed.folder) == 0
     assert analysed.report == before
     assert all(
         sorted(map(str, pq.read_table(folder / name).to_pylist())) == sorted(map(str, rows))
@@ -297,8 +281,7 @@ def test_again_and_late(analysed: Analysed, capsys: pytest.CaptureFixture[str]) 
         [history.broker_load(1440, "b0", 0.4)],
         date="2026-11-21",
     )
-    where = ["--history", str(analysed.history), "--output", str(analysed.output), "--quiet"]
-    assert main(["analyze", "--date", "2026-11-21", *where]) == 0
+    assert analyze(analysed.folder, date="2026-11-21") == 0
     assert {
         line.split(":")[0]
         for line in capsys.readouterr().out.splitlines()

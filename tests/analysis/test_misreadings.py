@@ -4,13 +4,13 @@ for a while, limits that each broker has for itself.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+from analysis import nightly
+from analysis.nightly import rows
 
 from bench import _history as history
-from loadmanager.cli import main
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -164,25 +164,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             for m in range(600)
         ],
     )
-    where = [
-        "--history",
-        root.as_uri(),
-        "--output",
-        str(folder / "analysis"),
-        "--master",
-        "local[2]",
-        "--quiet",
-    ]
-    assert main(["analyze", "--date", "2026-11-19", *where]) == 0
-    assert main(["analyze", "--date", history.DATE, *where]) == 0
-    text = (folder / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, Any]]:
-    """A table's rows by one of their fields."""
-    return {row[key]: row for row in report["tables"][table]["rows"]}
+    for date in ("2026-11-19", history.DATE):
+        assert nightly.analyze(folder, "--history", root.as_uri(), date=date) == 0
+    return nightly.report(folder)
 
 
 def test_flapping_on_the_spot_and_over_midnight(report: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from analysis.nightly import SETTINGS, analyze, report
 from pyspark.errors import AnalysisException
 
 from bench import _history as history
@@ -18,20 +19,11 @@ from loadmanager.analysis.job import QUESTIONS, Job
 from loadmanager.analysis.questions import hot_bundles
 from loadmanager.analysis.segments import Source
 from loadmanager.analysis.session import session
-from loadmanager.cli import main
 from loadmanager.core.strategies.settings import StrategySettings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 FULL = "0x00000000_0xffffffff"
-
-
-def report(folder: Path, date: str = history.DATE) -> dict[str, Any]:
-    """The JSON."""
-    found: dict[str, Any] = json.loads(
-        (folder / f"analysis/cluster={history.CLUSTER}/reports/{date}.json").read_text()
-    )
-    return found
 
 
 def a_limit(**fields: Any) -> str:
@@ -94,18 +86,8 @@ def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     question answers, with finite numbers.
     """
     root = tmp_path / "history"
-    where = [
-        "--history",
-        str(root),
-        "--output",
-        str(tmp_path / "analysis"),
-        "--master",
-        "local[2]",
-        "--quiet",
-        "--no-late",
-    ]
     idle(root)
-    assert main(["analyze", "--date", history.DATE, *where]) == 0, capsys.readouterr().out
+    assert analyze(tmp_path, "--no-late") == 0, capsys.readouterr().out
     found = report(tmp_path)
     assert found["input"]["problems"] == []
     spaces = {row["namespace"]: row for row in found["tables"]["namespaces"]["rows"]}
@@ -120,7 +102,7 @@ def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     history.write(
         root, "broker_load", "b0", [history.broker_load(-1440, "b0", 0.0)], date="2026-11-19"
     )
-    assert main(["analyze", "--date", "2026-11-19", *where]) == 0
+    assert analyze(tmp_path, "--no-late", date="2026-11-19") == 0
     history.write(
         root,
         "ownership",
@@ -128,7 +110,7 @@ def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         [history.step(-2880, "b0", f"t/n/{FULL}", "Assigning", "Owned", "x")],
         date="2026-11-18",
     )
-    assert main(["analyze", "--date", "2026-11-18", *where]) == 0
+    assert analyze(tmp_path, "--no-late", date="2026-11-18") == 0
     assert report(tmp_path, "2026-11-18")["totals"]["brokers"] == 0
 
 
@@ -155,7 +137,7 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
     does not stand in for it.
     """
     history.designed(tmp_path / "history")
-    with session(master="local[2]", java=find_java()) as spark:
+    with session(master="local[1]", java=find_java(), settings=SETTINGS) as spark:
 
         def run(*questions: ModuleType) -> Any:
             source = Source(str(tmp_path / "history"))
@@ -204,7 +186,7 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
 def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     """Records of yesterday that cannot be read are no day without records."""
     before = tmp_path / "records/kind=ownership/date=2026-11-19/ts=1/TS=2"
-    with session(master="local[1]", java=find_java()) as spark:
+    with session(master="local[1]", java=find_java(), settings=SETTINGS) as spark:
         ingest = Ingest(
             spark, Source(str(tmp_path)), tmp_path.as_uri(), history.DATE, remove=lambda _: None
         )

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from analysis import nightly
 from ports import free_port
 
 from bench import _history as history
@@ -69,6 +70,7 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
         "SPARK_LOCAL_IP": HOST,
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
         "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
+        "SPARK_DAEMON_JAVA_OPTS": nightly.JAVA,
     }
     deploy, master = "org.apache.spark.deploy", f"spark://{HOST}:{port}"
     with ExitStack() as cluster:
@@ -102,35 +104,22 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
         while alive_workers(ui) < 2:
             assert time.monotonic() < deadline_s, (tmp_path / "master.log").read_text()[-2000:]
             time.sleep(0.1)
-        command = [
-            sys.executable,
-            "-m",
-            "loadmanager",
-            "analyze",
-            "--date",
-            history.DATE,
-            "--master",
-            master,
-            "--quiet",
-        ]
-        command += ["--history", str(tmp_path / "history"), "--output", str(tmp_path / "analysis")]
+        command = [sys.executable, "-m", "loadmanager", "analyze", "--date", history.DATE]
+        command += ["--master", master, "--quiet", "--history", str(tmp_path / "history")]
+        command += ["--output", str(tmp_path / "analysis"), *nightly.settings()]
         for setting in (
             f"spark.driver.host={HOST}",
             f"spark.driver.bindAddress={HOST}",
             "spark.executor.memory=700m",
-            "spark.sql.shuffle.partitions=2",
+            f"spark.executor.extraJavaOptions={nightly.JAVA}",
         ):
             command += ["--spark", setting]
         result = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=200, check=False
         )
         assert result.returncode == 0, result.stderr[-3000:]
-    report = json.loads(
-        (tmp_path / f"analysis/cluster={history.CLUSTER}/reports/{history.DATE}.json").read_text()
-    )
-    tables = {name: table["rows"] for name, table in report["tables"].items()}
-    assert {row["bundle"]: (row["moves"], row["returns"]) for row in tables["flapping"]}[
-        history.FLAPPING
-    ] == (4, 2)
-    assert tables["hot_bundles"][0]["bundle"] == history.HOT
+    report = nightly.report(tmp_path)
+    flapping = nightly.rows(report, "flapping", "bundle")[history.FLAPPING]
+    assert (flapping["moves"], flapping["returns"]) == (4, 2)
+    assert report["tables"]["hot_bundles"]["rows"][0]["bundle"] == history.HOT
     assert list((tmp_path / "work").glob("app-*/*/stderr")), "executors ran on the workers"

@@ -1,0 +1,51 @@
+"""Runs `loadmanager analyze` on a small history in this process, and reads what it wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from bench import _history as history
+from loadmanager.cli import main
+
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SETTINGS = {
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.driver.memory": "1g",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+}
+"""With a few thousand records a day, planning and compiling queries take far longer than running
+them. test_history_end_to_end.py runs the job with the settings of the product.
+"""
+
+
+def settings() -> list[str]:
+    """`SETTINGS` as the command's arguments."""
+    return [text for key, value in SETTINGS.items() for text in ("--spark", f"{key}={value}")]
+
+
+def analyze(folder: Path, *arguments: str, date: str = history.DATE) -> int:
+    """Analyse a day of `folder/history` into `folder/analysis`; later arguments win."""
+    where = ["--history", str(folder / "history"), "--output", str(folder / "analysis")]
+    how = ["--master", "local[1]", "--quiet", *settings()]
+    return main(["analyze", "--date", date, *where, *how, *arguments])
+
+
+def report(
+    folder: Path, date: str = history.DATE, cluster: str = history.CLUSTER
+) -> dict[str, Any]:
+    """The report of a day, as JSON."""
+    path = folder / f"analysis/cluster={cluster}/reports/{date}.json"
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, Any]]:
+    """A table's rows by one of their fields."""
+    return {row[key]: row for row in report["tables"][table]["rows"]}
