@@ -10,6 +10,8 @@ from pathlib import Path
 
 import duckdb
 
+from loadmanager.core.history.layout import COMPRESSED, cluster_folder, partition
+
 RECORD = (
     "v BIGINT, ts BIGINT, broker VARCHAR, intervalMs BIGINT, msgRateIn DOUBLE, msgRateOut "
     "DOUBLE, msgThroughputIn DOUBLE, msgThroughputOut DOUBLE"
@@ -62,7 +64,7 @@ def main(root: Path, output: Path) -> None:
     base.execute("SET threads = 2")
     began_s = time.monotonic()
     for kind, columns in COLUMNS.items():
-        files = str(root / "cluster=*" / f"kind={kind}" / "date=*" / "*.jsonl.gz")
+        files = root / cluster_folder("*") / partition(kind, "*") / f"*{COMPRESSED}"
         spec = _spec(columns)
         base.execute(
             f"COPY (SELECT * FROM read_json('{files}', format = 'newline_delimited', columns = "

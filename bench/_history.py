@@ -10,13 +10,14 @@ import random
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from loadmanager.core.history import layout
+
 CLUSTER = "made-up"
 DATE = "2026-11-20"
-START_MS = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp() * 1000)
+START_MS = layout.day_start_ms(DATE)
 MINUTE_MS = 60_000
 MINUTES = 1375
 """Of the designed day: eleven times the 125 minutes after which b0's usage has had every value."""
@@ -24,9 +25,9 @@ MINUTES = 1375
 
 def folder(root: Path, kind: str, date: str = DATE) -> Path:
     """Where segments of a kind go."""
-    found = root / f"cluster={CLUSTER}" / f"kind={kind}" / f"date={date}"
-    found.mkdir(parents=True, exist_ok=True)
-    return found
+    path = root / layout.cluster_folder(CLUSTER) / layout.partition(kind, date)
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def write(
@@ -40,7 +41,8 @@ def write(
     level: int = 1,
 ) -> Path:
     """One sealed segment."""
-    path = folder(root, kind, date) / f"{broker.replace(':', '_')}-{START_MS}-{sequence}.jsonl.gz"
+    name = layout.stem(broker, START_MS, sequence) + layout.COMPRESSED
+    path = folder(root, kind, date) / name
     with gzip.open(path, "wt", compresslevel=level) as file:
         file.writelines(f"{line}\n" for line in lines)
     return path
@@ -368,7 +370,7 @@ def large(root: Path, rows: int, seed: int = 1) -> None:
 
 def _large_segment(root: Path, number: int, sequences: int, rows: int, seed: int) -> None:
     rng = random.Random(f"{seed} {number}")
-    span_ms = 86_400_000 // sequences
+    span_ms = layout.DAY_MS // sequences
     first_ms, broker = START_MS + number * span_ms, f"b{number % BROKERS:02}"
     offset = number * rows
     waves = [rng.random() for _ in range(997)]

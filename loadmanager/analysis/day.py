@@ -8,8 +8,9 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from loadmanager.analysis.ingest import DAY_MS, Ingest, day_start_ms
+from loadmanager.analysis.ingest import Ingest
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.history.layout import DAY_MS, day_start_ms
 from loadmanager.core.strategies.settings import StrategySettings
 
 BUCKET_MS = 300_000

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
@@ -15,12 +14,18 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
+from loadmanager.analysis.history_source import (
+    DAMAGED,
+    SAME_NAME,
+    HistorySource,
+    Listing,
+    Segment,
+)
 from loadmanager.analysis.schema import CORRUPT, measured_of, numbers_of, required_of, schema_of
-from loadmanager.analysis.segments import DAMAGED, SAME_NAME, Listing, Segment, Source
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.history.layout import DAY_MS, day_of, day_start_ms, partition
 from loadmanager.core.history.records import KINDS
 
-DAY_MS = 86_400_000
 CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""
 LINE_BYTES_MAX = 16 << 20
@@ -84,18 +89,13 @@ class Ingested:
         ]
 
 
-def day_start_ms(date: str) -> int:
-    """When a UTC day begins."""
-    return int(datetime.strptime(date, "%Y-%m-%d").replace(tzinfo=UTC).timestamp() * 1000)
-
-
 class Ingest:
     """Reads one day of one cluster into `output` (`…/cluster=<name>`)."""
 
     def __init__(
         self,
         spark: SparkSession,
-        source: Source,
+        source: HistorySource,
         output: str,
         date: str,
         *,
@@ -124,12 +124,10 @@ class Ingest:
 
         Raises as Spark does.
         """
-        day_before = datetime.fromtimestamp(
-            (day_start_ms(self._date) - DAY_MS) / 1000, UTC
-        ).strftime("%Y-%m-%d")
+        day_before = day_of(day_start_ms(self._date) - DAY_MS)
         try:
             return self._spark.read.schema(schema_of(kind)).parquet(
-                f"{self._output}/records/kind={kind}/date={day_before}"
+                f"{self._output}/records/{partition(kind, day_before)}"
             )
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
@@ -137,7 +135,7 @@ class Ingest:
             return None
 
     def _path(self, what: str, kind: str) -> str:
-        return f"{self._output}/{what}/kind={kind}/date={self._date}"
+        return f"{self._output}/{what}/{partition(kind, self._date)}"
 
     def _kind(self, kind: str, segments: list[Segment]) -> KindRead:
         if not segments:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, Finding, many
+from loadmanager.analysis.history_source import HistorySource, Seen, spark_url
 from loadmanager.analysis.ingest import Ingest, Ingested, SegmentsMovedError, first_line
 from loadmanager.analysis.questions import (
     broker_usage,
@@ -34,8 +35,8 @@ from loadmanager.analysis.questions import (
 )
 from loadmanager.analysis.report import plots
 from loadmanager.analysis.report.page import render
-from loadmanager.analysis.segments import Seen, Source, spark_url, stem_of
 from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.core.history.layout import OPEN, cluster_folder, stem_of
 from loadmanager.core.strategies.settings import StrategySettings
 
 QUESTIONS: tuple[ModuleType, ...] = (
@@ -95,7 +96,7 @@ class Job:
     def __init__(
         self,
         spark: SparkSession,
-        source: Source,
+        source: HistorySource,
         output: str,
         *,
         cluster: str | None,
@@ -125,7 +126,7 @@ class Job:
         try:
             fs, root = fsspec.core.url_to_fs(output)
             self._fs: Any = fs
-            self._root = f"{root.rstrip('/')}/cluster={self.cluster}"
+            self._root = f"{root.rstrip('/')}/{cluster_folder(self.cluster)}"
             fs.makedirs(self._root, exist_ok=True)
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise BadInputError(f"--output {output} cannot be written: {error}") from None
@@ -393,7 +394,7 @@ def _new(known: Set[Seen], present: Set[Seen]) -> bool:
     """Whether there is a segment that was not there, was still being written, or has other contents
     under the same name.
     """
-    sealed = _stems({item for item in known if not item[1].endswith(".open")})
+    sealed = _stems({item for item in known if not item[1].endswith(OPEN)})
     sizes = {(kind, name): size for kind, name, size in known}
     return any(
         sizes.get((kind, name), size) != size

@@ -22,11 +22,11 @@ from pyspark.sql.types import (
     StructType,
 )
 
+from loadmanager.core.history.layout import DAY_MS
 from loadmanager.core.history.records import KINDS
 from loadmanager.core.load.reports import NUMBER_MAX
 
 CORRUPT = "_corrupt_record"
-DAY_MS = 86_400_000
 LONG_MAX = 10**13
 """Times in ms are less, and so is everything that is counted."""
 

@@ -6,9 +6,9 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.history_source import HistorySource
 from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.job import Job, Outcome
-from loadmanager.analysis.segments import Source
 from loadmanager.analysis.session import session
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
@@ -47,7 +47,7 @@ def analyze(
     quiet: bool,
 ) -> list[Outcome]:
     """Analyse one day, and before it those days whose segments changed since they were analysed."""
-    source = Source(history)
+    source = HistorySource(history)
     try:
         with session(master=master, java=find_java(), settings=spark_settings) as spark:
             job = Job(spark, source, output, cluster=cluster, settings=strategies, quiet=quiet)

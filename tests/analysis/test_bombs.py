@@ -14,7 +14,7 @@ import pytest
 from analysis.nightly import analyze, report
 
 from bench import _history as history
-from loadmanager.analysis.segments import DAMAGED, PLAIN_BYTES_MAX, Source
+from loadmanager.analysis.history_source import DAMAGED, PLAIN_BYTES_MAX, HistorySource
 
 MIB = 1 << 20
 
@@ -44,7 +44,9 @@ def test_a_bomb_is_left_out_by_name(tmp_path: Path) -> None:
     write(tmp_path, "bomb", packed_zeros(9))
     write(tmp_path, "cut", gzip.compress(b"{}\n" * 1000)[:-4] + b"\xff\xff\xff\xff")
     write(tmp_path, "good", gzip.compress(b"{}\n"))
-    listing = Source(str(tmp_path), plain_bytes_max=8 * MIB).day(history.CLUSTER, history.DATE)
+    listing = HistorySource(str(tmp_path), plain_bytes_max=8 * MIB).day(
+        history.CLUSTER, history.DATE
+    )
     assert [segment.name for segment in listing.segments] == [
         "cut-1-1.jsonl.gz",
         "good-1-1.jsonl.gz",
@@ -64,7 +66,7 @@ def test_looking_takes_bounded_memory(tmp_path: Path) -> None:
     write(tmp_path, "members", several)
     write(tmp_path, "cut", packed_zeros(1)[:-20])
     write(tmp_path, "good", gzip.compress(b"{}\n" * 100_000))
-    source = Source(str(tmp_path), plain_bytes_max=8 * MIB)
+    source = HistorySource(str(tmp_path), plain_bytes_max=8 * MIB)
     segments = source.day(history.CLUSTER, history.DATE).segments
     assert len(segments) == 18 - 14, "liars of one trailer are twins"
     everything = [

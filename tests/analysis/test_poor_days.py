@@ -14,10 +14,10 @@ from pyspark.errors import AnalysisException
 
 from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.history_source import HistorySource
 from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.job import QUESTIONS, Job
 from loadmanager.analysis.questions import hot_bundles
-from loadmanager.analysis.segments import Source
 from loadmanager.analysis.session import session
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -140,7 +140,7 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
     with session(master="local[1]", java=find_java(), settings=SETTINGS) as spark:
 
         def run(*questions: ModuleType) -> Any:
-            source = Source(str(tmp_path / "history"))
+            source = HistorySource(str(tmp_path / "history"))
             job = Job(
                 spark,
                 source,
@@ -188,7 +188,11 @@ def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     before = tmp_path / "records/kind=ownership/date=2026-11-19/ts=1/TS=2"
     with session(master="local[1]", java=find_java(), settings=SETTINGS) as spark:
         ingest = Ingest(
-            spark, Source(str(tmp_path)), tmp_path.as_uri(), history.DATE, remove=lambda _: None
+            spark,
+            HistorySource(str(tmp_path)),
+            tmp_path.as_uri(),
+            history.DATE,
+            remove=lambda _: None,
         )
         assert ingest.records_before("ownership") is None
         before.mkdir(parents=True)

@@ -14,12 +14,13 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from loadmanager.adapters.files.segments import Segments, day_of, safe_name
+from loadmanager.adapters.files.segment_writer import SegmentWriter
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.shipping import Shipper
 from loadmanager.adapters.files.spool import Spool
 from loadmanager.adapters.files.worker import Worker
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.history.layout import cluster_folder, day_of, safe_name
 from loadmanager.core.history.records import Record
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.telemetry import Sample, counter, gauge
@@ -72,9 +73,9 @@ class Journal:
         self._disk, self._far = Worker("history"), Worker("ship-history")
         self._settings = settings
         self._clock = clock
-        root = Path(settings.directory) / f"cluster={safe_name(cluster)}"
+        root = Path(settings.directory) / cluster_folder(safe_name(cluster))
         self._spool = Spool(root, broker)
-        self._segments = Segments(
+        self._segments = SegmentWriter(
             root,
             broker,
             segment_bytes_max=settings.segment_bytes_max,

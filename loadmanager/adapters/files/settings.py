@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
+from loadmanager.core.history.layout import SEGMENT_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class HistorySettings:
     )
     segment_bytes_max: int = conf(
         "loadManagerHistorySegmentMaxBytes",
-        16 << 20,
+        SEGMENT_BYTES_MAX,
         "A segment is sealed when it has this many bytes",
         minimum=1024,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from loadmanager.adapters.files.segments import SHIPPED, Segments
+from loadmanager.adapters.files.segment_writer import SHIPPED, SegmentWriter
 from loadmanager.core.errors import ConfigError, OperationalError
 
 PART = ".part"
@@ -41,7 +41,7 @@ class Shipper:
         """Ship nothing after the present segment."""
         self._stopped = True
 
-    def ship(self, segments: Segments) -> int:
+    def ship(self, segments: SegmentWriter) -> int:
         """Copy what is not there yet; returns how many segments.
 
         Raises `OperationalError` at the first that fails; it is tried again next time.

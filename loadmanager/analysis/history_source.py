@@ -20,16 +20,11 @@ from urllib.parse import urlsplit
 import fsspec
 
 from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.core.history import layout
 
-_NAME = re.compile(r"(?P<stem>.+)\.jsonl(?P<state>|\.gz|\.open)")
-_PATH = re.compile(
-    r"cluster=(?P<cluster>[^/]+)/kind=(?P<kind>[^/]+)/date=(?P<date>\d{4}-\d{2}-\d{2})/(?P<name>[^/]+)$"
-)
 LOOKS_AT_ONCE = 16
 PLAIN_BYTES_MAX = 512 << 20
-"""A segment that holds more, decompressed, is no broker's: these seal at 16 MB unless told
-otherwise.
-"""
+"""A larger segment, decompressed, was not written by a broker: see `layout.SEGMENT_BYTES_MAX`."""
 BLOCK_BYTES = 1 << 20
 DAMAGED = "is cut off or damaged; what could be read was"
 SAME_NAME = "duplicate of the same name"
@@ -62,14 +57,16 @@ class Segment:
     @property
     def stem(self) -> str:
         """Its name without what says in which state it is."""
-        return stem_of(self.name)
+        return layout.stem_of(self.name)
 
     @property
     def rank(self) -> int:
         """Of several files of one stem the first is whole: a crash may leave the plain one beside
         the compressed one.
         """
-        return (".jsonl", ".jsonl.gz", ".jsonl.open").index(self.name.removeprefix(self.stem))
+        return (layout.SEALED, layout.COMPRESSED, layout.OPEN).index(
+            self.name.removeprefix(self.stem)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +83,6 @@ class Listing:
         return [segment for segment in self.segments if segment.kind == kind]
 
 
-def stem_of(name: str) -> str:
-    """A segment's name without what says in which state it is."""
-    match = _NAME.fullmatch(name)
-    assert match is not None
-    return match["stem"]
-
-
 def spark_url(fs: Any, url: str, path: str) -> str:
     """A path of a file system as Spark spells it; fsspec's Hadoop file system forgets the host of
     its URL.
@@ -104,7 +94,7 @@ def spark_url(fs: Any, url: str, path: str) -> str:
     return full.replace("s3://", "s3a://", 1)
 
 
-class Source:
+class HistorySource:
     """The history below a URL.
 
     Raises `BadInputError` for one that cannot be used, `OperationalError` when it cannot be read.
@@ -123,13 +113,13 @@ class Source:
 
     def clusters(self) -> list[str]:
         """Names of the clusters that have a history here."""
-        return sorted(path.rpartition("cluster=")[2] for path in self._glob("cluster=*"))
+        return sorted(
+            path.rpartition("cluster=")[2] for path in self._glob(layout.cluster_folder("*"))
+        )
 
     def dates(self, cluster: str) -> list[str]:
         """Days that have segments."""
-        return sorted(
-            {path.rpartition("date=")[2] for path in self._glob(f"cluster={cluster}/kind=*/date=*")}
-        )
+        return sorted({path.rpartition("date=")[2] for path in self._glob(_folder(cluster, "*"))})
 
     def _glob(self, pattern: str) -> dict[str, int]:
         """Paths with their sizes, in order."""
@@ -144,9 +134,10 @@ class Source:
         return set(_seen(self._files(cluster, date)))
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
-        found = self._glob(f"cluster={cluster}/kind=*/date={date}/*")
         return {
-            path: size for path, size in found.items() if _NAME.fullmatch(path.rpartition("/")[2])
+            path: size
+            for path, size in self._glob(f"{_folder(cluster, date)}/*").items()
+            if layout.SEGMENT_FILE.fullmatch(path.rpartition("/")[2])
         }
 
     def day(self, cluster: str, date: str) -> Listing:
@@ -182,7 +173,7 @@ class Source:
     def _look(self, file: tuple[str, int]) -> Segment | str:
         """The segment, or why it cannot be read."""
         path, size = file
-        parts = _PATH.search(path)
+        parts = layout.SEGMENT_PATH.search(path)
         assert parts is not None
         try:
             return self._segment(path, parts["kind"], parts["name"], size)
@@ -276,6 +267,10 @@ class Source:
             self._staging.cleanup()
 
 
+def _folder(cluster: str, date: str) -> str:
+    return f"{layout.cluster_folder(cluster)}/{layout.partition('*', date)}"
+
+
 def _plain_sizes(file: Any) -> Iterator[int]:
     """How much a gzip file holds, decompressed in blocks. Raises `zlib.error` for a damaged one."""
     unpacking = zlib.decompressobj(wbits=31)
@@ -296,5 +291,5 @@ def _seen(files: Mapping[str, int]) -> frozenset[Seen]:
     return frozenset(
         (part["kind"], part["name"], size)
         for path, size in files.items()
-        if (part := _PATH.search(path)) is not None
+        if (part := layout.SEGMENT_PATH.search(path)) is not None
     )

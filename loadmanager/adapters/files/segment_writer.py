@@ -1,9 +1,8 @@
-"""Append-only segments of JSON lines: `kind=<kind>/date=<day>/<broker>-<start ms>-<seq>.jsonl`, in
-UTC days.
+"""Writes the segments of one broker, as `core/history/layout.py` lays them out; blocking, so a
+thread calls it.
 
-The one being written ends in `.open`; it is sealed by rename, then compressed beside itself under a
-temporary name that a rename makes final. Whatever a crash leaves behind, the next start puts right:
-at most the torn last line is lost. Blocking; a thread calls it.
+A segment is sealed by a rename, then compressed under a temporary name that a rename makes final.
+Whatever a crash leaves behind, the next start repairs: only a torn last line is lost.
 """
 
 from __future__ import annotations
@@ -12,35 +11,18 @@ import gzip
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-DAY_MS = 86_400_000
+from loadmanager.core.history import layout
+from loadmanager.core.history.layout import COMPRESSED, OPEN, SEALED
+
 COMPRESS_LEVEL = 6
 COMPRESS_AGAIN_MS = 60_000
 TAIL_BYTES = 32 << 20
-"""More than can have been on its way at once."""
-OPEN, SEALED, COMPRESSED, TEMPORARY, SHIPPED = ".open", ".jsonl", ".jsonl.gz", ".tmp", ".shipped"
-
-
-def safe_name(broker: str) -> str:
-    """A broker's id in a file name: Hadoop's paths cannot have a colon, and Spark passes over files
-    that begin with an underscore or a dot.
-    """
-    name = "".join(char if char.isalnum() or char in ".-" else "_" for char in broker)
-    return name if name[:1].isalnum() else f"b{name}"
-
-
-def day_of(ts_ms: int) -> str:
-    """The UTC day of a time, as partitions are named."""
-    return _day_name(ts_ms // DAY_MS)
-
-
-@lru_cache(maxsize=10)
-def _day_name(number: int) -> str:
-    return datetime.fromtimestamp(number * DAY_MS / 1000, UTC).strftime("%Y-%m-%d")
+"""More than the spool can hold of one segment."""
+TEMPORARY, SHIPPED = ".tmp", ".shipped"
+"""Added to a name: a file that is not complete yet; a marker that the file was shipped."""
 
 
 @dataclass(slots=True)
@@ -53,7 +35,7 @@ class _Open:
     size: int = 0
 
 
-class Segments:
+class SegmentWriter:
     """The segments of one broker below `root` (`…/cluster=<name>`)."""
 
     def __init__(
@@ -66,7 +48,8 @@ class Segments:
         bytes_max: int,
     ) -> None:
         self.root = root
-        self._prefix = safe_name(broker)
+        self._broker = broker
+        self._prefix = layout.safe_name(broker)
         self._segment_bytes_max = segment_bytes_max
         self._segment_ms_max = segment_ms_max
         self._bytes_max = bytes_max
@@ -94,12 +77,9 @@ class Segments:
         for kind, day, line in left_behind:
             missing.setdefault((kind, day), []).append(line)
         found = 0
-        for path in self._own(f"{SEALED}{OPEN}"):
+        for path in self._own(OPEN):
             _cut_torn_line(path)
-            key = (
-                path.parent.parent.name.removeprefix("kind="),
-                path.parent.name.removeprefix("date="),
-            )
+            key = _key(path)
             if key in missing:
                 there = _last_lines(path)
                 missing[key] = [line for line in missing[key] if line not in there]
@@ -177,16 +157,15 @@ class Segments:
     def _own(self, suffix: str) -> list[Path]:
         return sorted(
             path
-            for path in self.root.glob(f"kind=*/date=*/{self._prefix}-*{suffix}")
+            for path in self.root.glob(f"{layout.partition('*', '*')}/{self._prefix}-*{suffix}")
             if _is_of(path, self._prefix)
         )
 
     def _begin(self, key: tuple[str, str], now_ms: int) -> _Open:
-        kind, day = key
-        folder = self.root / f"kind={kind}" / f"date={day}"
+        folder = self.root / layout.partition(*key)
         folder.mkdir(parents=True, exist_ok=True)
         self._sequence += 1
-        path = folder / f"{self._prefix}-{now_ms}-{self._sequence}{SEALED}{OPEN}"
+        path = folder / f"{layout.stem(self._broker, now_ms, self._sequence)}{OPEN}"
         segment = self._open[key] = _Open(path, path.open("ab", buffering=0), now_ms)
         return segment
 
@@ -232,15 +211,22 @@ def _write_all(file: IO[bytes], data: bytes) -> None:
         rest = rest[file.write(rest) :]
 
 
+def _key(path: Path) -> tuple[str, str]:
+    """Kind and day of a segment."""
+    match = layout.SEGMENT_PATH.search(path.as_posix())
+    assert match is not None, path
+    return match["kind"], match["date"]
+
+
 def _is_of(path: Path, prefix: str) -> bool:
-    """Whether a segment is this broker's, and not of one whose name goes on (`b-1` and `b-1-2`)."""
+    """False for a segment of another broker whose name begins alike (`b-1` and `b-1-2`)."""
     rest = path.name[len(prefix) + 1 :].partition(".")[0]
     return all(part.isdigit() for part in rest.split("-")) and rest.count("-") == 1
 
 
 def _age(path: Path) -> tuple[int, str, Path]:
     """The order in which segments were begun."""
-    return int(path.name.partition(".jsonl")[0].split("-")[-2]), path.name, path.parent
+    return int(path.name.partition(SEALED)[0].split("-")[-2]), path.name, path.parent
 
 
 def _marker(path: Path) -> Path:

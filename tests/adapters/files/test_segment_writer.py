@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 
 from loadmanager.adapters.files.journal import Journal
-from loadmanager.adapters.files.segments import Segments, safe_name
+from loadmanager.adapters.files.segment_writer import SegmentWriter
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.shipping import Shipper
 from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.core.history.layout import safe_name
 from loadmanager.core.history.records import OwnershipStep
 
 DAY = "2026-11-20"
@@ -49,9 +50,9 @@ def a_segments(
     size: int = 1000,
     age_ms: float = 60_000,
     total: int = 1 << 20,
-) -> Segments:
+) -> SegmentWriter:
     """Segments of one broker."""
-    return Segments(
+    return SegmentWriter(
         root / "cluster=c", broker, segment_bytes_max=size, segment_ms_max=age_ms, bytes_max=total
     )
 
@@ -136,9 +137,9 @@ def test_recovery_after_a_crash(tmp_path: Path) -> None:
 WRITER = """
 import itertools, sys
 from pathlib import Path
-from loadmanager.adapters.files.segments import Segments
+from loadmanager.adapters.files.segment_writer import SegmentWriter
 limits = dict(segment_bytes_max=20_000, segment_ms_max=1e9, bytes_max=1 << 30)
-segments = Segments(Path(sys.argv[1]) / "cluster=c", "b1:8080", **limits)
+segments = SegmentWriter(Path(sys.argv[1]) / "cluster=c", "b1:8080", **limits)
 for number in itertools.count():
     segments.write({("ownership", "2026-11-20"): [b'{"number": %d}' % number]}, number)
     segments.seal_due(number)
