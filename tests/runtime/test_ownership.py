@@ -309,7 +309,7 @@ async def test_an_opening_that_is_overtaken_touches_nothing() -> None:
             broker.ownership._acquire(BUNDLE, "second"), "second"
         )
         assert new is None
-        life = broker.ownership._lives[BUNDLE]
+        life = broker.ownership._lives.get(BUNDLE)
         gate.set()
         await asyncio.gather(old, return_exceptions=True)
         assert broker.ownership.served(BUNDLE)
@@ -363,10 +363,10 @@ async def test_a_new_life_has_a_token_of_its_own() -> None:
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         await broker.ownership.acquire(BUNDLE, "first")
-        before = broker.ownership._lives[BUNDLE].token
+        before = broker.ownership._lives.get(BUNDLE).token
         broker.ownership.lose_all("the lease ran out, the session lives")
         await broker.ownership.acquire(BUNDLE, "second")
-        life = broker.ownership._lives[BUNDLE]
+        life = broker.ownership._lives.get(BUNDLE)
         node = await broker.store.get(paths.lock(BUNDLE))
         assert node is not None
         assert life.token == node.created_txid > before
@@ -410,7 +410,7 @@ async def test_what_goes_out_late_deletes_no_lock_of_another() -> None:
     async with a_fleet(2) as fleet:
         first, second = fleet.brokers
         await first.ownership.acquire(BUNDLE, "test")
-        life = first.ownership._lives[BUNDLE]
+        life = first.ownership._lives.get(BUNDLE)
         first.store.expire()
         first.store.resume()
         await second.ownership.acquire(BUNDLE, "test")
@@ -486,9 +486,9 @@ def test_lives_that_are_over_are_forgotten() -> None:
                 await broker.ownership.acquire(BUNDLE, "test")
                 await broker.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
             return (
-                len(broker.ownership._lives)
+                len(broker.ownership._lives.all())
                 + len(broker.ownership._acquiring)
-                + len(broker.ownership._split_children)
+                + len(broker.ownership._lives.split_children)
             )
 
     assert asyncio.run(come_and_go()) == 0

@@ -18,6 +18,7 @@ from textwrap import dedent, indent
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNERSHIP = "runtime/broker/ownership.py"
+SPLIT = "runtime/broker/split_transaction.py"
 LOCKS = "runtime/broker/locks.py"
 ELECTION = "runtime/shared/election.py"
 SERVER = "adapters/protocol/registry.py"
@@ -99,7 +100,7 @@ MUTATIONS = (
         2,
         "await self._open(life, reason)",
         """
-        self._become(life, BundleState.OWNED, reason)
+        self._lives.become(life, BundleState.OWNED, reason)
         await self._hosting.open_bundle(life.bundle, life.token)
         """,
     ),
@@ -110,9 +111,9 @@ MUTATIONS = (
         """
         if not life.over:
             self._hosting.fence_bundle(life.bundle, life.token)
-            self._become(life, BundleState.RELEASING, f"not opened: {text}")
+            self._lives.become(life, BundleState.RELEASING, f"not opened: {text}")
             await self._give_back(life)
-            self._end(life, "not opened")
+            self._lives.end(life, "not opened")
         await self._close
         """.rstrip()
         + "(life, None, CLOSE_TIMEOUT_S)",
@@ -158,7 +159,7 @@ MUTATIONS = (
         "locks are not verified after a reconnect",
         OWNERSHIP,
         3,
-        'self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")',
+        "self._spawn_verify(self._lives.all())",
     ),
     _one(
         "a lock is deleted in whatever session",
@@ -190,20 +191,20 @@ MUTATIONS = (
     Mutation(
         "a split whose answer was lost counts as not done",
         (
-            Edit(OWNERSHIP, 4, "token = await self._outcome(life, children)", "token = None"),
+            Edit(SPLIT, 4, "token = await self._outcome(life, children)", "token = None"),
             Edit(
                 OWNERSHIP,
                 3,
-                'self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")',
+                "self._spawn_verify(self._lives.all())",
             ),
             Edit(
-                OWNERSHIP,
+                SPLIT,
                 3,
                 """
-                self._become(life, BundleState.OWNED, "not split")
-                self._scope.spawn(self._verify([life]), "verify-lock")
+                self._lives.become(life, BundleState.OWNED, "not split")
+                self._verify([life])
                 """,
-                'self._become(life, BundleState.OWNED, "not split")',
+                'self._lives.become(life, BundleState.OWNED, "not split")',
             ),
         ),
     ),

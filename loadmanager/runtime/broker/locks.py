@@ -37,6 +37,8 @@ from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 
 CACHED_OWNERS_MAX = 500_000
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 1.0
 
 log = structlog.get_logger("ownership")
 

@@ -23,14 +23,12 @@ A step of a life, such as a release, runs to its end even if its caller is cance
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable
 
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
+from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import ConflictError, CorruptDataError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleLife, BundleState, Transition
 from loadmanager.ports.clock import Clock
@@ -39,25 +37,20 @@ from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import (
     Change,
     ChangeKind,
-    Delete,
-    Operation,
     Store,
-    VersionConflictError,
 )
-from loadmanager.runtime.broker.locks import Locks, Owner, in_session
-from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
+from loadmanager.runtime.broker.lives import Lives
+from loadmanager.runtime.broker.locks import RETRY_FIRST_S, RETRY_MAX_S, Locks, Owner
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.split_transaction import SplitTransaction
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.tasks import Scope, sleep
 
-RETRY_FIRST_S = 0.1
-RETRY_MAX_S = 1.0
 OPEN_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 60.0
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 """States in which the lock must exist. Releases and splits delete it themselves."""
-
-T = TypeVar("T")
 
 log = structlog.get_logger("ownership")
 
@@ -85,19 +78,18 @@ class Ownership:
         self._clock = clock
         self._scope = scope
         self._self = self_address
-        self._observe = observe
         self._locks = Locks(store, namespaces, self_address, corrupt or Corrupt())
-        self._lives: dict[str, BundleLife] = {}
-        """Bundle → its life on this broker; only bundles in transit or owned."""
-        self._split_children: dict[str, BundleLife] = {}
-        """Child of a split in progress → the parent's life. The split creates the child's lock, so
-        `acquire` must not.
-        """
-        self._changed_locks: set[str] = set()
-        """Bundles whose locks changed before the answer to the transaction that created them."""
+        self._lives = Lives(observe)
+        self._split_transaction = SplitTransaction(
+            store=store,
+            namespaces=namespaces,
+            hosting=hosting,
+            locks=self._locks,
+            lives=self._lives,
+            verify=self._spawn_verify,
+        )
         self._acquiring: dict[str, asyncio.Future[None]] = {}
         self._resyncs = 0
-        self.splits = 0
         self.accepting = True
         """False once this broker is stopping: it acquires no more bundles."""
 
@@ -114,12 +106,17 @@ class Ownership:
 
     def owned(self) -> list[str]:
         """Bundles that this broker serves, sorted."""
-        return sorted(bundle for bundle, life in self._lives.items() if life.served)
+        return sorted(life.bundle for life in self._lives.all() if life.served)
+
+    @property
+    def splits(self) -> int:
+        """Number of bundles that this broker split so far."""
+        return self._split_transaction.splits
 
     @property
     def holds_any(self) -> bool:
         """Whether this broker owns a bundle, or a bundle is in transit here."""
-        return bool(self._lives)
+        return bool(self._lives.all())
 
     def state(self, bundle: str) -> BundleState:
         """The bundle's state on this broker."""
@@ -144,37 +141,30 @@ class Ownership:
         self._locks.on_change(change)
         if change.kind is ChangeKind.RESYNC:
             self._resyncs += 1
-            self._scope.spawn(self._verify(list(self._lives.values())), "verify-locks")
+            self._spawn_verify(self._lives.all())
             return
         bundle = paths.bundle_of_lock(change.path)
-        life = None if bundle is None else self._lives.get(bundle)
         if change.kind is ChangeKind.CREATED or bundle is None:
             return
+        life = self._lives.get(bundle)
         if life is not None and life.state in _HOLDING:
-            self._scope.spawn(self._verify([life]), "verify-lock")
-        elif life is not None or bundle in self._split_children:
-            self._changed_locks.add(bundle)
+            self._spawn_verify([life])
+        else:
+            self._lives.lock_changed(bundle)
 
-    def _verify_changed(self, lives: list[BundleLife]) -> None:
-        """Verify the new locks that changed before the store's answer that they are ours arrived.
-
-        They may have been deleted.
-        """
-        changed = [life for life in lives if life.bundle in self._changed_locks]
-        self._changed_locks.difference_update(life.bundle for life in lives)
-        if changed:
-            self._scope.spawn(self._verify(changed), "verify-locks")
+    def _spawn_verify(self, lives: list[BundleLife]) -> None:
+        self._scope.spawn(self._verify(lives), "verify-locks")
 
     def on_boundaries(self, change: Change) -> None:
         """Process a change below /admin: an operator may have edited boundaries by hand."""
         if change.kind is ChangeKind.RESYNC:
-            namespaces = {split_bundle_name(bundle)[0] for bundle in self._lives}
+            namespaces = {split_bundle_name(life.bundle)[0] for life in self._lives.all()}
         elif change.path.startswith(f"{paths.LOCAL_POLICIES}/") and change.path.count("/") == 4:
             namespaces = {change.path[len(paths.LOCAL_POLICIES) + 1 :]}
         else:
             return
         lives = [
-            life for life in self._lives.values() if split_bundle_name(life.bundle)[0] in namespaces
+            life for life in self._lives.all() if split_bundle_name(life.bundle)[0] in namespaces
         ]
         if lives:
             self._scope.spawn(self._verify_ranges(lives), "verify-ranges")
@@ -232,7 +222,7 @@ class Ownership:
             reason=reason,
         )
         self._hosting.fence_bundle(life.bundle, life.token)
-        self._become(life, BundleState.FREE, reason)
+        self._lives.become(life, BundleState.FREE, reason)
         self._scope.spawn(self._close(life, None, CLOSE_TIMEOUT_S), f"close {life.bundle}")
 
     async def _close(
@@ -256,8 +246,8 @@ class Ownership:
         The caller has fenced the host.
         """
         lost = self.owned()
-        for life in list(self._lives.values()):
-            self._become(life, BundleState.FREE, reason)
+        for life in self._lives.all():
+            self._lives.become(life, BundleState.FREE, reason)
         self._locks.forget_all()
         return lost
 
@@ -299,7 +289,7 @@ class Ownership:
         namespace, bundle_range = split_bundle_name(bundle)
         boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
         boundaries.require(bundle_range)
-        if bundle in self._lives or bundle in self._split_children:
+        if self._lives.reserved(bundle):
             raise OperationalError(f"Namespace bundle {bundle} is being unloaded")
         if not self.accepting or not self._proven:
             raise OperationalError(
@@ -307,16 +297,16 @@ class Ownership:
                 "has no session"
             )
         life, session_id = BundleLife(bundle), self._store.session_id
-        self._become(life, BundleState.ASSIGNING, reason)
+        self._lives.become(life, BundleState.ASSIGNING, reason)
         try:
             token = await self._locks.take(bundle, boundaries.version)
         except BaseException:
-            self._end(life, "the lock could not be taken")
+            self._lives.end(life, "the lock could not be taken")
             raise
         if life.over:
             return
         if token is None or session_id != self._store.session_id or not self._proven:
-            self._end(
+            self._lives.end(
                 life,
                 "another broker holds the lock"
                 if token is None
@@ -324,8 +314,9 @@ class Ownership:
             )
             return
         life.token, life.session_id = token, session_id
-        self._become(life, BundleState.OPENING, reason)
-        self._verify_changed([life])
+        self._lives.become(life, BundleState.OPENING, reason)
+        if self._lives.take_changed([life]):
+            self._spawn_verify([life])
         await self._open(life, reason)
 
     async def _open(self, life: BundleLife, reason: str) -> None:
@@ -342,7 +333,7 @@ class Ownership:
             self._hosting.fence_bundle(life.bundle, life.token)
             await self._close(life, None, CLOSE_TIMEOUT_S)
             return
-        self._become(life, BundleState.OWNED, reason)
+        self._lives.become(life, BundleState.OWNED, reason)
 
     async def _not_opened(self, life: BundleLife, error: Exception) -> None:
         """Delete the lock of a bundle that the host cannot open, so that another broker may try."""
@@ -356,9 +347,9 @@ class Ownership:
         )
         if not life.over:
             self._hosting.fence_bundle(life.bundle, life.token)
-            self._become(life, BundleState.RELEASING, f"not opened: {text}")
+            self._lives.become(life, BundleState.RELEASING, f"not opened: {text}")
             await self._give_back(life)
-            self._end(life, "not opened")
+            self._lives.end(life, "not opened")
         await self._close(life, None, CLOSE_TIMEOUT_S)
 
     # Release
@@ -399,15 +390,14 @@ class Ownership:
         if (
             not await self._locks.held_in_session(bundle)
             or session_id != self._store.session_id
-            or bundle in self._lives
-            or bundle in self._split_children
+            or self._lives.reserved(bundle)
         ):
             return None
         # This life keeps `acquire` from the bundle meanwhile.
         life = BundleLife(bundle, session_id=self._store.session_id)
-        self._become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
+        self._lives.become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
         await self._give_back(life)
-        self._end(life, reason)
+        self._lives.end(life, reason)
         return 0
 
     async def _release(
@@ -422,7 +412,7 @@ class Ownership:
             return None  # lost before this task began
         started_s = self._clock.monotonic_s()
         self._hosting.fence_bundle(life.bundle, life.token)
-        self._become(
+        self._lives.become(
             life,
             BundleState.RELEASING,
             reason,
@@ -433,7 +423,7 @@ class Ownership:
             return None  # the session was lost: everything was fenced and closed
         handed_to = await self._hand_over(life, destination, epoch)
         pause_ms = (self._clock.monotonic_s() - started_s) * 1000
-        self._end(
+        self._lives.end(
             life, reason, destination=handed_to.broker_id if handed_to else None, pause_ms=pause_ms
         )
         return await self._close(life, handed_to, timeout_s)
@@ -487,154 +477,5 @@ class Ownership:
                 f"{bundle} is not owned by {self._self.broker_id}, or is being moved"
             )
         return await self._scope.finish(
-            self._split(life, new_boundaries, reason), f"split {bundle}"
+            self._split_transaction.run(life, new_boundaries, reason), f"split {bundle}"
         )
-
-    async def _split(self, life: BundleLife, new_boundaries: list[int], reason: str) -> list[str]:
-        if life.state is not BundleState.OWNED:
-            raise ConflictError(f"{life.bundle} was lost meanwhile")
-        namespace, bundle_range = split_bundle_name(life.bundle)
-        name = NamespaceName.parse(namespace)
-        self._become(life, BundleState.SPLITTING, reason)
-        try:
-            children, token = await self._commit_split(
-                life, name, BundleRange.parse(bundle_range), new_boundaries
-            )
-        except _LockLostError:
-            self._not_split(life)
-            raise ConflictError(f"{life.bundle} was lost during the split") from None
-        except Exception:
-            self._not_split(life)
-            raise
-        finally:
-            self._namespaces.forget(name)
-            self._split_children = {
-                child: parent
-                for child, parent in self._split_children.items()
-                if parent is not life
-            }
-        if life.over:
-            raise OperationalError(f"{life.bundle}: the session was lost during the split")
-        self._hosting.split_bundle(life.bundle, life.token, children, token)
-        lives = [BundleLife(child, token, life.session_id) for child in children]
-        for child in lives:
-            self._become(child, BundleState.OWNED, f"split of {bundle_range}")
-        self._verify_changed(lives)
-        self._end(life, f"split into {len(children)}")
-        self.splits += 1
-        return children
-
-    def _not_split(self, life: BundleLife) -> None:
-        """Own the bundle as before, and verify its lock: a split ignores notifications."""
-        if not life.over:
-            self._become(life, BundleState.OWNED, "not split")
-            self._scope.spawn(self._verify([life]), "verify-lock")
-
-    async def _commit_split(
-        self,
-        life: BundleLife,
-        name: NamespaceName,
-        parent: BundleRange,
-        new_boundaries: list[int],
-    ) -> tuple[list[str], int]:
-        """Commit the split; returns the children and the token of their locks.
-
-        Raises `_LockLostError` when the parent's lock is no longer ours.
-        """
-        for attempt in range(SPLIT_ATTEMPTS_MAX):
-            self._namespaces.forget(name)
-            before = await self._namespaces.bundles(name)
-            after = before.split(parent, new_boundaries)
-            children = [
-                f"{name}/{child}"
-                for child in after.ranges
-                if child.lower >= parent.lower and child.upper <= parent.upper
-            ]
-            self._split_children.update(dict.fromkeys(children, life))
-            writes = await self._namespaces.split_operations(after)
-            locks: list[Operation] = [
-                in_session(life.session_id),
-                *(self._locks.creation(child) for child in children),
-            ]
-            try:
-                return children, await self._store.commit(
-                    [*writes, *locks, Delete(paths.lock(life.bundle))]
-                )
-            except VersionConflictError:
-                if not await self._parent_is_ours(life):
-                    raise _LockLostError from None
-                self._locks.forget_session()
-                with suppress(OperationalError):
-                    await self._locks.mark_session()
-                if attempt == SPLIT_ATTEMPTS_MAX - 1:
-                    raise
-                await sleep(RETRY_FIRST_S)
-            except OperationalError:
-                token = await self._outcome(life, children)
-                if token is None:
-                    raise
-                return children, token
-        raise AssertionError("unreachable")
-
-    async def _parent_is_ours(self, life: BundleLife) -> bool:
-        return await self._read(life, lambda: self._locks.holds(life.bundle, life.token))
-
-    async def _outcome(self, life: BundleLife, children: list[str]) -> int | None:
-        """Find out whether a split took effect, after its answer was lost.
-
-        Returns the token of the children's locks, or None if the parent's lock still exists. Raises
-        `_LockLostError` when this session holds neither.
-        """
-        if await self._parent_is_ours(life):
-            return None
-        node = await self._read(life, lambda: self._store.get(paths.lock(children[0])))
-        if node is None or node.ephemeral_owner != self._store.session_id:
-            raise _LockLostError
-        return node.created_txid
-
-    async def _read(self, life: BundleLife, read: Callable[[], Awaitable[T]]) -> T:
-        """Read until the store answers. Raises `_LockLostError` when the life ends meanwhile."""
-        wait_s = RETRY_FIRST_S
-        while not life.over:
-            try:
-                return await read()
-            except OperationalError:
-                await sleep(wait_s)
-                wait_s = min(wait_s * 2, RETRY_MAX_S)
-        raise _LockLostError
-
-    # Transitions
-
-    def _end(
-        self,
-        life: BundleLife,
-        reason: str,
-        *,
-        destination: str | None = None,
-        pause_ms: float | None = None,
-    ) -> None:
-        """End the life, unless it is over already."""
-        if not life.over:
-            self._become(life, BundleState.FREE, reason, destination=destination, pause_ms=pause_ms)
-
-    def _become(
-        self,
-        life: BundleLife,
-        state: BundleState,
-        reason: str,
-        *,
-        destination: str | None = None,
-        pause_ms: float | None = None,
-    ) -> None:
-        before = life.become(state, reason)
-        if life.over:
-            if self._lives.get(life.bundle) is life:
-                del self._lives[life.bundle]
-                self._changed_locks.discard(life.bundle)
-        else:
-            self._lives[life.bundle] = life
-        self._observe(Transition(life.bundle, before, state, reason, destination, pause_ms))
-
-
-class _LockLostError(Exception):
-    """The lock that a step relies on is no longer ours."""

@@ -1,0 +1,165 @@
+"""Replaces a bundle by its children in one transaction, and finds out what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TypeVar
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
+from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.ownership.states import BundleLife, BundleState
+from loadmanager.ports.hosting import Hosting
+from loadmanager.ports.store import Delete, Operation, Store, VersionConflictError
+from loadmanager.runtime.broker.lives import Lives
+from loadmanager.runtime.broker.locks import RETRY_FIRST_S, RETRY_MAX_S, Locks, in_session
+from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.tasks import sleep
+
+T = TypeVar("T")
+
+
+class SplitTransaction:
+    """Writes the boundaries, creates the children's locks and deletes the parent's lock.
+
+    `verify` must verify the locks of lives in a task of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        namespaces: Namespaces,
+        hosting: Hosting,
+        locks: Locks,
+        lives: Lives,
+        verify: Callable[[list[BundleLife]], None],
+    ) -> None:
+        self._store = store
+        self._namespaces = namespaces
+        self._hosting = hosting
+        self._locks = locks
+        self._lives = lives
+        self._verify = verify
+        self.splits = 0
+        """Number of splits so far."""
+
+    async def run(self, life: BundleLife, new_boundaries: list[int], reason: str) -> list[str]:
+        """Replace the bundle by its children; returns their names. See `Ownership.split`."""
+        if life.state is not BundleState.OWNED:
+            raise ConflictError(f"{life.bundle} was lost meanwhile")
+        namespace, bundle_range = split_bundle_name(life.bundle)
+        name = NamespaceName.parse(namespace)
+        self._lives.become(life, BundleState.SPLITTING, reason)
+        try:
+            children, token = await self._commit(
+                life, name, BundleRange.parse(bundle_range), new_boundaries
+            )
+        except _LockLostError:
+            self._not_split(life)
+            raise ConflictError(f"{life.bundle} was lost during the split") from None
+        except Exception:
+            self._not_split(life)
+            raise
+        finally:
+            self._namespaces.forget(name)
+            for child in [
+                child for child, parent in self._lives.split_children.items() if parent is life
+            ]:
+                del self._lives.split_children[child]
+        if life.over:
+            raise OperationalError(f"{life.bundle}: the session was lost during the split")
+        self._hosting.split_bundle(life.bundle, life.token, children, token)
+        lives = [BundleLife(child, token, life.session_id) for child in children]
+        for child_life in lives:
+            self._lives.become(child_life, BundleState.OWNED, f"split of {bundle_range}")
+        if changed := self._lives.take_changed(lives):
+            self._verify(changed)
+        self._lives.end(life, f"split into {len(children)}")
+        self.splits += 1
+        return children
+
+    def _not_split(self, life: BundleLife) -> None:
+        """Own the bundle as before, and verify its lock: a split ignores notifications."""
+        if not life.over:
+            self._lives.become(life, BundleState.OWNED, "not split")
+            self._verify([life])
+
+    async def _commit(
+        self,
+        life: BundleLife,
+        name: NamespaceName,
+        parent: BundleRange,
+        new_boundaries: list[int],
+    ) -> tuple[list[str], int]:
+        """Commit the split; returns the children and the token of their locks.
+
+        Raises `_LockLostError` when the parent's lock is no longer ours.
+        """
+        for attempt in range(SPLIT_ATTEMPTS_MAX):
+            self._namespaces.forget(name)
+            before = await self._namespaces.bundles(name)
+            after = before.split(parent, new_boundaries)
+            children = [
+                f"{name}/{child}"
+                for child in after.ranges
+                if child.lower >= parent.lower and child.upper <= parent.upper
+            ]
+            self._lives.split_children.update(dict.fromkeys(children, life))
+            writes = await self._namespaces.split_operations(after)
+            locks: list[Operation] = [
+                in_session(life.session_id),
+                *(self._locks.creation(child) for child in children),
+            ]
+            try:
+                return children, await self._store.commit(
+                    [*writes, *locks, Delete(paths.lock(life.bundle))]
+                )
+            except VersionConflictError:
+                if not await self._parent_is_ours(life):
+                    raise _LockLostError from None
+                self._locks.forget_session()
+                with suppress(OperationalError):
+                    await self._locks.mark_session()
+                if attempt == SPLIT_ATTEMPTS_MAX - 1:
+                    raise
+                await sleep(RETRY_FIRST_S)
+            except OperationalError:
+                token = await self._outcome(life, children)
+                if token is None:
+                    raise
+                return children, token
+        raise AssertionError("unreachable")
+
+    async def _parent_is_ours(self, life: BundleLife) -> bool:
+        return await self._read(life, lambda: self._locks.holds(life.bundle, life.token))
+
+    async def _outcome(self, life: BundleLife, children: list[str]) -> int | None:
+        """Find out whether a split took effect, after its answer was lost.
+
+        Returns the token of the children's locks, or None if the parent's lock still exists. Raises
+        `_LockLostError` when this session holds neither.
+        """
+        if await self._parent_is_ours(life):
+            return None
+        node = await self._read(life, lambda: self._store.get(paths.lock(children[0])))
+        if node is None or node.ephemeral_owner != self._store.session_id:
+            raise _LockLostError
+        return node.created_txid
+
+    async def _read(self, life: BundleLife, read: Callable[[], Awaitable[T]]) -> T:
+        """Read until the store answers. Raises `_LockLostError` when the life ends meanwhile."""
+        wait_s = RETRY_FIRST_S
+        while not life.over:
+            try:
+                return await read()
+            except OperationalError:
+                await sleep(wait_s)
+                wait_s = min(wait_s * 2, RETRY_MAX_S)
+        raise _LockLostError
+
+
+class _LockLostError(Exception):
+    """The lock that a step relies on is no longer ours."""
