@@ -1,4 +1,4 @@
-"""`loadmanager broker`: one broker in the foreground, as systemd or docker start it."""
+"""`loadmanager broker`: one broker in the foreground, for systemd or Docker."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ EXAMPLES = """examples:
   loadmanager broker --config /etc/loadmanager/broker.conf
   loadmanager broker --set metadataStoreUrl=zk:zk1:2181,zk2:2181/pulsar --set clusterName=east
 
-SIGTERM stops gracefully (bundles released, connections closed) within
-brokerShutdownTimeoutMs; a second signal stops at once.
+SIGTERM releases the bundles, closes the connections and ends the broker within
+brokerShutdownTimeoutMs; a second signal ends it at once.
+Exit status: 0 stopped, 1 failed, 2 the settings are wrong.
 """
 
 
@@ -27,14 +28,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="broker.conf, in Pulsar's syntax and key names"
+        "--config", type=Path, metavar="FILE", help="broker.conf; without it, all defaults"
     )
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key; may be repeated",
+        help="override a key of broker.conf; may be repeated",
     )
     parser.add_argument(
         "--log-format",
@@ -50,7 +51,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the broker until it is told to stop."""
+    """Run the broker until a signal or an operator stops it."""
     register_plugins()
     loaded = settings.load(args.config, settings.parse_overrides(args.set))
     return run_broker(

@@ -40,7 +40,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key; may be repeated",
+        help="override a key of the file; may be repeated",
     )
     check.add_argument("--json", action="store_true", help="print JSON")
     actions.add_parser(

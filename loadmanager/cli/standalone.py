@@ -1,4 +1,4 @@
-"""`loadmanager standalone`: ZooKeeper and a few brokers on this machine, from one command."""
+"""`loadmanager standalone`: ZooKeeper and several brokers on this machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from loadmanager import settings
 from loadmanager.core.errors import ConfigError
 
 EXAMPLES = """examples:
-  loadmanager standalone                        three brokers on pulsar://localhost:6650-6652 and http://localhost:8080-8082
+  loadmanager standalone
+      three brokers: pulsar://localhost:6650 to 6652, http://localhost:8080 to 8082
   loadmanager standalone --brokers 1 --set loadBalancerSheddingIntervalMinutes=0.2
   loadmanager standalone --config broker.conf --data-dir /var/lib/loadmanager
 
-A broker or ZooKeeper that dies is started again; a broker that was told to stop is not.
+Brokers and ZooKeeper are started again when they die; a broker that an operator stops is not.
 Ctrl-C stops everything cleanly; a second Ctrl-C stops at once.
 """
 BROKERS_MAX = 64
@@ -22,9 +23,7 @@ OWN_OPTIONS = {
     "webServicePort": "--http-port",
     "metadataStoreUrl": "--zookeeper-port",
 }
-"""Keys that differ from broker to broker or name the embedded ZooKeeper, and the option that
-decides them.
-"""
+"""Key that standalone sets for each broker → the option that decides it."""
 
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -43,14 +42,14 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=int,
         default=6650,
         metavar="PORT",
-        help="binary protocol; broker i listens on PORT + i",
+        help="binary protocol: broker i listens on PORT + i, from 0 (default 6650)",
     )
     parser.add_argument(
         "--http-port",
         type=int,
         default=8080,
         metavar="PORT",
-        help="admin API; broker i listens on PORT + i",
+        help="admin API: broker i listens on PORT + i, from 0 (default 8080)",
     )
     parser.add_argument(
         "--zookeeper-port",
@@ -64,17 +63,15 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         default=Path("data"),
         metavar="DIR",
-        help="ZooKeeper's data and the history (default data)",
+        help="folder of ZooKeeper's data and of the history (default data)",
     )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="broker.conf that all brokers start from"
-    )
+    parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf of all brokers")
     parser.add_argument(
         "--set",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="override a key in all brokers; may be repeated",
+        help="override a key of broker.conf; may be repeated",
     )
     parser.add_argument(
         "--log-format",
@@ -82,7 +79,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="default: console on a terminal, JSON otherwise",
     )
     parser.add_argument(
-        "--no-restart", action="store_true", help="leave dead what dies; end when no broker is left"
+        "--no-restart", action="store_true", help="restart nothing; end when all brokers are dead"
     )
     parser.set_defaults(run=run)
 
@@ -97,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     for key, option in OWN_OPTIONS.items():
         if key in overrides:
             raise ConfigError(f"--set {key}: standalone decides it for each broker; use {option}")
-    settings.load(args.config, overrides)  # refuse here, once, what every broker would refuse
+    settings.load(args.config, overrides)  # what every broker would refuse is refused here, once
     options = StandaloneOptions(
         brokers=args.brokers,
         pulsar_port=args.pulsar_port,

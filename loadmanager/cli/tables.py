@@ -8,9 +8,7 @@ Cell = str | int | float | None
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """Rows under headers; columns that hold only numbers are aligned to the right, an unknown value
-    is `-`.
-    """
+    """Rows under headers; numeric columns are aligned to the right, None is shown as `-`."""
     texts = [[_text(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(headers, *texts, strict=True)]
     right = [

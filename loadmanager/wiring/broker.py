@@ -1,6 +1,4 @@
-"""One broker process: its ports, its session, its signals; the parts are built in
-`wiring.parts`.
-"""
+"""One broker process: ports, session, signals. `wiring.parts` builds what runs in it."""
 
 from __future__ import annotations
 
@@ -46,16 +44,14 @@ from loadmanager.wiring.parts import Outside, Parts, Service
 from loadmanager.wiring.plugins import register_plugins
 
 STILL_S_MIN = 15.0
-"""An event loop that stands still for two session timeouts, and at least so long,
-ends the process.
-"""
+"""The process ends when its event loop stands still for two session timeouts, at least this."""
 
 log = structlog.get_logger("broker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerOptions:
-    """How the process runs, as opposed to what the broker does."""
+    """How the process runs; its settings say what the broker does."""
 
     log_format: str | None = None
     stop_with_parent: bool = False
@@ -90,9 +86,9 @@ def _loop_factory(broker: BrokerSettings) -> Callable[[], asyncio.AbstractEventL
 
 @dataclass(slots=True)
 class _Stop:
-    """How the broker is told to stop."""
+    """Whether the broker shall stop: a signal or an operator says so."""
 
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
     unloads_per_s_max: int = 0
     signals: int = 0
 
@@ -100,11 +96,11 @@ class _Stop:
         self.signals += 1
         if self.signals > 1:
             os._exit(1)  # the second signal: at once
-        self.asked.set()
+        self.requested.set()
 
     def by_admin(self, unloads_per_s_max: int) -> None:
         self.unloads_per_s_max = unloads_per_s_max
-        self.asked.set()
+        self.requested.set()
 
 
 class _Broker:
@@ -147,7 +143,7 @@ class _Broker:
         return 0
 
     def _listen(self, port: int) -> socket.socket:
-        """A bound socket: the broker's name depends on the port, so ports come first."""
+        """A bound socket. Ports come first, because the broker's name contains one."""
         try:
             return socket.create_server((self._broker.bind_address, port), reuse_port=False)
         except OSError as error:
@@ -201,8 +197,7 @@ class _Broker:
                 admin = self._build_admin(parts, me, journal)
 
                 async def start() -> None:
-                    # Caches first, then the listening ports, then the registration, which brings
-                    # work.
+                    # Caches, then listening ports, then the registration, which brings work.
                     await parts.prepare()
                     await parts.hosting.listen(pulsar)
                     await admin.start(web)
@@ -218,8 +213,8 @@ class _Broker:
                     )
 
                 starting = scope.spawn(start(), "start")
-                await self._stop.asked.wait()
-                # a registration may wait for as long as another broker has the name
+                await self._stop.requested.wait()
+                # It may still wait to register, as long as another broker has the name.
                 starting.cancel()
                 notify("STOPPING=1")
                 log.info("stopping", within_s=broker.value.shutdown_timeout_ms / 1000)
@@ -252,7 +247,7 @@ class _Broker:
         )
 
     async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:
-        """Put right what an earlier process left, then write and ship what is recorded."""
+        """Seal the segments of an earlier process, then write and ship records."""
         await journal.start()
         ship_s = self._settings.leaf(HistorySettings).ship_interval_s
         scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", parts.steps), "history")

@@ -1,9 +1,8 @@
-"""The parts of a running broker: what is built from what, what starts in which order, and how it
-stops.
+"""The parts of a broker: how they are built, started and stopped.
 
-A broker needs nothing here but what `Outside` gives it: no socket, no HTTP, no clock of the
-machine. So several complete brokers run in one process, on virtual time, over a store in memory.
-`wiring.broker` adds what a process of its own has: ports, signals, metrics page, history on disk.
+A broker takes everything outside it from `Outside`, and opens no socket and reads no clock of its
+own. Several complete brokers can therefore run in one process, on virtual time, over a store in
+memory. `wiring.broker` adds what a process has: ports, signals, metrics page, history on disk.
 """
 
 from __future__ import annotations
@@ -99,7 +98,7 @@ class Outside:
     """What a broker takes from outside."""
 
     me: BrokerAddress
-    """How others reach this broker."""
+    """Where clients and other brokers reach this broker."""
     store: Store
     clock: Clock
     peers: Peers
@@ -107,22 +106,20 @@ class Outside:
     """Makes the sampler of CPU, memory and NIC."""
     version: str
     stop: Callable[[int], None]
-    """An operator wants this broker to stop, and to unload so many bundles per second at most (0:
-    any number).
-    """
+    """Called when an operator stops this broker: unload at most so many bundles/s (0: any)."""
     history: History | None = None
     busy: LoopBusy = field(default_factory=LoopBusy)
-    """How busy the event loop is; whoever gives one runs it."""
+    """Measures how busy the event loop is; the caller runs it."""
     service: Callable[..., Service] = BrokerServer
     """Makes what hosts the bundles; called with the arguments of `BrokerServer`."""
     connections_cap: int = 0
-    """How many client connections the process can serve at most; 0: any number."""
+    """The most client connections that the process can serve; 0: any number."""
     seed: int = 0
-    """Seeds what chance decides, together with the epoch of the term."""
+    """The seed of the leader's random numbers, together with the epoch of the term."""
 
 
 class Parts:
-    """Builds everything in the constructor. `start` and `stop` run it, in `scope`."""
+    """A broker. The constructor builds its parts, `start` runs them in `scope`, `stop` ends them."""
 
     def __init__(self, settings: LiveSettings, outside: Outside, scope: Scope) -> None:
         self.settings = settings
@@ -386,12 +383,12 @@ class Parts:
     # Life
 
     async def start(self) -> None:
-        """Begin without ports: `prepare`, then `join`."""
+        """`prepare`, then `join`, for a broker without ports."""
         await self.prepare()
         await self.join()
 
     async def prepare(self) -> None:
-        """Fill the caches and make hosting ready, so that whoever connects now is answered."""
+        """Fill the caches and make hosting ready: from now on, clients can be answered."""
         store = self._outside.store
         admin = (self._namespaces, self._topics, self.limits, self.policies)
         self._watchers = [
@@ -413,7 +410,7 @@ class Parts:
         self.hosting.begin(self._directory)
 
     async def join(self) -> None:
-        """Register this broker, which brings work, and run everything that a live broker runs."""
+        """Register this broker, so that it gets work, and start its periodic steps."""
         scope, broker = self._scope, self._broker
         scope.spawn(self._session_keeper.watch_lease(), "lease")
         scope.spawn(self._session_keeper.watch_session(), "session")
@@ -436,8 +433,9 @@ class Parts:
             scope.spawn(every(recording, self._recorder.sample, "record", steps), "record")
 
     async def stop(self, unloads_per_s_max: int) -> None:
-        """Take no new work, resign, give the bundles back, hang up; within
-        `brokerShutdownTimeoutMs`.
+        """Accept no bundles, resign, release the bundles, close the connections.
+
+        What takes longer than `brokerShutdownTimeoutMs` is left to the end of the session.
         """
         clock = self._outside.clock
         try:

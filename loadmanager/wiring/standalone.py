@@ -1,6 +1,4 @@
-"""A whole cluster on one machine: the embedded ZooKeeper and broker processes, started, watched and
-stopped together.
-"""
+"""A cluster on one machine: starts, watches and stops the embedded ZooKeeper and the brokers."""
 
 from __future__ import annotations
 
@@ -26,16 +24,16 @@ from loadmanager.wiring.initialize import initialize_cluster
 READY_TIMEOUT_S = 60.0
 STOP_MARGIN_S = 5.0
 RESTART_FIRST_S, RESTART_MAX_S = 0.5, 60.0
-"""What dies is started again after this, doubled with each death in a row."""
+"""A process that died is started again after this, doubled with each death in a row."""
 STEADY_S = 60.0
-"""What lived for so long begins anew with the shortest wait."""
+"""A process that lived so long has no deaths in a row."""
 LOOK_S = 0.2
-"""How often is looked whether ZooKeeper lives."""
+"""How often to look whether ZooKeeper runs."""
 LOCK = "standalone.lock"
 HOST = "127.0.0.1"
 PORTS = 1 << 16
 STATUS_KILLED = 128 + signal.SIGKILL
-"""What a shell says of a process that was killed; the embedded ZooKeeper runs below one."""
+"""The status that a shell gives to a killed process; the embedded ZooKeeper runs in a shell."""
 NAMESPACE = "public/default"
 NAMESPACE_BUNDLES = 16
 
@@ -43,17 +41,16 @@ DEFAULTS = {
     "clusterName": "standalone",
     "bindAddress": HOST,
     "advertisedAddress": HOST,
-    # Brokers of one machine share its CPU and its NIC: each reports what it uses itself, of the one
-    # core that its loop can use.
+    # The brokers share the machine: each reports its own usage of the one core that it can use.
     "loadBalancerSamplingScope": "process",
     "metadataStoreSessionTimeoutMillis": "6000",
-    # A cluster that one tries out should react while one looks at it.
+    # Whoever tries out a cluster wants to see it react.
     "loadBalancerHostUsageCheckIntervalMinutes": "0.05",
     "loadBalancerReportUpdateMinIntervalMillis": "1000",
     "statsUpdateFrequencyInSecs": "5",
     "brokerShutdownTimeoutMs": "10000",
 }
-"""What standalone changes of the defaults; a config file or --set has the last word."""
+"""Other defaults than those of broker.conf; a config file and --set override them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +66,7 @@ class StandaloneOptions:
     overrides: Mapping[str, str]
     log_format: str | None
     restart: bool = True
-    """Whether what dies is started again."""
+    """Start a broker or ZooKeeper again when it dies."""
 
 
 def run_standalone(options: StandaloneOptions) -> int:
@@ -81,18 +78,18 @@ def run_standalone(options: StandaloneOptions) -> int:
 
 
 class _Deaths:
-    """How often one process died in a row, and when it is started again."""
+    """How often a process died in a row, and how long to wait before it is started again."""
 
     def __init__(self) -> None:
         self.in_a_row = 0
         self._since_s = time.monotonic()
 
     def started(self) -> None:
-        """The process lives from now on."""
+        """The process was started now."""
         self._since_s = time.monotonic()
 
     def wait_s(self) -> float:
-        """The process died now: how long to wait before it is started again."""
+        """The process died now; returns how long to wait before it is started again."""
         self.in_a_row = 1 if time.monotonic() - self._since_s >= STEADY_S else self.in_a_row + 1
         return min(RESTART_FIRST_S * 2.0 ** min(self.in_a_row - 1, 30), RESTART_MAX_S)
 
@@ -108,7 +105,7 @@ class _Standalone:
         self._status = 0
         self._ready_count = 0
         self._settled = asyncio.Event()
-        """All brokers are ready, or the attempt is over."""
+        """All brokers are ready, or the start has failed."""
         self._ended = asyncio.Event()
 
     async def run(self) -> int:
@@ -149,7 +146,7 @@ class _Standalone:
         return self._status
 
     async def _watch_broker(self, index: int, notify: Path) -> None:
-        """Start a broker that died again; one that was told to stop (status 0) stays so."""
+        """Start a broker again when it dies; a broker that was told to stop ends with status 0."""
         deaths = _Deaths()
         while True:
             status = await self._brokers[index].wait()
@@ -172,10 +169,7 @@ class _Standalone:
             deaths.started()
 
     async def _watch_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
-        """Start the server again, over the same data, when it died.
-
-        Brokers wait for it by themselves.
-        """
+        """Start ZooKeeper again over its data when it dies; the brokers wait for it meanwhile."""
         deaths = _Deaths()
         while True:
             while zookeeper.running:
@@ -198,16 +192,16 @@ class _Standalone:
             _say("ZooKeeper answers again.")
 
     async def _count_ready(self, ready: socket.socket) -> None:
-        """Each broker says READY=1 as it would to systemd."""
+        """Count the brokers that send READY=1, as they do to systemd."""
         loop = asyncio.get_running_loop()
         while True:
-            said = await loop.sock_recv(ready, 1024)
-            self._ready_count += said == b"READY=1"
+            state = await loop.sock_recv(ready, 1024)
+            self._ready_count += state == b"READY=1"
             if self._ready_count >= len(self._brokers):
                 self._settled.set()
 
     async def _wait_until_ready(self) -> None:
-        """Until all brokers are ready, or something ended the attempt."""
+        """Wait until all brokers are ready or the start has failed. Raises `OperationalError`."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 await self._settled.wait()
@@ -275,8 +269,8 @@ class _Standalone:
             command += ["--set", f"{key}={text}"]
         if self._options.log_format:
             command += ["--log-format", self._options.log_format]
-        # An own session: the terminal's Ctrl-C reaches this process alone, which then stops the
-        # brokers in order.
+        # A session of its own: Ctrl-C in the terminal reaches only this process, which then stops
+        # the brokers.
         return await asyncio.create_subprocess_exec(
             *command,
             env={**os.environ, "NOTIFY_SOCKET": str(notify)},
@@ -337,31 +331,34 @@ def _say(text: str) -> None:
 
 
 def _how(status: int) -> str:
-    """How a process ended. One that was killed had no time to log anything."""
+    """How a process ended; a killed one had no time to log the reason."""
     if status < 0:
         return f"was killed by {signal.Signals(-status).name}"
     return f"ended with status {status}" + ("; its log lines above say why" if status else "")
 
 
 def _advice(zookeeper: EmbeddedZooKeeper) -> str:
-    """What the operator may do about a ZooKeeper that died."""
+    """Why ZooKeeper died, and what the operator can do."""
     if zookeeper.status == STATUS_OUT_OF_MEMORY:
         return (
-            f"Its {HEAP_MB} MB of memory are full: delete namespaces, topics or subscriptions "
-            "that nobody needs, "
-            "or run a ZooKeeper of your own, and brokers with metadataStoreUrl=zk:host:port."
+            f"Its {HEAP_MB} MB of memory are full: delete unused namespaces, topics or "
+            "subscriptions, or run a ZooKeeper of your own and brokers with "
+            "metadataStoreUrl=zk:host:port."
         )
     if zookeeper.status == STATUS_KILLED:
         return (
-            "Somebody killed it (SIGKILL): a person, or the kernel for lack of memory, which "
-            "its log (dmesg) says."
+            "It was killed (SIGKILL): by a person, or by the kernel for lack of memory; dmesg "
+            "tells which."
         )
-    return f"Its last words: {zookeeper.last_words()}"
+    return f"Its last lines: {zookeeper.last_words()}"
 
 
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the data directory; it is released with the process, however that ends."""
+    """Lock the data directory. The lock ends with the process, however that ends.
+
+    Raises `OperationalError` if another cluster holds it, or it cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         opened = (folder / LOCK).open("a+")
@@ -387,7 +384,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _notify_socket(path: Path) -> Iterator[socket.socket]:
-    """The datagram socket on which brokers report readiness (systemd's notify protocol)."""
+    """The socket to which brokers report that they are ready, in systemd's notify protocol."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(str(path))
         server.setblocking(False)

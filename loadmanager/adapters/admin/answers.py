@@ -1,6 +1,4 @@
-"""What all routes share: Pulsar's error bodies, redirects, and careful reading of what clients
-send.
-"""
+"""Shared by all routes: Pulsar's error bodies, redirects, and checked reading of requests."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ BODY_TIMEOUT_S = 10.0
 
 
 class RefusedError(Exception):
-    """An answer with this status and reason, where the general mapping of errors says another
-    status than Pulsar.
-    """
+    """Answers this status and reason, where `middlewares.errors` would differ from Pulsar."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -29,16 +25,14 @@ class RefusedError(Exception):
 
 
 def failed(status: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:
-    """An error as Pulsar words it."""
+    """An error with Pulsar's body."""
     return web.json_response({"reason": reason}, status=status, headers=headers)
 
 
 def redirect_to(
     web_url: str, request: web.Request, *, authoritative: bool | None = None
 ) -> web.Response:
-    """307: ask there with the same method, path, query and body; with `authoritative` in the query
-    if it is given.
-    """
+    """307 to the same path at another broker, with `authoritative` in the query if it is given."""
     target = request.rel_url
     if authoritative is not None:
         target = target.update_query(authoritative="true" if authoritative else "false")
@@ -46,16 +40,16 @@ def redirect_to(
 
 
 def no_content(
-    elsewhere: str | None, request: web.Request, *, authoritative: bool | None = None
+    web_url: str | None, request: web.Request, *, authoritative: bool | None = None
 ) -> web.Response:
-    """204, or 307 to the broker that must be asked, given by its URL."""
-    if elsewhere is None:
+    """204, or 307 to the broker at `web_url` if the request is for another one."""
+    if web_url is None:
         return web.Response(status=204)
-    return redirect_to(elsewhere, request, authoritative=authoritative)
+    return redirect_to(web_url, request, authoritative=authoritative)
 
 
 def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
-    """A boolean of the query. Raises `BadInputError` for anything but true and false."""
+    """A boolean of the query. Raises `BadInputError` for a value other than true and false."""
     text = request.query.get(name, "").lower()
     if text in ("", "true", "false"):
         return default if not text else text == "true"
@@ -63,15 +57,11 @@ def flag(request: web.Request, name: str, *, default: bool = False) -> bool:
 
 
 def whole(request: web.Request, name: str, default: int, *, minimum: int, maximum: int) -> int:
-    """A whole number of the query.
-
-    Raises `BadInputError` for anything that is none, or out of range.
-    """
+    """A whole number of the query. Raises `BadInputError` for another text, or out of range."""
     text = request.query.get(name, "")
     if not text:
         return default
-    # Length first: turning a very long row of digits into a number is work that a client could ask
-    # for.
+    # Check the length first: to parse a very long number takes time.
     if not text.isdecimal() or len(text) > 18 or not minimum <= int(text) <= maximum:
         raise BadInputError(
             f"{name}={text[:40]}: a whole number from {minimum} to {maximum} is allowed"
@@ -80,9 +70,9 @@ def whole(request: web.Request, name: str, default: int, *, minimum: int, maximu
 
 
 async def body(request: web.Request) -> Any:
-    """The JSON body, None when there is none.
+    """The JSON body, None for an empty one.
 
-    Raises `RefusedError`: 400 when it is not JSON or broken off, 408 when it does not come.
+    Raises `RefusedError`: 400 for a body that is not JSON or incomplete, 408 if it does not arrive.
     """
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -109,7 +99,7 @@ async def body(request: web.Request) -> Any:
 
 
 async def body_object(request: web.Request) -> dict[str, Any]:
-    """The body as a JSON object, empty when there is none. Raises `RefusedError` (400)."""
+    """The body, which must be a JSON object or empty. Raises `RefusedError` (400)."""
     document = await body(request)
     if document is None:
         return {}
@@ -119,11 +109,11 @@ async def body_object(request: web.Request) -> dict[str, Any]:
 
 
 def whole_numbers(document: object) -> list[int]:
-    """A JSON list of whole numbers, empty for no body. Raises `RefusedError` (400)."""
+    """A body as a list of whole numbers, empty for None. Raises `RefusedError` (400)."""
     if document is None:
         return []
     if not isinstance(document, list) or not all(
-        isinstance(item, int) and not isinstance(item, bool) for item in document
+        isinstance(number, int) and not isinstance(number, bool) for number in document
     ):
         raise RefusedError(400, "the body must be a JSON list of whole numbers")
     return document

@@ -15,9 +15,7 @@ DECISIONS_MAX = 1_000
 UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 10.0
 OWNERSHIP_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
-"""Pulsar's `NamespaceOwnershipStatus` of every bundle that is served: none is reserved for a
-broker.
-"""
+"""Pulsar's `NamespaceOwnershipStatus` of each owned bundle; no bundle is reserved for a broker."""
 
 
 class BrokerRoutes:
@@ -90,9 +88,9 @@ class BrokerRoutes:
 
         Answers: 200 `ok`; 500 or 503 with the reason; 307 to the broker that is named.
         """
-        elsewhere = self._at_broker(request.query.get("brokerId", ""), request)
-        if elsewhere is not None:
-            return elsewhere
+        redirect = self._at_broker(request.query.get("brokerId", ""), request)
+        if redirect is not None:
+            return redirect
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
                 await self._health.check()
@@ -101,7 +99,7 @@ class BrokerRoutes:
         return web.Response(text="ok")
 
     def _at_broker(self, broker_id: str, request: web.Request) -> web.Response | None:
-        """307 to a broker, unless it is this one or none is named."""
+        """307 to a broker; None if `broker_id` is empty or this broker."""
         if broker_id in ("", self._self.broker_id):
             return None
         address = self._brokers.address(broker_id)
@@ -189,7 +187,7 @@ class BrokerRoutes:
     def _at_leader(
         self, request: web.Request, read: Callable[[LeaderDecisions], object]
     ) -> web.Response:
-        """What is read from the leader's load manager; 307 to the leader, unless this is it."""
+        """What `read` answers on the leader; 307 to the leader on another broker."""
         leader = self._leading.leader
         if leader is None:
             raise OperationalError("there is no leader now; try again")

@@ -1,6 +1,4 @@
-"""What stands before every route: a bound on requests at once, errors as Pulsar's status codes, an
-access log.
-"""
+"""Around every route: a limit of concurrent requests, Pulsar's status codes, an access log."""
 
 from __future__ import annotations
 
@@ -25,14 +23,14 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ALWAYS_ANSWERED = frozenset(
     {"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/metrics", "/metrics/", "/status.html"}
 )
-"""A full broker must still say that it lives."""
+"""A broker that is full must still answer that it is healthy."""
 
 log = structlog.get_logger("admin")
 
 
 @web.middleware
 async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """One line a request, at debug."""
+    """Log a line for each request at level debug."""
     started_s = time.monotonic()
     answer = await handler(request)
     took_ms = round((time.monotonic() - started_s) * 1000, 2)
@@ -47,37 +45,28 @@ async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
     return answer
 
 
-class AtOnce:
-    """Bounds how many requests are worked on at once; those beyond are told to come again (503)."""
+def concurrency_limit(requests_max: int) -> Middleware:
+    """Answer 503 to requests beyond so many at the same time."""
+    in_progress = 0
 
-    def __init__(self, requests_max: int) -> None:
-        self._max = requests_max
-        self._now = 0
+    @web.middleware
+    async def limit(request: web.Request, handler: Handler) -> web.StreamResponse:
+        nonlocal in_progress
+        if in_progress >= requests_max and request.path not in ALWAYS_ANSWERED:
+            reason = f"{requests_max} requests are in progress already; try again"
+            return failed(503, reason, {"Retry-After": "1"})
+        in_progress += 1
+        try:
+            return await handler(request)
+        finally:
+            in_progress -= 1
 
-    @property
-    def middleware(self) -> Middleware:
-        """For the application."""
-
-        @web.middleware
-        async def at_once(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if self._now >= self._max and request.path not in ALWAYS_ANSWERED:
-                return failed(
-                    503,
-                    f"{self._max} requests are in progress already; try again",
-                    {"Retry-After": "1"},
-                )
-            self._now += 1
-            try:
-                return await handler(request)
-            finally:
-                self._now -= 1
-
-        return at_once
+    return limit
 
 
 @web.middleware
 async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into Pulsar's status codes with a reason."""
+    """Turn exceptions into Pulsar's status codes with a reason."""
     try:
         return await handler(request)
     except RefusedError as error:
@@ -87,8 +76,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPException as error:
         return _of_aiohttp(error, request)
     except Exception:
-        # One request that meets a bug of ours must not look like a broken connection; the log has
-        # the story.
+        # A bug of ours must not look like a broken connection. The log has the traceback.
         log.exception("a request failed", method=request.method, path=request.rel_url.raw_path)
         return failed(500, "internal error; the broker's log tells more")
 
@@ -106,7 +94,7 @@ def _status(error: LoadManagerError) -> int:
 def _of_aiohttp(error: web.HTTPException, request: web.Request) -> web.StreamResponse:
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
-        return failed(405, f"{error.method} is not allowed here, but {allowed}", {"Allow": allowed})
+        return failed(405, f"{error.method} is not allowed; allowed: {allowed}", {"Allow": allowed})
     if isinstance(error, web.HTTPNotFound):
         return failed(404, f"there is nothing at {request.rel_url.raw_path}")
     if error.status < 400:

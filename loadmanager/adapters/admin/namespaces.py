@@ -31,7 +31,7 @@ class NamespaceRoutes:
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
-        one = "/admin/v2/namespaces/{tenant}/{namespace}"
+        path = "/admin/v2/namespaces/{tenant}/{namespace}"
         return [
             web.get("/admin/v2/tenants", self.tenants),
             web.get("/admin/v2/tenants/{tenant}", self.tenant),
@@ -39,15 +39,15 @@ class NamespaceRoutes:
             web.post("/admin/v2/tenants/{tenant}", self.update_tenant),
             web.delete("/admin/v2/tenants/{tenant}", self.delete_tenant),
             web.get("/admin/v2/namespaces/{tenant}", self.list),
-            web.get(one, self.policies),
-            web.put(one, self.create),
-            web.delete(one, self.delete),
-            web.get(one + "/bundles", self.bundles),
-            web.get(one + "/topics", self.list_topics),
-            web.put(one + "/unload", self.unload),
-            web.get(one + "/{bundle}/topicHashPositions", self.hash_positions),
-            web.put(one + "/{bundle}/unload", self.unload_bundle),
-            web.put(one + "/{bundle}/split", self.split_bundle),
+            web.get(path, self.policies),
+            web.put(path, self.create),
+            web.delete(path, self.delete),
+            web.get(path + "/bundles", self.bundles),
+            web.get(path + "/topics", self.list_topics),
+            web.put(path + "/unload", self.unload),
+            web.get(path + "/{bundle}/topicHashPositions", self.hash_positions),
+            web.put(path + "/{bundle}/unload", self.unload_bundle),
+            web.put(path + "/{bundle}/split", self.split_bundle),
         ]
 
     async def tenants(self, _request: web.Request) -> web.Response:
@@ -159,10 +159,10 @@ class NamespaceRoutes:
             flag(request, "authoritative"),
             request.query.get("destinationBroker") or None,
         )
-        elsewhere = await self._unloading.bundle(
+        web_url = await self._unloading.bundle(
             namespace_of(request), request.match_info["bundle"], destination=destination
         )
-        return no_content(elsewhere, request, authoritative=None if destination else authoritative)
+        return no_content(web_url, request, authoritative=None if destination else authoritative)
 
     async def split_bundle(self, request: web.Request) -> web.Response:
         """Split a bundle; `?splitAlgorithmName=`, `?unload=`; body: a list of hashes to split at.
@@ -170,14 +170,14 @@ class NamespaceRoutes:
         Answers: 204; 307 to the owner.
         """
         positions = whole_numbers(await body(request))
-        elsewhere = await self._splitting.split(
+        web_url = await self._splitting.split(
             namespace_of(request),
             request.match_info["bundle"],
             algorithm=request.query.get("splitAlgorithmName") or None,
             positions=positions,
             unload=flag(request, "unload"),
         )
-        return no_content(elsewhere, request)
+        return no_content(web_url, request)
 
 
 def _check_texts(document: dict[str, object], field: str) -> None:

@@ -25,7 +25,7 @@ EPOCH_MAX = 1 << 62
 
 
 class PeerRoutes:
-    """Serves what peers ask."""
+    """Carries out what other brokers order."""
 
     def __init__(self, use: UseCases) -> None:
         self._orders = use.orders
@@ -34,11 +34,11 @@ class PeerRoutes:
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
-        one = PATH + "/{tenant}/{namespace}/{bundle}"
+        bundle = PATH + "/{tenant}/{namespace}/{bundle}"
         return [
-            web.post(one + "/acquire", self.acquire),
-            web.post(one + "/release", self.release),
-            web.post(one + "/split", self.split),
+            web.post(bundle + "/acquire", self.acquire),
+            web.post(bundle + "/release", self.release),
+            web.post(bundle + "/split", self.split),
             web.post(
                 TOPICS + "/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/close",
                 self.close_topic,
@@ -87,13 +87,13 @@ def _bundle(request: web.Request) -> str:
 
 
 def _epoch(request: web.Request) -> int | None:
-    """The term of the leader that gives the order; None for an operator's wish."""
+    """The term of the leader that gives the order; None for the order of an operator."""
     epoch = whole(request, "epoch", 0, minimum=0, maximum=EPOCH_MAX)
     return epoch or None
 
 
 class HttpPeers:
-    """Implements `ports.peers.Peers`: asks over HTTP, with one pool of connections."""
+    """Implements `ports.peers.Peers` over HTTP, with one pool of connections."""
 
     def __init__(self, *, release_timeout_s: Callable[[], float]) -> None:
         self._release_timeout_s = release_timeout_s

@@ -95,9 +95,7 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def _unload(self, namespaces: list[NamespaceName]) -> None:
-        """Unload all that can be; one that is corrupt, or gone meanwhile, keeps no
-        other from it.
-        """
+        """Unload namespaces, but those that are corrupt or deleted by now."""
         for namespace in namespaces:
             try:
                 await self._unloading.namespace(namespace)

@@ -12,7 +12,7 @@ import structlog
 from aiohttp import web
 
 from loadmanager.adapters.admin.brokers import BrokerRoutes
-from loadmanager.adapters.admin.middlewares import AtOnce, access, errors
+from loadmanager.adapters.admin.middlewares import access, concurrency_limit, errors
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
@@ -27,16 +27,16 @@ KEEP_ALIVE_S = 75.0
 BACKLOG = 512
 STOP_TIMEOUT_S = 2.0
 TELL_INTERVAL_S = 60.0
-"""Refused connections are logged once in this time."""
+"""Refused connections are logged at most once in this time."""
 
 log = structlog.get_logger("admin")
 
 
 class Routes(Protocol):
-    """One subject of the API."""
+    """The routes of one subject of the API."""
 
     def routes(self) -> list[web.RouteDef]:
-        """All its routes; fixed paths come before those with a variable."""
+        """The routes; fixed paths come before paths with a variable."""
         ...
 
 
@@ -53,16 +53,14 @@ class AdminServer:
         settings: AdminSettings | None = None,
         connections_cap: int = 0,
     ) -> None:
-        """`connections_cap`: how many connections the process can serve at most, 0
-        for any number.
-        """
+        """`connections_cap`: the most connections that the process can serve; 0: any number."""
         self._settings = settings or AdminSettings()
         self._connections_max = min(
             self._settings.connections_max, connections_cap or self._settings.connections_max
         )
         self._told_at_s = -math.inf
         application = web.Application(
-            middlewares=[access, AtOnce(self._settings.requests_max).middleware, errors],
+            middlewares=[access, concurrency_limit(self._settings.requests_max), errors],
             client_max_size=BODY_BYTES_MAX,
         )
         parts: list[Routes] = [
@@ -117,14 +115,14 @@ class AdminServer:
             )
 
     async def stop(self) -> None:
-        """Answer what is in progress, and stop."""
+        """Stop, once the requests in progress are answered."""
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()
 
 
 class _Refusing(asyncio.Protocol):
-    """Closes a connection that is one too many."""
+    """Closes a connection beyond the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

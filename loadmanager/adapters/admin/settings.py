@@ -14,16 +14,19 @@ class AdminSettings:
     requests_max: int = conf(
         "maxConcurrentHttpRequests",
         1024,
-        "HTTP requests worked on at once; more are answered with 503",
+        "HTTP requests at the same time; further ones are answered with 503",
         minimum=1,
     )
     connections_max: int = conf(
-        "maxHttpServerConnections", 2048, "HTTP connections at once; more are closed", minimum=1
+        "maxHttpServerConnections",
+        2048,
+        "HTTP connections at the same time; further ones are closed",
+        minimum=1,
     )
     header_bytes_max: int = conf(
         "httpMaxRequestHeaderSize",
         8192,
-        "Size of a request line, and of one header, in bytes",
+        "Largest request line, and largest header, in bytes",
         minimum=1024,
         maximum=1 << 20,
     )

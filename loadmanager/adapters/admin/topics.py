@@ -37,7 +37,7 @@ class TopicRoutes:
 
         A slash in a topic's name is written %2F.
         """
-        one = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
+        path = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
         return [
             web.get(
                 f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}/bundle", self.bundle
@@ -47,12 +47,12 @@ class TopicRoutes:
             web.get(
                 f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/partitioned", self.list_partitioned
             ),
-            web.get(one + "/partitions", self.partitions),
-            web.put(one + "/partitions", self.create_partitioned),
-            web.delete(one + "/partitions", self.delete),
-            web.get(one + "/stats", self.stats),
-            web.put(one, self.create),
-            web.delete(one, self.delete),
+            web.get(path + "/partitions", self.partitions),
+            web.put(path + "/partitions", self.create_partitioned),
+            web.delete(path + "/partitions", self.delete),
+            web.get(path + "/stats", self.stats),
+            web.put(path, self.create),
+            web.delete(path, self.delete),
             web.get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema", self.schema),
             web.get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema/{version}", self.schema),
         ]

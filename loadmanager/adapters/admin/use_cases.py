@@ -1,8 +1,8 @@
-"""What the routes call: use cases of the runtime, which `wiring` passes as they are.
+"""The use cases that routes call: objects of the runtime, which `wiring` passes in.
 
-An adapter may not import the runtime. So each use case is named here by the methods that routes
-call; the runtime's class of that name says what they do and raise. mypy compares the two in
-`wiring.parts`.
+An adapter may not import the runtime. Each class here therefore declares the methods that routes
+call; the runtime's class of the same name says what they do and raise. mypy compares the signatures
+in `wiring.parts`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Document = dict[str, Any]
 
 
 class Brokers(Protocol):
-    """The brokers that are alive."""
+    """The live brokers."""
 
     @property
     def registered(self) -> set[str]: ...
@@ -30,7 +30,7 @@ class Brokers(Protocol):
 
 
 class LeaderDecisions(Protocol):
-    """What the leader tells of its decisions."""
+    """The leader's decisions."""
 
     def decisions(self, limit: int) -> list[Document]: ...
     def dry_run(self) -> Document: ...
@@ -46,14 +46,14 @@ class Leading(Protocol):
 
 
 class Health(Protocol):
-    """Whether this broker can do its work now."""
+    """Whether this broker works."""
 
     def ready(self) -> bool: ...
     async def check(self) -> None: ...
 
 
 class Ownership(Protocol):
-    """The bundles of this broker."""
+    """The bundles that this broker owns."""
 
     def owned(self) -> list[str]: ...
 
@@ -88,7 +88,7 @@ class Deleting(Protocol):
 
 
 class Unloading(Protocol):
-    """Unloads bundles, wherever they are."""
+    """Unloads bundles of any broker."""
 
     async def namespace(self, namespace: NamespaceName) -> None: ...
     async def bundle(
@@ -111,7 +111,7 @@ class Splitting(Protocol):
 
 
 class Orders(Protocol):
-    """What other brokers order of this one."""
+    """Carries out the orders of other brokers."""
 
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None: ...
     async def release(
@@ -128,7 +128,7 @@ class Orders(Protocol):
 
 
 class Limits(Protocol):
-    """Rate limits, and settings that change live."""
+    """Rate limits and dynamic settings."""
 
     async def namespace_limit(self, namespace: NamespaceName, field: str) -> Document | None: ...
     async def set_namespace_limit(
@@ -153,7 +153,7 @@ class Limits(Protocol):
 
 
 class PlacementPolicies(Protocol):
-    """Where bundles may go: namespace isolation, failure domains, anti-affinity groups."""
+    """Namespace isolation, failure domains, anti-affinity groups."""
 
     async def isolation_policies(self) -> dict[str, Document]: ...
     async def isolation_in_force(self) -> Mapping[str, IsolationPolicy]: ...
@@ -171,7 +171,7 @@ class PlacementPolicies(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCases:
-    """All of one broker."""
+    """The use cases of one broker."""
 
     self_address: BrokerAddress
     brokers: Brokers
@@ -189,8 +189,8 @@ class UseCases:
     limits: Limits
     policies: PlacementPolicies
     load_report: Callable[[], bytes]
-    """The broker's report as last published, JSON."""
+    """The load report as last published, JSON."""
     settings: Callable[[], Mapping[str, str]]
-    """All settings in force, by broker.conf key."""
+    """broker.conf key → value in force."""
     stop: Callable[[int], None]
-    """Begins a graceful stop that unloads so many bundles per second at most (0: any number)."""
+    """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""

@@ -1,5 +1,6 @@
-"""Logs with structlog: readable on a terminal, JSON lines otherwise; what libraries log through the
-standard module comes out the same way.
+"""Logs with structlog: for people on a terminal, as JSON lines otherwise.
+
+Libraries log through the standard module; their lines look the same.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import structlog
 LIBRARIES = {
     "kazoo": logging.WARNING,
     "aiohttp.access": logging.WARNING,
-    # a traceback for each broken request of a client; our own failures are logged by adapters.admin
+    # It logs a traceback for each broken request; adapters.admin logs our own failures.
     "aiohttp.server": logging.CRITICAL,
     "asyncio": logging.WARNING,
     "py4j": logging.WARNING,
 }
-"""Libraries that say too much at our own level."""
+"""Libraries that log too much at the level of the broker → their least level."""
 
 
 def configure(level: str = "info", *, json: bool | None = None, **bound: Any) -> None:
-    """Set up logging of the whole process on standard error; `bound` (the broker's id, say) is on
-    every line.
+    """Log on standard error; every line of the process has the fields `bound`, such as the broker.
+
+    `json`: None stands for JSON unless standard error is a terminal.
     """
     as_json = json if json is not None else not sys.stderr.isatty()
     shared: list[Any] = [
@@ -71,9 +73,7 @@ def _bind(values: dict[str, Any]) -> Any:
 
 
 def _printable(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Show control characters instead of obeying them: names come from clients, and must neither
-    forge lines nor drive the terminal.
-    """
+    """Escape control characters: names from clients must not forge lines or drive the terminal."""
     return {key: _shown(value) if isinstance(value, str) else value for key, value in event.items()}
 
 

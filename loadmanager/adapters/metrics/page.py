@@ -1,6 +1,4 @@
-"""The metrics page for Prometheus: Pulsar's `pulsar_…` names beside the usual ones of a Python
-process.
-"""
+"""The metrics page for Prometheus: the broker's metrics, and those of a Python process."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ from loadmanager.ports.telemetry import Telemetry
 
 
 class _Samples(Collector):
-    """Turns the broker's samples into metric families; the common labels are on each."""
+    """Turns the broker's samples into metric families, each sample with the common labels."""
 
     def __init__(self, telemetry: Telemetry, labels: dict[str, str]) -> None:
         self._telemetry = telemetry
         self._labels = labels
 
     def collect(self) -> Iterable[Metric]:
-        """All families now."""
+        """The present families."""
         families: dict[str, Metric] = {}
         for sample in self._telemetry.collect():
             family = families.get(sample.name)
@@ -42,9 +40,7 @@ class _Samples(Collector):
 
 
 class MetricsPage:
-    """Renders the page; a registry of its own, so that several brokers in one
-    process do not meet.
-    """
+    """Renders the page, from a registry of its own: several brokers may run in one process."""
 
     content_type = CONTENT_TYPE_LATEST
 

@@ -1,4 +1,4 @@
-"""What the metrics page holds."""
+"""Which metrics the page shows."""
 
 from __future__ import annotations
 

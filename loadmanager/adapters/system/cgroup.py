@@ -1,7 +1,7 @@
 """CPU and memory of the control group that this process runs in: cgroup v2, or v1.
 
-A limit may stand at the process's own group or at any one above it (a service's slice, a pod). The
-tightest one counts, and usage is read where that limit stands, so that the two belong together.
+The process's own group or any group above it (a service's slice, a pod) may have a limit. The
+tightest limit counts, and usage is read from the group that has it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _UNLIMITED_BYTES = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """Where the group's files are: CPU quota, CPU time, memory."""
+    """The folders of the group's files: CPU quota, CPU time, memory."""
 
     cpu: Path
     cpu_time: Path
@@ -51,11 +51,11 @@ class Cgroup:
         return Cgroup(cpu, time_root / cpu.relative_to(cpu_root), memory, 1)
 
     def cpu_limit_cores(self) -> float | None:
-        """The quota in cores, None without one."""
+        """The CPU quota in cores; None if there is no quota."""
         return _quota_v2(self.cpu) if self.version == 2 else _quota_v1(self.cpu)
 
     def cpu_used_s(self) -> float | None:
-        """CPU seconds that the group has used."""
+        """CPU seconds that the group has used; None if the file cannot be read."""
         if self.version == 2:
             used_us = _stat(self.cpu_time / "cpu.stat", "usage_usec")
             return None if used_us is None else used_us / 1e6
@@ -63,13 +63,13 @@ class Cgroup:
         return None if used_ns is None else used_ns / 1e9
 
     def memory_limit_bytes(self) -> int | None:
-        """The memory limit, None without one."""
+        """The memory limit; None if there is no limit."""
         return _bytes_limit(
             self.memory / ("memory.max" if self.version == 2 else "memory.limit_in_bytes")
         )
 
     def memory_used_bytes(self) -> int | None:
-        """Memory in use, without what the kernel would give back at once (inactive page cache)."""
+        """Memory in use, without the inactive page cache, which the kernel can free at once."""
         used = _number(
             self.memory / ("memory.current" if self.version == 2 else "memory.usage_in_bytes")
         )
@@ -83,14 +83,15 @@ class Cgroup:
 
 
 def _controller(sys_fs: Path, name: str) -> Path | None:
-    """Where cgroup v1 mounts a controller: alone, or CPU and its accounting together."""
+    """The folder where cgroup v1 mounts a controller; CPU and its accounting may share one."""
     places = (sys_fs / name, sys_fs / "cpu,cpuacct", sys_fs / "cpuacct,cpu")
     return next((place for place in places if place.is_dir()), None)
 
 
 def _chain(root: Path, path: str) -> list[Path]:
-    """The group's folder and those above it; within a container the host's path is not visible, and
-    the root is the group.
+    """The group's folder and those above it.
+
+    A container does not see the host's path: there the root is the group.
     """
     own = root / path
     if not own.is_dir():
@@ -99,15 +100,13 @@ def _chain(root: Path, path: str) -> list[Path]:
 
 
 def _tightest(chain: list[Path], limit: Callable[[Path], float | None]) -> Path:
-    """The group with the lowest limit, the innermost of equals; the process's own one when there is
-    none.
-    """
-    limited = [(found, at) for at, group in enumerate(chain) if (found := limit(group)) is not None]
+    """The group with the lowest limit, the innermost of equals; without limits the innermost."""
+    limited = [(value, at) for at, group in enumerate(chain) if (value := limit(group)) is not None]
     return chain[min(limited)[1]] if limited else chain[0]
 
 
 def _quota_v2(group: Path) -> float | None:
-    quota, _, period = (_text(group / "cpu.max") or "max").partition(" ")
+    quota, _, period = (read_text(group / "cpu.max") or "max").partition(" ")
     return (
         int(quota) / int(period) if quota.isdigit() and period.isdigit() and int(period) else None
     )
@@ -125,14 +124,15 @@ def _bytes_limit(path: Path) -> int | None:
 
 def _stat(path: Path, name: str) -> int | None:
     """One figure of a file with a name and a number on each line."""
-    for line in (_text(path) or "").splitlines():
+    for line in (read_text(path) or "").splitlines():
         key, _, value = line.partition(" ")
         if key == name and value.isdigit():
             return int(value)
     return None
 
 
-def _text(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
+    """The text of a file of the system; None if it cannot be read."""
     try:
         return path.read_text().strip()
     except OSError:
@@ -140,5 +140,5 @@ def _text(path: Path) -> str | None:
 
 
 def _number(path: Path) -> int | None:
-    text = _text(path)
+    text = read_text(path)
     return int(text) if text is not None and text.lstrip("-").isdigit() else None

@@ -1,6 +1,4 @@
-"""Tells the service manager how the daemon is: systemd's notify protocol, one datagram to
-`$NOTIFY_SOCKET`.
-"""
+"""Tells the service manager the state of this process, in systemd's notify protocol."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ import socket
 
 
 def notify(state: str) -> None:
-    """Send `READY=1`, `STOPPING=1` or the like; nothing happens where nobody listens."""
+    """Send a state such as `READY=1` or `STOPPING=1` to `$NOTIFY_SOCKET`, if that is set."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return

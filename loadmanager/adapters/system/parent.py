@@ -1,4 +1,4 @@
-"""A child process that must not outlive its parent."""
+"""Ends this process together with its parent."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ _PR_SET_PDEATHSIG = 1
 
 
 def stop_with_parent() -> None:
-    """Have the kernel send SIGTERM to this process when the one that started it ends (Linux);
-    elsewhere nothing happens.
-    """
+    """Have the kernel send SIGTERM to this process when its parent ends. Works on Linux only."""
     if not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it ended between the two calls
+    if os.getppid() != parent:  # the parent ended between the two calls
         os.kill(os.getpid(), signal.SIGTERM)

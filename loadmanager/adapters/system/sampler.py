@@ -1,8 +1,7 @@
-"""CPU, memory and NIC, sampled with psutil, for the host, the control group or this process (Pulsar
-`LinuxBrokerHostUsageImpl`, mended).
+"""CPU, memory and NIC of the host, the control group or this process, sampled with psutil.
 
-A reading that cannot be true is not reported as if it were: its limit is 0, by which every strategy
-passes it over, and a `SensorFault` says why.
+The rules are those of Pulsar's `LinuxBrokerHostUsageImpl`, with corrections. A reading that cannot
+be true gets the limit 0, so that every strategy ignores it, and a `SensorFault` with the reason.
 """
 
 from __future__ import annotations
@@ -14,30 +13,28 @@ from pathlib import Path
 
 import psutil
 
-from loadmanager.adapters.system.cgroup import Cgroup
+from loadmanager.adapters.system.cgroup import Cgroup, read_text
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.ports.sampler import OwnTraffic, Reading, SensorFault, SystemUsage
 
 MIB = 1024 * 1024
 KBIT_PER_GBIT = 1_000_000
 PERCENT_TOLERANCE = 5.0
-"""Clocks of CPU time and wall time are not read at the same instant: so much over 100 % is still
-100 %.
-"""
+"""Up to so many percent over 100 count as 100: CPU and wall time are read one after the other."""
 ETHERNET = "1"
 UNKNOWN_SPEEDS = (0, 0xFFFF, 0xFFFFFFFF)
-"""Beside −1: older drivers report −1 as an unsigned number of 16 or 32 bits."""
+"""Unknown, too, is −1, which older drivers report as an unsigned number of 16 or 32 bits."""
 USABLE_STATES = ("up", "unknown", "dormant")
 SENSORS = ("cpu", "memory", "bandwidthIn", "bandwidthOut")
 ELAPSED_MIN_S = 0.5
-"""Rates over less than this say nothing (a process that just started would look overloaded): usage
-counts as 0 until then.
+"""Usage counts as 0 until so much time has passed: over less, a process that just started would
+look overloaded.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Counters:
-    """What only grows, read at one instant."""
+    """Counters of the system, read at one instant."""
 
     at_s: float
     cpu_s: float
@@ -49,7 +46,7 @@ class _Counters:
 class SystemSampler:
     """Implements `ports.sampler.Sampler`.
 
-    `net` and `cgroup` are where the system shows its NICs and groups.
+    `net` is the folder where the system lists its NICs; `cgroup` is this process's group.
     """
 
     def __init__(
@@ -73,7 +70,7 @@ class SystemSampler:
 
     @property
     def scope(self) -> str:
-        """What `auto` was resolved to."""
+        """Whose usage is measured: host, cgroup or process."""
         return self._scope
 
     def _resolve(self, scope: str) -> str:
@@ -86,8 +83,9 @@ class SystemSampler:
         return "host" if scope == "cgroup" and self._cgroup is None else scope
 
     def sample(self) -> SystemUsage:
-        """Usage since the last call; no sensor is trusted while the system cannot be read (no file
-        descriptors left, say).
+        """Usage since the last call.
+
+        Every sensor has a fault while the system cannot be read, for lack of file descriptors say.
         """
         try:
             return self._sample()
@@ -130,9 +128,9 @@ class SystemSampler:
     # CPU
 
     def _cpu(self, before: _Counters, now: _Counters, elapsed_s: float) -> Reading:
-        """Percent of one core, and the limit of it.
+        """CPU usage and its limit, in percent of one core.
 
-        A saturated event loop is a full broker, whatever the cores say.
+        A busy event loop counts as CPU usage: a broker whose loop is saturated is full.
         """
         limit = self._cpu_limit_cores() * 100
         if self._scope == "host":
@@ -142,8 +140,7 @@ class SystemSampler:
         else:
             usage = 100 * (now.cpu_s - before.cpu_s) / elapsed_s
         if self._scope == "process":
-            # Threads that release the interpreter lock add to the loop's one core, which cannot be
-            # more than full.
+            # The limit is one core, but threads that release the interpreter lock use more.
             usage = min(usage, limit)
         return Reading(max(usage, limit * min(self._own.loop_busy(), 1.0)), limit)
 
@@ -151,7 +148,7 @@ class SystemSampler:
         if self._scope == "process":
             return 1.0
         cores = float(psutil.cpu_count() or 1)
-        # Linux: a cpuset leaves fewer
+        # On Linux, a cpuset may leave fewer cores.
         if self._scope == "cgroup" and hasattr(self._process, "cpu_affinity"):
             cores = float(len(self._process.cpu_affinity()) or 1)
         quota = (
@@ -178,9 +175,7 @@ class SystemSampler:
     # NIC
 
     def _nics(self) -> list[Path]:
-        """Physical ethernet devices that are up: virtual ones lie below a `virtual` folder once the
-        link is resolved.
-        """
+        """Physical ethernet devices that are up; links of virtual devices lead below `virtual/`."""
         try:
             links = sorted(self._net.iterdir())
         except OSError:
@@ -189,8 +184,8 @@ class SystemSampler:
             nic
             for nic in links
             if "/virtual/" not in f"{nic.resolve()}/"
-            and _text(nic / "type") == ETHERNET
-            and (_text(nic / "operstate") or "up") in USABLE_STATES
+            and read_text(nic / "type") == ETHERNET
+            and (read_text(nic / "operstate") or "up") in USABLE_STATES
         ]
 
     def _nic_limit_kbit_per_s(self, faults: list[SensorFault]) -> float:
@@ -199,7 +194,7 @@ class SystemSampler:
         nics = self._nics()
         total_mbit = 0
         for nic in nics:
-            speed = _text(nic / "speed")
+            speed = read_text(nic / "speed")
             if speed is None or not speed.isdigit() or int(speed) in UNKNOWN_SPEEDS:
                 hint = "set loadBalancerOverrideBrokerNicSpeedGbps"
                 faults.append(
@@ -234,7 +229,7 @@ class SystemSampler:
                 return used_s, 0.0
         host = psutil.cpu_times()
         idle_s = host.idle + getattr(host, "iowait", 0.0)
-        # contained in user and nice already
+        # The kernel counts guests in user and nice, too.
         guest_s = getattr(host, "guest", 0.0) + getattr(host, "guest_nice", 0.0)
         return sum(host) - guest_s - idle_s, idle_s
 
@@ -243,14 +238,14 @@ class SystemSampler:
             return self._own.bytes_in_total(), self._own.bytes_out_total()
         counted = psutil.net_io_counters(pernic=True)
         nics = [counted[nic.name] for nic in self._nics() if nic.name in counted]
-        # a container sees virtual devices only: what is known is the traffic of this process
+        # A container sees virtual devices only: there, the traffic of this process counts.
         if not nics:
             return self._own.bytes_in_total(), self._own.bytes_out_total()
         return sum(nic.bytes_recv for nic in nics), sum(nic.bytes_sent for nic in nics)
 
 
 def _trusted(sensor: str, reading: Reading, faults: list[SensorFault]) -> Reading:
-    """The reading, or, if it cannot be true, one that drives nothing."""
+    """The reading; with the limit 0, and a fault in `faults`, if it cannot be true."""
     if reading.usage < 0:
         faults.append(SensorFault(sensor, f"usage {reading.usage:.1f} is negative"))
         return Reading(0.0, 0.0)
@@ -261,10 +256,3 @@ def _trusted(sensor: str, reading: Reading, faults: list[SensorFault]) -> Readin
         faults.append(SensorFault(sensor, f"usage is {percent:.0f} % of the limit"))
         return Reading(reading.usage, 0.0)
     return Reading(min(reading.usage, reading.limit), reading.limit)
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None

@@ -1,8 +1,8 @@
 """Ends the process when its event loop stands still.
 
-kazoo keeps the session alive from a thread of its own. So a loop that is stuck (a plug-in that
-never returns, a write to a pipe that nobody reads) would keep its locks, its registration and the
-leadership for ever, and serve nothing: only the end of the process gives them to others.
+kazoo keeps the session alive from a thread of its own. A broker whose loop is stuck (in a plug-in
+that never returns, or in a write to a full pipe) would therefore keep its locks, its registration
+and the leadership for ever, and serve nothing. When the process ends, other brokers take over.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ import structlog
 
 SLICE_S = 1.0
 TELL_S = 2.0
-"""So long the log may take: it may be what the loop waits for."""
+"""The process ends after this even if the last log line is not written: its pipe may be full."""
 
 log = structlog.get_logger("watchdog")
 
 
 class Watchdog:
-    """Counts slices of time in which the loop did not turn; a paused process (SIGSTOP) has one at
-    most.
+    """Counts the slices of time in which the loop did not run.
+
+    Counting slices tells a stuck loop from a paused process (SIGSTOP), which misses one slice.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Watchdog:
         frame = sys._current_frames().get(loop_thread)  # noqa: SLF001 - the only way to another thread's stack
         stuck = "".join(traceback.format_stack(frame)) if frame is not None else ""
         log.critical(
-            "the event loop stands still; the process ends, so that others get its bundles",
+            "the event loop stands still; the process ends, so that other brokers get its bundles",
             still_s=still_s,
             stuck=stuck,
         )
