@@ -119,7 +119,7 @@ class Outside:
 
 
 class Parts:
-    """A broker. The constructor builds its parts, `start` runs them in `scope`, `stop` ends them."""
+    """A broker: the constructor builds its parts, `start` runs them in `scope`, `stop` ends it."""
 
     def __init__(self, settings: LiveSettings, outside: Outside, scope: Scope) -> None:
         self.settings = settings
