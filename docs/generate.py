@@ -1,7 +1,7 @@
-"""Writes the reference pages from the code: `python docs/generate.py`.
+"""Writes the reference pages from the code: `python docs/generate.py`, or `--check` to compare.
 
-`pages` makes the text of each page; a test compares it with what is committed. Nothing here knows a
-key, a metric or a route: they come from the objects that the program itself uses.
+Nothing here knows a key, a metric or a route: they come from the objects that the program itself
+uses.
 """
 
 from __future__ import annotations
@@ -372,15 +372,20 @@ def _type(kind: Any) -> str:
     return text.replace("loadmanager.core.load.reports.", "")
 
 
-def main() -> None:
-    """Write the pages that changed, and name them."""
-    FOLDER.mkdir(exist_ok=True)
-    for name, text in pages().items():
-        path = FOLDER / name
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
-            print(f"docs/reference/{name} changed")
+def main() -> int:
+    """Write the pages that changed, and name them; with `--check` only name them, and fail."""
+    check = sys.argv[1:] == ["--check"]
+    stale = [
+        name
+        for name, text in pages().items()
+        if not (FOLDER / name).exists() or (FOLDER / name).read_text() != text
+    ]
+    for name in stale:
+        print(f"docs/reference/{name} {'is stale: run `make docs`' if check else 'changed'}")
+        if not check:
+            (FOLDER / name).write_text(pages()[name])
+    return 1 if check and stale else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
