@@ -212,7 +212,7 @@ def rest() -> str:
     for route in routes():
         module = sys.modules[route.handler.__module__]
         text = first_paragraph(route.handler.__doc__)
-        line = f"`{route.method} {_path(route)}`\n{wrapped(text, '  ')}\n{_answers(route)}"
+        line = f"`{route.method} {_path(route)}`\\\n{wrapped(text, '  ')}\\\n{_answers(route)}"
         blocks.setdefault(first_paragraph(module.__doc__).rstrip("."), []).append(f"- {line}")
     return page(
         "REST",

@@ -153,7 +153,7 @@ class NamespaceRoutes:
     async def unload_bundle(self, request: web.Request) -> web.Response:
         """Unload a bundle; `?destinationBroker=` names its next owner.
 
-        Answers: 204; 307 to the owner.
+        Answers: 204; 307 to the owner, with a destination to the leader.
         """
         authoritative, destination = (
             flag(request, "authoritative"),
