@@ -1,5 +1,5 @@
-"""What the runtime asks of the service whose bundles it manages: open a bundle, close a bundle,
-report its traffic.
+"""What the runtime asks of the service whose bundles it manages (the tenant): open a bundle, close
+a bundle, report its traffic.
 
 Our broker (`adapters.protocol`) is one such tenant; `examples/counters.py` is another.
 """

@@ -1,4 +1,4 @@
-"""How many connections a broker takes, in all and of one address."""
+"""Limits on the number of connections: of the broker, and of one client address."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Admission:
         self._logged_s = float("-inf")
 
     def enter(self, address: str) -> str | None:
-        """Count a connection, which must `leave` in any case; the reason why it must be closed at
-        once, if there is one.
+        """Count a connection; returns the reason to refuse it, or None. Every connection that
+        entered must `leave`, a refused one, too.
         """
         self._count += 1
         self._at[address] += 1

@@ -1,8 +1,8 @@
 """One client's TCP connection: frames in, frames out, in order, with one write per read.
 
-Frames are taken one at a time and only while nothing holds the connection back (`throttle`):
-turning off the socket would not stop what the last read already brought. Handlers either act at
-once or return a coroutine, which runs as a task, so that a slow lookup never delays a publish
+Frames are taken one at a time, and only while nothing holds the connection (`throttle`): to stop
+reading the socket would not stop the frames that the last read brought. A handler either acts at
+once or returns a coroutine, which runs as a task, so that a slow lookup does not delay the publish
 behind it.
 """
 
@@ -32,27 +32,27 @@ from loadmanager.core.wire.frames import (
 )
 
 REQUESTS_MAX = 5_000
-"""Requests of one connection in progress at once; more are not read until some are answered."""
+"""Requests of one connection in progress at once; beyond that, it is not read."""
 
 PRODUCERS_MAX = 50_000
 CONSUMERS_MAX = 50_000
 """Producers and consumers that one connection may attach."""
 
 CLOSED_IDS_MAX = 10_000
-"""Of so many producers that we closed a connection remembers the ids."""
+"""How many ids of producers that the broker closed a connection remembers."""
 
 FLUSH_BYTES = 256 * 1024
-"""Messages are written as soon as so many bytes are queued: the transport then says whether the
-client keeps up.
+"""Queued messages of this size are written at once: the transport then tells whether the client
+keeps up.
 """
 
 UNREAD_BYTES_MAX = 64 * 1024 * 1024
-"""A client that leaves so many bytes of answers unread, beyond its full outbound buffer, is hung up
-on.
+"""A connection is closed when its client leaves this many bytes unread, beyond its full outbound
+buffer.
 """
 
 PEER_CHECK_NS = 1_000_000_000
-"""While nothing is read, it is looked this often whether the client hung up meanwhile."""
+"""While reading is paused, check this often whether the client disconnected."""
 
 CONNECT = COMMAND_TYPES["connect"]
 
@@ -84,10 +84,10 @@ class Connection(asyncio.Protocol):
         self.queued_bytes = 0
         """Bytes of messages that wait for the next `flush`."""
         self.writable = True
-        """False while the client does not read and its outbound buffer is full."""
+        """False while the outbound buffer is full because the client does not read."""
         self._unread_bytes = 0
         self.closing = False
-        """Whether we hung up; what the client has not read yet may still be on its way."""
+        """Whether the broker closed it; what was written may still be on its way."""
         self.throttle = server.throttling.connection(self)
         self._unread_since_ns = 0
         self._reading = True
@@ -97,7 +97,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client connected."""
+        """See `asyncio.Protocol`."""
         # uvloop's is one by behaviour, not by type
         self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self.server.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone; what it had not sent to the end is discarded."""
+        """The client is gone: incomplete frames are discarded."""
         self._transport = None
         self._reader.discard()
         self._out.clear()
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
         self.server.closed(self)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came in. A broker that cannot prove its session does not even look at them."""
+        """Process bytes; a broker that cannot prove its session ignores them and hangs up."""
         self.server.bytes_in += len(data)
         self.last_heard_s = now_s = self._clock.monotonic_s()
         self.pinged = False
@@ -127,7 +127,7 @@ class Connection(asyncio.Protocol):
         self.process()
 
     def pause_writing(self) -> None:
-        """The client does not read: it gets no more messages, and is not read either."""
+        """The client does not read: it gets no more messages, and the broker does not read it."""
         self.writable = False
         for consumer in self.consumers.values():
             consumer.core.writable = False
@@ -150,8 +150,8 @@ class Connection(asyncio.Protocol):
         return self._transport is not None
 
     def lost(self) -> bool:
-        """Whether the client is gone, even if nothing was read meanwhile that would show it: then
-        hang up, too.
+        """Whether the client is gone. Nobody would notice that while reading is paused: then this
+        asks the system, and aborts the connection.
         """
         if self._transport is not None and not self._reading and _hung_up(self._transport):
             self.abort()
@@ -160,12 +160,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def held(self) -> bool:
-        """Whether something holds the connection back."""
+        """Whether something holds the connection."""
         return self.throttle.paused
 
     @property
     def unprocessed_bytes(self) -> int:
-        """Bytes that were received and wait, because the connection is held back."""
+        """Bytes that were received and wait, because the connection is held."""
         return self._reader.pending_bytes
 
     def _hold(self, cause: Cause) -> None:
@@ -193,13 +193,13 @@ class Connection(asyncio.Protocol):
         if transport is None or transport.is_closing():
             return
         if not self.server.may_serve(self._clock.monotonic_s()):
-            return  # it was held while the lease ran out, and is closed by now
+            return  # the lease ran out while it was held; the connection is aborted
         if not self._reading and self._clock.monotonic_ns() - self._unread_since_ns > PEER_CHECK_NS:
             self.last_heard_s, self.pinged = self._clock.monotonic_s(), False
             self._unread_since_ns = self._clock.monotonic_ns()
             if _hung_up(transport):
-                # It has connected again and sends what was not acknowledged once more; storing it
-                # here would store it twice.
+                # The client has connected again and repeats what was not acknowledged; what it sent
+                # here must not be stored a second time.
                 self.abort()
                 return
         self.process()
@@ -213,11 +213,11 @@ class Connection(asyncio.Protocol):
             transport.resume_reading()
 
     def process(self) -> None:
-        """Take and handle frames until they run out or something holds the connection back; then
-        deliver and write, once.
+        """Take and handle frames until they run out or something holds the connection; then deliver
+        and write, once.
         """
         if self._processing:
-            return  # a handler released a hold: the loop below goes on by itself
+            return  # a handler ended a hold: `_take_frames` goes on by itself
         self._processing = True
         try:
             self._take_frames()
@@ -275,7 +275,7 @@ class Connection(asyncio.Protocol):
                 self.close("the broker stops")
 
     async def _run(self, working: Coroutine[Any, Any, None]) -> None:
-        """Run what a handler left to do; a bug in it costs this connection, not the broker."""
+        """Run a handler's coroutine; a bug in it costs this connection, not the broker."""
         try:
             await working
         except LoadManagerError as error:
@@ -296,8 +296,8 @@ class Connection(asyncio.Protocol):
         self.close("internal error")
 
     def _refuse_unknown(self, frame: Frame) -> None:
-        """A command that is not served: an ERROR by its request id where it has one, else the
-        connection is closed.
+        """Answer a command that is not served with ERROR; raise `FrameError` if it has no request
+        id.
         """
         request_id = request_id_of(frame.command)
         if request_id is None:
@@ -317,12 +317,12 @@ class Connection(asyncio.Protocol):
     # Answers
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame; it goes out with the next `flush`."""
+        """Queue a frame for the next `flush`."""
         self._out.append(frame)
 
     def send_message(self, head: bytes, tail: bytes) -> None:
-        """Queue a MESSAGE in two parts; after `FLUSH_BYTES` of them, write: `writable` may be False
-        afterwards.
+        """Queue a MESSAGE in two parts, and write when `FLUSH_BYTES` are queued; `writable` may be
+        False afterwards.
         """
         self._out.append(head)
         self._out.append(tail)
@@ -335,7 +335,7 @@ class Connection(asyncio.Protocol):
         self.send(self._error(request_id, code, text))
 
     def flush(self) -> None:
-        """Write what is queued, in one piece; once we hung up, drop it."""
+        """Write what is queued, in one piece; drop it once the connection is closing."""
         if self._out and self._transport is not None and not self._transport.is_closing():
             data = b"".join(self._out)
             self.server.bytes_out += len(data)
@@ -389,17 +389,17 @@ class Connection(asyncio.Protocol):
             self.send(encode(ping=pb.CommandPing()))
             self.flush()
 
-    # Producers that we closed
+    # Producers that the broker closed
 
     def close_producer(self, producer_id: int) -> None:
-        """Forget a producer; its client may still have SENDs on the way, which are passed over."""
+        """Forget a producer. SENDs that its client sent before it knew are ignored."""
         self.producers.pop(producer_id, None)
         self._closed_ids[producer_id] = None
         if len(self._closed_ids) > CLOSED_IDS_MAX:
             del self._closed_ids[next(iter(self._closed_ids))]
 
     def was_closed(self, producer_id: int) -> bool:
-        """Whether we closed a producer of that id, and none has come in its place."""
+        """Whether the broker closed the last producer of that id."""
         return producer_id in self._closed_ids
 
     def add_producer(self, producer: AttachedProducer) -> None:
@@ -409,8 +409,8 @@ class Connection(asyncio.Protocol):
 
 
 def _hung_up(transport: asyncio.Transport) -> bool:
-    """Whether the client closed its side, though unread bytes may hide that (Linux; elsewhere it is
-    noticed on reading).
+    """Whether the client closed its side, even while bytes before that are unread (Linux; elsewhere
+    False until it is read).
     """
     sock = transport.get_extra_info("socket")
     if sock is None or not hasattr(select, "POLLRDHUP"):

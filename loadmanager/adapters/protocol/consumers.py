@@ -29,96 +29,93 @@ PERMITS_MAX = (1 << 31) - 1
 
 
 async def on_subscribe(connection: Connection, frame: Frame) -> None:
-    """SUBSCRIBE: attach a consumer.
-
-    A durable subscription is recorded before the client is told of success.
-    """
-    asked = frame.command.subscribe
+    """SUBSCRIBE: attach a consumer. A durable subscription is recorded before SUCCESS is sent."""
+    request = frame.command.subscribe
     try:
-        if asked.subType not in SubscriptionType.__members__.values():
+        if request.subType not in SubscriptionType.__members__.values():
             raise ConflictError(
                 "Key_Shared subscriptions are not served"
-                if asked.subType == KEY_SHARED
+                if request.subType == KEY_SHARED
                 else "unknown subscription type"
             )
-        check_subscribe(connection, asked)
-        topic = TopicName.parse(asked.topic)
+        check_subscribe(connection, request)
+        topic = TopicName.parse(request.topic)
         hosted = await connection.server.host(topic)
         now_ns = connection.server.clock.monotonic_ns()
         if not hosted.limits.subscribe.try_subscribe(
-            connection.address, asked.consumer_name, asked.consumer_id, now_ns
+            connection.address, request.consumer_name, request.consumer_id, now_ns
         ):
             connection.error(
-                asked.request_id,
+                request.request_id,
                 pb.NotAllowedError,
                 "Subscribe limited by subscribe rate limit per consumer.",
             )
             return
-        if asked.durable and asked.subscription not in hosted.core.subscriptions:
-            hosted = await _create(connection, hosted, asked)
-        _attach(connection, hosted, asked)
+        if request.durable and request.subscription not in hosted.core.subscriptions:
+            hosted = await _create(connection, hosted, request)
+        _attach(connection, hosted, request)
     except QuotaExceededError as error:
-        connection.error(asked.request_id, pb.NotAllowedError, str(error))
+        connection.error(request.request_id, pb.NotAllowedError, str(error))
     except ConflictError as error:
-        connection.error(asked.request_id, pb.ConsumerBusy, str(error))
+        connection.error(request.request_id, pb.ConsumerBusy, str(error))
     except LoadManagerError as error:
         code = code_of(error)
-        connection.error(asked.request_id, code, str(error))
+        connection.error(request.request_id, code, str(error))
         if code == pb.ServiceNotReady:
-            # C++ clients never retry a first SUBSCRIBE that is answered with an ERROR alone;
-            # closed, they do.
+            # C++ clients do not repeat a first SUBSCRIBE after an ERROR alone; after CLOSE_CONSUMER
+            # they do.
             command = pb.CommandCloseConsumer(
-                consumer_id=asked.consumer_id, request_id=REQUEST_ID_NONE
+                consumer_id=request.consumer_id, request_id=REQUEST_ID_NONE
             )
             connection.send(encode(close_consumer=command))
 
 
-def check_subscribe(connection: Connection, asked: pb.CommandSubscribe) -> None:
+def check_subscribe(connection: Connection, request: pb.CommandSubscribe) -> None:
     """Raise `BadInputError` for a SUBSCRIBE that no topic can serve."""
-    if not asked.subscription:
+    if not request.subscription:
         raise BadInputError("Empty subscription name")
-    check_name(asked.subscription, "subscription name")
-    check_name(asked.consumer_name, "consumer name")
+    check_name(request.subscription, "subscription name")
+    check_name(request.consumer_name, "consumer name")
     if len(connection.consumers) >= CONSUMERS_MAX:
         raise BadInputError(f"a connection has at most {CONSUMERS_MAX} consumers")
 
 
 async def _create(
-    connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscribe
+    connection: Connection, hosted: HostedTopic, request: pb.CommandSubscribe
 ) -> HostedTopic:
-    """Record a durable subscription and add it to the topic, which may have been opened anew
-    meanwhile.
+    """Record a durable subscription and add it to the topic; returns the topic, which another life
+    of its bundle may have opened meanwhile.
     """
     hosted.core.check_consumer(
-        asked.subscription, connection.address, creating=len(hosted.creating)
+        request.subscription, connection.address, creating=len(hosted.creating)
     )
-    start_id, creating = _start_id(hosted, asked), hosted.creating
-    creating[asked.subscription] = None
+    start_id, creating = _start_id(hosted, request), hosted.creating
+    creating[request.subscription] = None
     try:
-        await connection.server.directory.record_subscription(hosted.name, asked.subscription)
+        await connection.server.directory.record_subscription(hosted.name, request.subscription)
         hosted = await connection.server.host(hosted.name)
     finally:
-        creating.pop(asked.subscription, None)
+        creating.pop(request.subscription, None)
     hosted.core.subscribe(
-        asked.subscription, SubscriptionType(asked.subType), start_id, durable=True
+        request.subscription, SubscriptionType(request.subType), start_id, durable=True
     )
     return hosted
 
 
-def _start_id(hosted: HostedTopic, asked: pb.CommandSubscribe) -> int:
-    """Where a new subscription begins."""
+def _start_id(hosted: HostedTopic, request: pb.CommandSubscribe) -> int:
+    """The first entry id of a new subscription."""
     log = hosted.core.log
-    if not asked.HasField("start_message_id"):
-        return log.first_id if asked.initialPosition == 1 else log.end_id
-    start = asked.start_message_id
+    if not request.HasField("start_message_id"):
+        return log.first_id if request.initialPosition == 1 else log.end_id
+    start = request.start_message_id
     return _position(hosted, start) + (
         0 if start.batch_index >= 0 or start.entryId in (ENTRY_NONE, LATEST) else 1
     )
 
 
 def _position(hosted: HostedTopic, message_id: pb.MessageIdData) -> int:
-    """The entry id of a message id, within what this topic holds; ids of earlier owners lie before
-    it.
+    """The entry id of a message id, within the entries that this topic holds. Ids of earlier owners
+    come before them.
     """
     log = hosted.core.log
     if message_id.entryId == ENTRY_NONE or message_id.ledgerId == ENTRY_NONE:
@@ -130,40 +127,42 @@ def _position(hosted: HostedTopic, message_id: pb.MessageIdData) -> int:
     return min(max(message_id.entryId, log.first_id), log.end_id)
 
 
-def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandSubscribe) -> None:
+def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubscribe) -> None:
     if not connection.open:
         return
-    before = connection.consumers.pop(asked.consumer_id, None)
+    before = connection.consumers.pop(request.consumer_id, None)
     if before is not None:
         connection.server.detach_consumer(before)
-    kind = SubscriptionType(asked.subType)
-    present = hosted.core.subscriptions.get(asked.subscription)
+    kind = SubscriptionType(request.subType)
+    present = hosted.core.subscriptions.get(request.subscription)
     if present is not None and kind is not SubscriptionType.SHARED:
         _detach_lost(connection, hosted, present)
-    hosted.core.check_consumer(asked.subscription, connection.address)
-    if asked.HasField("schema"):
-        hosted.core.register_schema(asked.schema.SerializeToString())
+    hosted.core.check_consumer(request.subscription, connection.address)
+    if request.HasField("schema"):
+        hosted.core.register_schema(request.schema.SerializeToString())
     subscription = hosted.core.subscribe(
-        asked.subscription, kind, _start_id(hosted, asked), durable=asked.durable
+        request.subscription, kind, _start_id(hosted, request), durable=request.durable
     )
     core = Consumer(
-        asked.consumer_name,
-        asked.priority_level,
+        request.consumer_name,
+        request.priority_level,
         writable=connection.writable,
         address=connection.address,
     )
     active = subscription.active
     hosted.core.attach_consumer(subscription, core, kind)
-    messages = MessageEncoder(asked.consumer_id, hosted.core.ledger_id, hosted.core.partition)
-    consumer = AttachedConsumer(connection, asked.consumer_id, hosted, subscription, core, messages)
+    messages = MessageEncoder(request.consumer_id, hosted.core.ledger_id, hosted.core.partition)
+    consumer = AttachedConsumer(
+        connection, request.consumer_id, hosted, subscription, core, messages
+    )
     hosted.attached[core] = consumer
-    connection.consumers[asked.consumer_id] = consumer
-    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.consumers[request.consumer_id] = consumer
+    connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
     connection.server.announce_active(hosted, subscription, active, new=core)
 
 
 def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subscription) -> None:
-    """A client that died must not be in the way of its successor."""
+    """Detach consumers whose client died without a word: they must not block its successor."""
     for other in [
         hosted.attached[core] for core in subscription.consumers if core in hosted.attached
     ]:
@@ -173,7 +172,7 @@ def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subs
 
 
 def on_flow(connection: Connection, frame: Frame) -> None:
-    """FLOW: the consumer wants more messages."""
+    """FLOW: the consumer takes more messages."""
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
         consumer.core.permits = min(
@@ -183,9 +182,8 @@ def on_flow(connection: Connection, frame: Frame) -> None:
 
 
 def on_ack(connection: Connection, frame: Frame) -> None:
-    """ACK: entries are done with, one by one or all up to one.
-
-    Ids of another ledger are of an earlier owner and mean nothing here.
+    """ACK: single entries, or all entries up to one (cumulative). Ids of other ledgers, which
+    belong to earlier owners, are ignored.
     """
     ack = frame.command.ack
     consumer = connection.consumers.get(ack.consumer_id)
@@ -212,17 +210,21 @@ def on_ack(connection: Connection, frame: Frame) -> None:
 
 
 def on_redeliver(connection: Connection, frame: Frame) -> None:
-    """REDELIVER_UNACKNOWLEDGED_MESSAGES: some ids, or all that this consumer has not
+    """REDELIVER_UNACKNOWLEDGED_MESSAGES: the given ids, or all that this consumer has not
     acknowledged.
     """
-    asked = frame.command.redeliver
-    consumer = connection.consumers.get(asked.consumer_id)
+    request = frame.command.redeliver
+    consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
         return
     ledger_id = consumer.hosted.core.ledger_id
     ids = (
-        [message_id.entryId for message_id in asked.message_ids if message_id.ledgerId == ledger_id]
-        if asked.message_ids
+        [
+            message_id.entryId
+            for message_id in request.message_ids
+            if message_id.ledgerId == ledger_id
+        ]
+        if request.message_ids
         else None
     )
     consumer.subscription.redeliver(consumer.core, ids)
@@ -230,40 +232,44 @@ def on_redeliver(connection: Connection, frame: Frame) -> None:
 
 
 def on_seek(connection: Connection, frame: Frame) -> None:
-    """SEEK: the subscription starts anew at a message or a publish time.
+    """SEEK: move the subscription to a message or a publish time.
 
-    All its consumers are closed *before* the answer: a C++ client that hears SUCCESS first filters
-    by its old position.
+    All its consumers are closed before SUCCESS is sent: a C++ client that reads SUCCESS first drops
+    messages by its old position.
     """
-    asked = frame.command.seek
-    consumer = connection.consumers.get(asked.consumer_id)
+    request = frame.command.seek
+    consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
         connection.error(
-            asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+            request.request_id,
+            pb.ConsumerNotFound,
+            f"consumer {request.consumer_id} does not exist",
         )
         return
     hosted, subscription = consumer.hosted, consumer.subscription
-    if asked.HasField("message_id"):
-        position = _position(hosted, asked.message_id)
+    if request.HasField("message_id"):
+        position = _position(hosted, request.message_id)
     else:
-        time_ms = asked.message_publish_time
+        time_ms = request.message_publish_time
         position = hosted.core.log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)
     for core in list(subscription.consumers):
         connection.server.close_consumer(hosted.attached[core], None)
     hosted.core.subscriptions[subscription.name] = subscription
     subscription.rewind_to(position)
-    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
 
 
 def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
-    """GET_LAST_MESSAGE_ID: the newest entry, with its last batch index; entry −1 when there is
-    none.
+    """GET_LAST_MESSAGE_ID: the newest entry, with its last batch index; entry −1 in an empty
+    topic.
     """
-    asked = frame.command.get_last_message_id
-    consumer = connection.consumers.get(asked.consumer_id)
+    request = frame.command.get_last_message_id
+    consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
         connection.error(
-            asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+            request.request_id,
+            pb.ConsumerNotFound,
+            f"consumer {request.consumer_id} does not exist",
         )
         return
     core = consumer.hosted.core
@@ -279,34 +285,38 @@ def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
     position = pb.MessageIdData(
         ledgerId=core.ledger_id, entryId=mark - 1 if mark > 0 else ENTRY_NONE
     )
-    answer = pb.CommandGetLastMessageIdResponse(
-        last_message_id=last, request_id=asked.request_id, consumer_mark_delete_position=position
+    response = pb.CommandGetLastMessageIdResponse(
+        last_message_id=last, request_id=request.request_id, consumer_mark_delete_position=position
     )
-    connection.send(encode(get_last_message_id_response=answer))
+    connection.send(encode(get_last_message_id_response=response))
 
 
 async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
-    """UNSUBSCRIBE: forget the subscription, which must have no other consumer."""
-    asked = frame.command.unsubscribe
-    consumer = connection.consumers.get(asked.consumer_id)
+    """UNSUBSCRIBE: forget the subscription. Refused while it has other consumers, unless forced."""
+    request = frame.command.unsubscribe
+    consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
         connection.error(
-            asked.request_id, pb.ConsumerNotFound, f"consumer {asked.consumer_id} does not exist"
+            request.request_id,
+            pb.ConsumerNotFound,
+            f"consumer {request.consumer_id} does not exist",
         )
         return
-    if len(consumer.subscription.consumers) > 1 and not asked.force:
-        connection.error(asked.request_id, pb.ConsumerBusy, "the subscription has other consumers")
+    if len(consumer.subscription.consumers) > 1 and not request.force:
+        connection.error(
+            request.request_id, pb.ConsumerBusy, "the subscription has other consumers"
+        )
         return
     try:
         await connection.server.directory.forget_subscription(
             consumer.hosted.name, consumer.subscription.name
         )
     except LoadManagerError as error:
-        connection.error(asked.request_id, pb.MetadataError, str(error))
+        connection.error(request.request_id, pb.MetadataError, str(error))
         return
     # Meanwhile another consumer may have this id, and another subscription this name.
-    if connection.consumers.get(asked.consumer_id) is consumer:
-        del connection.consumers[asked.consumer_id]
+    if connection.consumers.get(request.consumer_id) is consumer:
+        del connection.consumers[request.consumer_id]
     connection.server.detach_consumer(consumer)
     hosted, subscription = consumer.hosted, consumer.subscription
     if hosted.core.subscriptions.get(subscription.name) is subscription:
@@ -314,36 +324,36 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
             connection.server.close_consumer(hosted.attached[core], None)
         hosted.core.unsubscribe(subscription.name)
         hosted.limits.close_gate(subscription.name, connection.server.clock.monotonic_ns())
-    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
 
 
 def on_close_consumer(connection: Connection, frame: Frame) -> None:
     """CLOSE_CONSUMER by the client."""
-    asked = frame.command.close_consumer
-    consumer = connection.consumers.pop(asked.consumer_id, None)
+    request = frame.command.close_consumer
+    consumer = connection.consumers.pop(request.consumer_id, None)
     if consumer is not None:
         connection.server.detach_consumer(consumer)
-    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
 
 
 def on_consumer_stats(connection: Connection, frame: Frame) -> None:
-    """CONSUMER_STATS: figures of one consumer."""
-    asked = frame.command.consumer_stats
-    answer = pb.CommandConsumerStatsResponse(request_id=asked.request_id)
-    consumer = connection.consumers.get(asked.consumer_id)
+    """CONSUMER_STATS: the figures of one consumer."""
+    request = frame.command.consumer_stats
+    response = pb.CommandConsumerStatsResponse(request_id=request.request_id)
+    consumer = connection.consumers.get(request.consumer_id)
     if consumer is None:
-        answer.error_code, answer.error_message = (
+        response.error_code, response.error_message = (
             pb.ConsumerNotFound,
-            f"consumer {asked.consumer_id} does not exist",
+            f"consumer {request.consumer_id} does not exist",
         )
     else:
         core = consumer.core
-        answer.msgRateOut = consumer.hosted.traffic.msg_rate_out
-        answer.msgThroughputOut = consumer.hosted.traffic.msg_throughput_out
-        answer.consumerName = core.name
-        answer.availablePermits = max(core.permits, 0)
-        answer.unackedMessages = core.unacked_messages
-        answer.address = connection.peer
-        answer.type = consumer.subscription.kind.name.capitalize()
-        answer.msgBacklog = consumer.subscription.backlog_messages
-    connection.send(encode(consumer_stats_response=answer))
+        response.msgRateOut = consumer.hosted.traffic.msg_rate_out
+        response.msgThroughputOut = consumer.hosted.traffic.msg_throughput_out
+        response.consumerName = core.name
+        response.availablePermits = max(core.permits, 0)
+        response.unackedMessages = core.unacked_messages
+        response.address = connection.peer
+        response.type = consumer.subscription.kind.name.capitalize()
+        response.msgBacklog = consumer.subscription.backlog_messages
+    connection.send(encode(consumer_stats_response=response))

@@ -17,7 +17,9 @@ from loadmanager.ports.clock import Clock
 
 DELIVERY_ENTRIES_MAX = 1_000
 DELIVERY_BYTES_MAX = 1024 * 1024
-"""Entries and bytes handed out per subscription before others, and the sockets, get their turn."""
+"""Entries and bytes sent for one subscription before other subscriptions and the sockets have their
+turn.
+"""
 
 CAUGHT_UP_ENTRIES = 1_000
 """A subscription with at most this many unread entries is caught up
@@ -28,9 +30,8 @@ class Dispatcher:
     """Remembers which topics may have something to deliver and which connections have something to
     write.
 
-    A topic or a connection that fails costs the connections that it concerns; `failed` is told.
-    Nothing is delivered unless `may_serve`: limits and sockets that were waited for may let go when
-    the lease has run out.
+    When a topic or a connection fails, its connections are closed and `failed` is told. Nothing is
+    delivered unless `may_serve`: a limit may release a subscription after the lease ran out.
     """
 
     def __init__(
@@ -54,15 +55,15 @@ class Dispatcher:
         self._delivering = False
 
     def touch(self, hosted: HostedTopic) -> None:
-        """Something may now be deliverable."""
+        """A topic may have something to deliver."""
         self._dirty[hosted] = None
 
     def written(self, connection: Client) -> None:
-        """Frames were queued on a connection that may not be the one being processed."""
+        """Frames were queued on a connection, perhaps not the one that is being processed."""
         self._written[connection] = None
 
     def clear(self) -> None:
-        """Nothing is deliverable any more: no topic is served."""
+        """No topic is served any more."""
         self._dirty.clear()
 
     def deliver(self) -> None:
@@ -89,8 +90,9 @@ class Dispatcher:
 
     def _try_topic(self, hosted: HostedTopic) -> None:
         try:
+            now_ns = self._clock.monotonic_ns()
             for subscription in list(hosted.core.subscriptions.values()):
-                self._deliver_subscription(hosted, subscription)
+                self._deliver_subscription(hosted, subscription, now_ns)
         except Exception as error:  # noqa: BLE001 - contained: other topics are delivered
             self._failed(f"the delivery of {hosted.name} failed; its consumers are closed", error)
             for consumer in list(hosted.attached.values()):
@@ -103,8 +105,10 @@ class Dispatcher:
             self._failed(f"writing to {connection.peer} failed; its connection is closed", error)
             connection.abort()
 
-    def _deliver_subscription(self, hosted: HostedTopic, subscription: Subscription) -> None:
-        settings, now_ns = self._settings.value, self._clock.monotonic_ns()
+    def _deliver_subscription(
+        self, hosted: HostedTopic, subscription: Subscription, now_ns: int
+    ) -> None:
+        settings = self._settings.value
         gate = self._gate(hosted, subscription, now_ns)
         if gate is not None and not subscription.ready(settings.unacked_per_consumer_max):
             gate.withdraw(now_ns)
@@ -125,13 +129,13 @@ class Dispatcher:
         if pace is not None and gate is not None:
             pace.settle()
             if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
-                gate.withdraw(now_ns)  # what it was held for was its last
+                gate.withdraw(now_ns)  # its last entry was sent
 
     def _hand_out(
         self, hosted: HostedTopic, deliveries: Iterator[Delivery], pace: DispatchPace | None
     ) -> bool:
-        """Queue deliveries until one of the limits is reached; whether there may be more to hand
-        out at once.
+        """Queue deliveries until a limit is reached; True when there may be more to deliver at
+        once.
         """
         core, handed, handed_bytes = hosted.core, 0, 0
         for delivery in deliveries:
@@ -155,8 +159,8 @@ class Dispatcher:
     def _gate(
         self, hosted: HostedTopic, subscription: Subscription, now_ns: int
     ) -> DispatchGate | None:
-        """What limits a subscription now; None without limits, or when it is caught up and such
-        ones are not limited.
+        """The gate of a subscription; None without limits, or when it is caught up and the limits
+        exempt subscriptions that are.
         """
         gate = hosted.limits.gates.get(subscription.name)
         if gate is None:
@@ -171,12 +175,12 @@ class Dispatcher:
 
 @dataclass(frozen=True, slots=True)
 class _Released:
-    """What happens when dispatch limits release a subscription."""
+    """A subscription's topic, for the moment when dispatch limits release it."""
 
     dispatcher: Dispatcher
     hosted: HostedTopic
 
     def go_on(self) -> None:
-        """Deliver its topic."""
+        """Deliver what the topic has."""
         self.dispatcher.touch(self.hosted)
         self.dispatcher.deliver()

@@ -70,7 +70,7 @@ class Client(Protocol):
 
 
 class HostedTopic:
-    """One served topic. `fenced`: it is being unloaded; whatever clients send is passed over."""
+    """One served topic. `fenced`: it is being unloaded, and what clients send is ignored."""
 
     def __init__(self, name: TopicName, bundle: str, core: Topic, limits: TopicThrottling) -> None:
         self.name = name
@@ -101,23 +101,25 @@ class HostedTopic:
             msg_throughput_out=rates[3],
             producers=len(self.producers),
             consumers=len(self.attached),
-            backlog_messages=sum(item.backlog_messages for item in core.subscriptions.values()),
+            backlog_messages=sum(
+                subscription.backlog_messages for subscription in core.subscriptions.values()
+            ),
             publish_limited_times=self.limits.held_times,
         )
         self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
 
     def fence(self, now_ns: int) -> None:
-        """Nothing of the topic is served from now on, and nobody waits for its limits."""
+        """Serve nothing of the topic from now on; its limits hold nobody any more."""
         self.fenced = True
         self.limits.close(now_ns)
 
     def close(self, now_ns: int) -> None:
-        """The topic is forgotten; nobody is attached any more, or their connections are aborted."""
+        """Forget the topic. Its clients were told, or their connections are aborted."""
         self.fence(now_ns)
         self.core.close()
 
     def abort_clients(self) -> None:
-        """Hang up on everybody who is attached: they come back by themselves."""
+        """Abort the connections of all attached clients: they come back by themselves."""
         for producer in list(self.producers.values()):
             producer.connection.abort()
         for consumer in list(self.attached.values()):
@@ -155,7 +157,7 @@ class AttachedConsumer:
 
 
 def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:
-    """The traffic of some topics together."""
+    """The sum of the traffic of some topics."""
     stats = NamespaceBundleStats(topics=len(topics))
     for hosted in topics.values():
         traffic = hosted.traffic

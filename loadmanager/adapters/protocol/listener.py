@@ -1,5 +1,5 @@
-"""Accepts connections of one listening socket, also after the process had no file
-descriptors left.
+"""Accepts connections of one listening socket, and goes on after the process ran out of file
+descriptors.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ import structlog
 
 BACKLOG = 1024
 PAUSE_S = 1.0
-"""How long nothing is accepted after the system refused: other connections may end meanwhile."""
+"""Pause after the system refused a connection: others may end meanwhile."""
 
 log = structlog.get_logger("protocol")
 
 
 class Listener:
-    """One listening socket.
-
-    `make` makes the protocol of a connection; `failed` is told of errors of our own.
+    """One listening socket. `make` creates the protocol of a connection; `failed` is told of errors
+    of our own.
     """
 
     def __init__(
@@ -38,24 +37,24 @@ class Listener:
     async def run(self) -> None:
         """Accept until cancelled."""
         loop = asyncio.get_running_loop()
-        told = False
+        refused = False
         while True:
             try:
                 client, _ = await loop.sock_accept(self._sock)
             except ConnectionError:
                 continue  # the client went away before it was accepted
             except OSError as error:
-                if not told:
+                if not refused:
                     log.warning(
                         "no connection can be accepted: raise the limit of open files",
                         error=str(error),
                     )
-                told = True
+                refused = True
                 await asyncio.sleep(PAUSE_S)
                 continue
-            if told:
+            if refused:
                 log.info("connections are accepted again")
-            told = False
+            refused = False
             try:
                 await loop.connect_accepted_socket(self._make, client)
             except Exception as error:  # noqa: BLE001 - contained: it costs this connection only

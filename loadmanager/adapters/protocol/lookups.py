@@ -1,4 +1,4 @@
-"""Commands that ask where things are: CONNECT, PARTITIONED_METADATA, LOOKUP,
+"""Commands that no producer or consumer is needed for: CONNECT, PING, PARTITIONED_METADATA, LOOKUP,
 GET_TOPICS_OF_NAMESPACE, schemas.
 """
 
@@ -19,12 +19,12 @@ MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 
 def on_connect(connection: Connection, frame: Frame) -> None:
-    """CONNECT: greet. No authentication."""
+    """CONNECT: answer CONNECTED. Credentials are ignored."""
     if connection.connected:
         raise FrameError("CONNECT came twice")
-    asked = frame.command.connect
+    request = frame.command.connect
     connection.connected = True
-    connection.protocol_version = min(asked.protocol_version, PROTOCOL_VERSION_MAX)
+    connection.protocol_version = min(request.protocol_version, PROTOCOL_VERSION_MAX)
     flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
     connection.send(
         encode(
@@ -39,107 +39,117 @@ def on_connect(connection: Connection, frame: Frame) -> None:
 
 
 def on_ping(connection: Connection, _frame: Frame) -> None:
-    """PING: answer at once."""
+    """PING: answer PONG."""
     connection.send(encode(pong=pb.CommandPong()))
 
 
 def on_pong(_connection: Connection, _frame: Frame) -> None:
-    """PONG: that something arrived is all that counts."""
+    """PONG: nothing to do; `Connection.last_heard_s` was set when it arrived."""
 
 
 async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
     """PARTITIONED_METADATA: how many partitions a topic has."""
-    asked = frame.command.partition_metadata
-    answer = pb.CommandPartitionedTopicMetadataResponse(request_id=asked.request_id, response=0)
+    request = frame.command.partition_metadata
+    response = pb.CommandPartitionedTopicMetadataResponse(request_id=request.request_id, response=0)
     try:
-        topic = TopicName.parse(asked.topic)
-        answer.partitions = await connection.server.directory.partitions(
-            topic, create=asked.metadata_auto_creation_enabled
+        topic = TopicName.parse(request.topic)
+        response.partitions = await connection.server.directory.partitions(
+            topic, create=request.metadata_auto_creation_enabled
         )
     except LoadManagerError as error:
-        answer.response, answer.error, answer.message = FAILED_METADATA, code_of(error), str(error)
-    connection.send(encode(partition_metadata_response=answer))
+        response.response, response.error, response.message = (
+            FAILED_METADATA,
+            code_of(error),
+            str(error),
+        )
+    connection.send(encode(partition_metadata_response=response))
 
 
 async def on_lookup(connection: Connection, frame: Frame) -> None:
-    """LOOKUP: who serves a topic."""
-    asked = frame.command.lookup
-    answer = pb.CommandLookupTopicResponse(request_id=asked.request_id)
+    """LOOKUP: which broker serves a topic."""
+    request = frame.command.lookup
+    response = pb.CommandLookupTopicResponse(request_id=request.request_id)
     try:
-        found = await connection.server.directory.lookup(
-            TopicName.parse(asked.topic), authoritative=asked.authoritative
+        lookup = await connection.server.directory.lookup(
+            TopicName.parse(request.topic), authoritative=request.authoritative
         )
     except LoadManagerError as error:
-        answer.response, answer.error, answer.message = FAILED_LOOKUP, code_of(error), str(error)
+        response.response, response.error, response.message = (
+            FAILED_LOOKUP,
+            code_of(error),
+            str(error),
+        )
     else:
-        answer.response = 0 if found.redirect else 1
-        answer.brokerServiceUrl = found.broker.service_url
-        answer.authoritative = found.authoritative
-        answer.proxy_through_service_url = False
-    connection.send(encode(lookup_response=answer))
+        response.response = 0 if lookup.redirect else 1
+        response.brokerServiceUrl = lookup.broker.service_url
+        response.authoritative = lookup.authoritative
+        response.proxy_through_service_url = False
+    connection.send(encode(lookup_response=response))
 
 
 async def on_get_topics(connection: Connection, frame: Frame) -> None:
-    """GET_TOPICS_OF_NAMESPACE: names for clients that subscribe by pattern."""
-    asked = frame.command.get_topics
+    """GET_TOPICS_OF_NAMESPACE: topic names, for clients that subscribe by pattern."""
+    request = frame.command.get_topics
     try:
-        mode = MODES[asked.mode] if 0 <= asked.mode < len(MODES) else ""
+        mode = MODES[request.mode] if 0 <= request.mode < len(MODES) else ""
         topics = await connection.server.directory.topics_of_namespace(
-            NamespaceName.parse(asked.namespace), mode
+            NamespaceName.parse(request.namespace), mode
         )
     except LoadManagerError as error:
-        connection.error(asked.request_id, code_of(error), str(error))
+        connection.error(request.request_id, code_of(error), str(error))
         return
     digest = hashlib.sha256("\n".join(topics).encode()).hexdigest()[:16]
     connection.send(
         encode(
             get_topics_response=pb.CommandGetTopicsOfNamespaceResponse(
-                request_id=asked.request_id,
+                request_id=request.request_id,
                 topics=topics,
                 filtered=False,
                 topics_hash=digest,
-                changed=digest != asked.topics_hash,
+                changed=digest != request.topics_hash,
             ),
         )
     )
 
 
 def on_get_schema(connection: Connection, frame: Frame) -> None:
-    """GET_SCHEMA: the latest or a given version of a served topic's schema."""
-    asked = frame.command.get_schema
-    answer = pb.CommandGetSchemaResponse(request_id=asked.request_id)
-    hosted = connection.server.served(asked.topic)
+    """GET_SCHEMA: a version, by default the latest, of the schema of a served topic."""
+    request = frame.command.get_schema
+    response = pb.CommandGetSchemaResponse(request_id=request.request_id)
+    hosted = connection.server.served(request.topic)
     schemas = hosted.core.schemas if hosted is not None else []
     version = (
-        int.from_bytes(asked.schema_version, "big") if asked.schema_version else len(schemas) - 1
+        int.from_bytes(request.schema_version, "big")
+        if request.schema_version
+        else len(schemas) - 1
     )
     if 0 <= version < len(schemas):
-        answer.schema.ParseFromString(schemas[version])
-        answer.schema_version = version.to_bytes(8, "big")
+        response.schema.ParseFromString(schemas[version])
+        response.schema_version = version.to_bytes(8, "big")
     else:
-        answer.error_code, answer.error_message = (
+        response.error_code, response.error_message = (
             pb.TopicNotFound,
-            f"{clip(asked.topic)} has no such schema",
+            f"{clip(request.topic)} has no such schema",
         )
-    connection.send(encode(get_schema_response=answer))
+    connection.send(encode(get_schema_response=response))
 
 
 async def on_get_or_create_schema(connection: Connection, frame: Frame) -> None:
     """GET_OR_CREATE_SCHEMA: register a schema with a topic (Java clients only)."""
-    asked = frame.command.get_or_create_schema
-    answer = pb.CommandGetOrCreateSchemaResponse(request_id=asked.request_id)
+    request = frame.command.get_or_create_schema
+    response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id)
     try:
-        hosted = await connection.server.host(TopicName.parse(asked.topic))
-        answer.schema_version = hosted.core.register_schema(
-            asked.schema.SerializeToString()
+        hosted = await connection.server.host(TopicName.parse(request.topic))
+        response.schema_version = hosted.core.register_schema(
+            request.schema.SerializeToString()
         ).to_bytes(8, "big")
     except LoadManagerError as error:
-        answer.error_code, answer.error_message = code_of(error), str(error)
-    connection.send(encode(get_or_create_schema_response=answer))
+        response.error_code, response.error_message = code_of(error), str(error)
+    connection.send(encode(get_or_create_schema_response=response))
 
 
 def code_of(error: LoadManagerError) -> pb.ServerError.ValueType:
-    """The error code by which clients retry what can be retried, and fail at once what cannot."""
+    """The error code of the protocol: it decides whether clients try again or fail at once."""
     if isinstance(error, NotFoundError):
         return pb.TopicNotFound
     if isinstance(error, BadInputError):

@@ -19,58 +19,59 @@ from loadmanager.core.wire.frames import (
 
 ACCESS_SHARED, ACCESS_EXCLUSIVE = 0, 1
 DUPLICATE = (1 << 64) - 1
+"""Entry id in the receipt of a message that was stored before."""
 SEQUENCE_ID_MAX = (1 << 63) - 1
-"""The greatest sequence id that a reconnecting producer can be told of (int64)."""
+"""The greatest `last_sequence_id` of PRODUCER_SUCCESS (int64)."""
 
 
 async def on_producer(connection: Connection, frame: Frame) -> None:
     """PRODUCER: attach a producer to a topic that is served here."""
-    asked = frame.command.producer
+    request = frame.command.producer
     try:
-        if asked.producer_access_mode not in (ACCESS_SHARED, ACCESS_EXCLUSIVE):
+        if request.producer_access_mode not in (ACCESS_SHARED, ACCESS_EXCLUSIVE):
             raise ConflictError(
                 "access modes WaitForExclusive and ExclusiveWithFencing are not served"
             )
-        check_name(asked.producer_name, "producer name")
+        check_name(request.producer_name, "producer name")
         if len(connection.producers) >= PRODUCERS_MAX:
             raise BadInputError(f"a connection has at most {PRODUCERS_MAX} producers")
-        hosted = await connection.server.host(TopicName.parse(asked.topic))
+        hosted = await connection.server.host(TopicName.parse(request.topic))
         connection.server.check_memory()
         hosted.core.check_quota()
-        _attach(connection, hosted, asked)
+        _attach(connection, hosted, request)
     except QuotaExceededError as error:
-        connection.error(asked.request_id, pb.ProducerBlockedQuotaExceededException, str(error))
+        connection.error(request.request_id, pb.ProducerBlockedQuotaExceededException, str(error))
     except ConflictError as error:
-        connection.error(asked.request_id, pb.ProducerBusy, str(error))
+        connection.error(request.request_id, pb.ProducerBusy, str(error))
     except LoadManagerError as error:
-        connection.error(asked.request_id, code_of(error), str(error))
+        connection.error(request.request_id, code_of(error), str(error))
 
 
-def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProducer) -> None:
+def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandProducer) -> None:
     if not connection.open:
         return
-    before = connection.producers.pop(asked.producer_id, None)
-    if before is not None:
-        connection.server.detach_producer(before, for_good=False)
-    name = asked.producer_name or connection.server.next_producer_name()
+    replaced = connection.producers.pop(request.producer_id, None)
+    if replaced is not None:
+        connection.server.detach_producer(replaced, for_good=False)
+    name = request.producer_name or connection.server.next_producer_name()
     present = hosted.producers.get(name)
     if present is not None and present.connection.lost():
         present.connection.producers.pop(present.producer_id, None)
         connection.server.detach_producer(present, for_good=False)
-    schema = asked.schema.SerializeToString() if asked.HasField("schema") else None
+    schema = request.schema.SerializeToString() if request.HasField("schema") else None
     version = b"" if schema is None else hosted.core.register_schema(schema).to_bytes(8, "big")
-    exclusive = asked.producer_access_mode == ACCESS_EXCLUSIVE
+    exclusive = request.producer_access_mode == ACCESS_EXCLUSIVE
     core = hosted.core.attach_publisher(
-        name, asked.epoch, exclusive=exclusive, address=connection.address
+        name, request.epoch, exclusive=exclusive, address=connection.address
     )
     taken_over = hosted.producers.get(name)
     if taken_over is not None:
         hosted.limits.leave(taken_over.sender, connection.server.clock.monotonic_ns())
         taken_over.connection.close_producer(taken_over.producer_id)
-    receipts = ReceiptEncoder(asked.producer_id, hosted.core.ledger_id)
+    receipts = ReceiptEncoder(request.producer_id, hosted.core.ledger_id)
     producer = AttachedProducer(
         connection,
-        asked.producer_id,
+        request.producer_id,
         hosted,
         core,
         receipts,
@@ -81,7 +82,7 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
     connection.send(
         encode(
             producer_success=pb.CommandProducerSuccess(
-                request_id=asked.request_id,
+                request_id=request.request_id,
                 producer_name=name,
                 last_sequence_id=core.resent_until,
                 schema_version=version,
@@ -92,18 +93,18 @@ def _attach(connection: Connection, hosted: HostedTopic, asked: pb.CommandProduc
 
 
 def on_send(connection: Connection, frame: Frame) -> None:
-    """SEND: verify, store, answer. What is stored is the tail as it came."""
+    """SEND: charge the limits, verify the checksum, store the tail as it came, answer."""
     send = frame.command.send
     producer = connection.producers.get(send.producer_id)
     if producer is None:
         if connection.was_closed(send.producer_id):
-            return  # on the way while we closed the producer: its client sends it again elsewhere
+            return  # sent before the client read our CLOSE_PRODUCER; it sends it again elsewhere
         raise FrameError(
             f"SEND of producer {send.producer_id}, which does not exist on this connection"
         )
     hosted = producer.hosted
     if hosted.fenced:
-        return  # being unloaded, as above
+        return  # being unloaded: likewise
     if send.sequence_id > SEQUENCE_ID_MAX or send.num_messages < 0:
         raise FrameError(
             f"SEND with sequence id {send.sequence_id} and {send.num_messages} messages"
@@ -128,8 +129,8 @@ def on_send(connection: Connection, frame: Frame) -> None:
     try:
         entry = hosted.core.publish(producer.core, send.sequence_id, tail, messages)
     except QuotaExceededError:
-        # SEND_ERROR would make C++ clients drop the whole connection. Closed, the producer comes
-        # back by itself and is then refused with the reason.
+        # SEND_ERROR would make C++ clients drop the whole connection. A closed producer comes back
+        # by itself, and PRODUCER is then refused with the reason.
         connection.server.close_producer(producer, None)
         return
     connection.send(
@@ -140,8 +141,8 @@ def on_send(connection: Connection, frame: Frame) -> None:
 
 def on_close_producer(connection: Connection, frame: Frame) -> None:
     """CLOSE_PRODUCER by the client."""
-    asked = frame.command.close_producer
-    producer = connection.producers.pop(asked.producer_id, None)
+    request = frame.command.close_producer
+    producer = connection.producers.pop(request.producer_id, None)
     if producer is not None:
         connection.server.detach_producer(producer, for_good=True)
-    connection.send(encode(success=pb.CommandSuccess(request_id=asked.request_id)))
+    connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))

@@ -20,12 +20,12 @@ class Entry:
 
 
 class EntryLog:
-    """Entries `first_id … end_id − 1`, without gaps. `memory` counts what they take."""
+    """Entries `first_id … end_id − 1`, without gaps. `memory` counts their bytes."""
 
     def __init__(self, memory: TopicMemory) -> None:
         self._memory = memory
         self._entries: list[Entry] = []
-        self._dropped = 0  # entries at the list's front that are dropped but not yet cut off
+        self._dropped = 0  # entries at the front of the list that are dropped but not yet deleted
         self._messages = 0  # of all entries ever appended
         self.first_id = 0
         self.bytes = 0
@@ -73,8 +73,9 @@ class EntryLog:
         return 0 if entry is None else self._messages - entry.messages_before
 
     def first_where(self, holds: Callable[[Entry], bool]) -> int:
-        """The lowest id whose entry satisfies a condition that, once true, stays true; `end_id`
-        when none does. Binary search."""
+        """The lowest id whose entry satisfies `holds`, which is true for all later entries, too;
+        `end_id` if it is true for none. Binary search.
+        """
         low, high = self.first_id, self.end_id
         while low < high:
             middle = (low + high) // 2

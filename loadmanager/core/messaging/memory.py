@@ -1,16 +1,16 @@
-"""How much memory all open topics of a broker take together."""
+"""The memory of all open topics of a broker."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 ENTRY_OVERHEAD_BYTES = 128
-"""What one entry takes beside its bytes: the objects that hold it, and its place in the log."""
+"""Memory of one entry beside its bytes: its objects and its place in the log."""
 
 
 @dataclass(slots=True)
 class TopicMemory:
-    """Counted as entries come and go, so that publishing never sums topics."""
+    """A running sum, so that a publish need not add up topics."""
 
     limit_bytes: int
     used_bytes: int = 0

@@ -1,8 +1,8 @@
-"""One subscription: what is acknowledged, what is with whom, who gets what next (Pulsar's cursors
-and dispatchers).
+"""One subscription: which entries are acknowledged, which consumer has which, and who gets the next
+(Pulsar's cursors and dispatchers).
 
-Positions are entry ids of the topic's log. `mark` is the first id that is not acknowledged without
-a gap (Pulsar's mark-delete position + 1).
+Positions are entry ids of the topic's log. All ids below `mark` are acknowledged (Pulsar's
+mark-delete position + 1).
 """
 
 from __future__ import annotations
@@ -26,10 +26,7 @@ class SubscriptionType(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Consumer:
-    """One attached consumer.
-
-    `permits` are messages that it still wants; it may go negative by one batch.
-    """
+    """One attached consumer. `permits`: how many messages it takes; below 0 after a batch."""
 
     name: str
     priority: int = 0
@@ -89,8 +86,8 @@ class Subscription:
     # Positions
 
     def rewind_to(self, entry_id: int) -> None:
-        """Stand before `entry_id` and forget every acknowledgement, delivery and redelivery (a
-        seek, or a new subscription).
+        """Start at `entry_id`; forget all acknowledgements, deliveries and redeliveries (a seek, or
+        a new subscription).
         """
         self.mark = max(entry_id, self._log.first_id)
         self.read_id = self.mark
@@ -123,20 +120,20 @@ class Subscription:
         self.kind = kind
         before = self.active
         self.consumers.append(consumer)
-        self.consumers.sort(key=lambda item: item.priority)  # stable: first come, first in line
+        self.consumers.sort(key=lambda consumer: consumer.priority)  # stable: order of arrival
         if before is not None and self.active is not before:
-            self._take_back(before, count=True)
+            self._take_back(before)
 
     def detach(self, consumer: Consumer) -> None:
         """Remove a consumer; what it had not acknowledged is delivered again."""
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            self._take_back(consumer, count=True)
+            self._take_back(consumer)
 
     @property
     def active(self) -> Consumer | None:
-        """The one consumer that is served, where the type admits one at a time; partitions of a
-        topic spread over the failover consumers.
+        """The consumer that gets the messages, if the type serves one at a time. The partitions of
+        a topic are spread over its failover consumers.
         """
         if not self.consumers or self.kind is SubscriptionType.SHARED:
             return None
@@ -150,7 +147,7 @@ class Subscription:
     # Dispatch
 
     def ready(self, unacked_max: int) -> bool:
-        """Whether there may be something to hand out, and a consumer that can take it."""
+        """Whether there may be an entry to deliver, and a consumer that can take it."""
         if not self._replay and self.read_id >= self._log.end_id:
             return False
         if self.kind is SubscriptionType.SHARED:
@@ -161,7 +158,7 @@ class Subscription:
     def dispatch(
         self, *, entries_max: int, round_robin_max: int, unacked_max: int
     ) -> Iterator[Delivery]:
-        """Hand out at most `entries_max` entries to consumers that have permits."""
+        """Deliver at most `entries_max` entries to consumers that have permits."""
         if self.kind is not SubscriptionType.SHARED:
             active = self.active
             while entries_max > 0 and active is not None and active.permits > 0 and active.writable:
@@ -186,10 +183,10 @@ class Subscription:
                 self._turn_left = 0
 
     def _next_consumer(self, round_robin_max: int, unacked_max: int) -> Consumer | None:
-        """The next in turn that can take something, of the best priority level that has one.
+        """Whose turn it is, among the consumers of the best priority that can take something.
 
-        A turn that a limit cut short goes on the next time: otherwise limits and turns may fall
-        into step, and some consumers get all the long turns.
+        A turn that a limit ended early goes on the next time. Otherwise limits and turns may fall
+        into step, so that some consumers get all the long turns.
         """
         count = len(self.consumers)
         able: Consumer | None = None
@@ -207,9 +204,7 @@ class Subscription:
         return able
 
     def _next_entry(self) -> Entry | None:
-        """The next entry to deliver: redeliveries first, in order; then what was
-        never delivered.
-        """
+        """The next entry to deliver: redeliveries first, in order, then new entries."""
         while self._replay:
             entry_id = heapq.heappop(self._replay)
             self._replayed.discard(entry_id)
@@ -243,16 +238,16 @@ class Subscription:
         return entry_id < self.mark or entry_id in self._acked
 
     def ack(self, consumer: Consumer, entry_id: int, ack_set: tuple[int, ...] = ()) -> None:
-        """Acknowledge one entry, or with `ack_set` (bit 1: still wanted) some
-        messages of a batch.
+        """Acknowledge one entry, or with `ack_set` (bit 1: not acknowledged) some messages of a
+        batch.
         """
         if self._is_acked(entry_id) or entry_id >= self._log.end_id:
             return
         if ack_set:
-            known = self._ack_sets.get(entry_id)
-            left = tuple(a & b for a, b in zip(ack_set, known, strict=False)) if known else ack_set
-            if any(left):
-                self._ack_sets[entry_id] = left
+            before = self._ack_sets.get(entry_id, ack_set)
+            wanted = tuple(a & b for a, b in zip(ack_set, before, strict=False))
+            if any(wanted):
+                self._ack_sets[entry_id] = wanted
                 return
         if entry_id in consumer.pending:
             consumer.forget(entry_id)
@@ -286,7 +281,7 @@ class Subscription:
         self._advance()
 
     def _advance(self) -> None:
-        """Move `mark` over what is acknowledged behind it."""
+        """Move `mark` over acknowledged entries."""
         while (messages := self._acked.pop(self.mark, None)) is not None:
             self._acked_messages -= messages
             self.mark += 1
@@ -299,28 +294,28 @@ class Subscription:
     # Redelivery
 
     def redeliver(self, consumer: Consumer, entry_ids: Iterable[int] | None = None) -> None:
-        """Deliver again what this consumer has not acknowledged; with ids (shared only), just
-        those.
+        """Deliver again what this consumer has not acknowledged; of a shared subscription, only
+        `entry_ids` if they are given.
         """
         if entry_ids is None or self.kind is not SubscriptionType.SHARED:
-            self._take_back(consumer, count=True)
+            self._take_back(consumer)
             return
         for entry_id in entry_ids:
             if entry_id in consumer.pending:
                 consumer.forget(entry_id)
                 self._again(entry_id)
 
-    def _take_back(self, consumer: Consumer, *, count: bool) -> None:
+    def _take_back(self, consumer: Consumer) -> None:
         taken = sorted(consumer.pending)
         for entry_id in taken:
             consumer.forget(entry_id)
             if self.kind is SubscriptionType.SHARED:
                 self._again(entry_id)
-            elif count:
+            else:
                 self._redeliveries[entry_id] = self._redeliveries.get(entry_id, 0) + 1
         if taken and self.kind is not SubscriptionType.SHARED:
-            # One consumer at a time: order matters, so delivery goes back to the first that is not
-            # acknowledged.
+            # One consumer at a time: order matters, so delivery goes back to the first entry that
+            # is not acknowledged.
             self.read_id = min(self.read_id, taken[0])
 
     def _again(self, entry_id: int) -> None:
@@ -340,9 +335,9 @@ def _able(consumer: Consumer, unacked_max: int) -> bool:
 
 
 def _between(held: Mapping[int, object], first: int, end: int) -> list[int]:
-    """Keys of `held` below `end`, where all are at least `first`.
+    """The keys of `held` below `end`; all keys are at least `first`.
 
-    Costs no more than the smaller of the two sizes.
+    Takes time in the smaller one of the number of keys and the length of the range.
     """
     if end - first < len(held):
         return [key for key in range(first, end) if key in held]

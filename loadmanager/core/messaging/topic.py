@@ -14,12 +14,12 @@ from loadmanager.core.messaging.subscription import Consumer, Subscription, Subs
 
 MIB = 1024 * 1024
 TRIM_STEP_BYTES = 64 * 1024
-"""A topic that grows looks at its subscriptions' positions at most once in so many bytes."""
+"""A growing topic looks at its subscriptions' positions at most once in this many bytes."""
 
 
 class QuotaExceededError(LoadManagerError):
-    """A topic, or all topics together, hold as much as they may: producers must wait until
-    consumers acknowledge.
+    """A topic is full, or all topics together are: producers must wait until consumers
+    acknowledge.
     """
 
 
@@ -34,16 +34,16 @@ class Publisher:
     """The client's address, without port."""
     last_sequence_id: int = -1
     resent_until: int = -1
-    """Sequence ids up to this one were stored before the producer reconnected: they are duplicates,
-    until a greater one comes.
+    """Sequence ids up to this one were stored before the producer reconnected. They are duplicates
+    until a greater one arrives.
     """
 
 
 class Topic:
-    """One open topic. `ledger_id` is new each time that a topic is opened, so that message ids are
-    never reused.
+    """One open topic. Its `ledger_id` is new each time that it is opened, so that no message id is
+    used twice.
 
-    `memory` counts what all topics of the broker hold; `close` gives this topic's part back.
+    `memory` counts the bytes of all topics of the broker; `close` subtracts this topic's.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Topic:
         self.publishers: dict[str, Publisher] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.schemas: list[bytes] = []
-        """Schemas as serialised, in the order that they came; a schema's version is its index."""
+        """Serialised schemas; the version of a schema is its index."""
         self.consumers = 0
         """How many consumers are attached."""
         self.messages_in = 0
@@ -82,7 +82,7 @@ class Topic:
         self._set_look_at()
 
     def close(self) -> None:
-        """The topic is not served here any more: its messages and schemas are forgotten."""
+        """Forget messages and schemas: the topic is not served here any more."""
         self.log.drop_until(self.log.end_id, -1)
         self._memory.used_bytes -= sum(
             len(schema) + ENTRY_OVERHEAD_BYTES for schema in self.schemas
@@ -95,11 +95,11 @@ class Topic:
     def attach_publisher(
         self, name: str, epoch: int, *, exclusive: bool, address: str = ""
     ) -> Publisher:
-        """Add a producer. A greater epoch of the same name takes over from the one that is still
-        attached (its client reconnected).
+        """Add a producer. With a greater epoch it replaces an attached producer of its name, whose
+        client reconnected.
 
-        Raises `ConflictError` when the name is taken, an exclusive producer stands in the way, or
-        the topic has its maximum of producers.
+        Raises `ConflictError` when the name is taken, the topic has an exclusive producer (or any,
+        for an exclusive one), or the maximum of producers is reached.
         """
         present = self.publishers.get(name)
         if present is not None and present.epoch >= epoch:
@@ -117,7 +117,7 @@ class Topic:
             last = present.last_sequence_id
             self._remove(present)
         if epoch == 0:
-            last = -1  # a new producer that happens to have the name begins anew
+            last = -1  # a new producer with an old name
         publisher = Publisher(name, epoch, exclusive, address, last, last)
         self.publishers[name] = publisher
         self._producers_at[address] += 1
@@ -139,9 +139,7 @@ class Topic:
             self._exclusive = None
 
     def detach_publisher(self, publisher: Publisher, now_s: float, *, for_good: bool) -> None:
-        """Remove a producer; for good when its client closed it, so that nothing of it will be sent
-        again.
-        """
+        """Remove a producer. `for_good`: its client closed it, and will not repeat messages."""
         if self.publishers.get(publisher.name) is not publisher:
             return
         self._remove(publisher)
@@ -150,9 +148,7 @@ class Topic:
             self.forget_producers(now_s)
 
     def forget_producers(self, now_s: float) -> None:
-        """Forget the sequence ids of producers that left long ago, or of the longest gone when they
-        are too many.
-        """
+        """Forget the sequence ids of producers that left long ago; of too many, the oldest."""
         settings = self._settings.value
         since_s = now_s - settings.producers_remembered_minutes * 60
         while self._left:
@@ -175,7 +171,7 @@ class Topic:
     def publish(
         self, publisher: Publisher, sequence_id: int, tail: bytes, messages: int
     ) -> Entry | None:
-        """Store what one SEND brought; None for a duplicate. Raises `QuotaExceededError`."""
+        """Store the tail of a SEND; None for a duplicate. Raises `QuotaExceededError`."""
         if sequence_id <= publisher.resent_until:
             return None
         publisher.resent_until = -1
@@ -191,7 +187,7 @@ class Topic:
     def _make_room(self) -> None:
         self.trim()
         if self._memory.full:
-            self.trim(0)  # what nobody waits for gives way
+            self.trim(0)  # drop what is retained only
             check_memory(self._memory)
         self.check_quota()
         self._set_look_at()
@@ -203,20 +199,20 @@ class Topic:
 
     @property
     def retention_bytes(self) -> int:
-        """How much of what every subscription has acknowledged is kept."""
+        """How many bytes are kept after every subscription acknowledged them."""
         return int(self._settings.value.retention_mb * MIB)
 
     def trim(self, retention_bytes: int | None = None) -> None:
-        """Drop what every subscription has acknowledged, beyond what is retained (by default as
-        configured).
+        """Drop entries that every subscription has acknowledged, except the newest
+        `retention_bytes` (by default as configured).
         """
         kept = self.retention_bytes if retention_bytes is None else retention_bytes
         if self.log.bytes > kept:
-            marks = (item.mark for item in self.subscriptions.values())
+            marks = (subscription.mark for subscription in self.subscriptions.values())
             self.log.drop_until(min(marks, default=self.log.end_id), kept)
 
     def register_schema(self, schema: bytes) -> int:
-        """Version of a schema, which is new if it was never seen. Raises `QuotaExceededError`."""
+        """The version of a schema, which is added if it is new. Raises `QuotaExceededError`."""
         version = self._schema_versions.get(schema)
         if version is None:
             check_memory(self._memory)
@@ -230,14 +226,13 @@ class Topic:
     def subscribe(
         self, name: str, kind: SubscriptionType, start_id: int, *, durable: bool
     ) -> Subscription:
-        """The subscription of that name, created at `start_id` if there is none."""
-        found = self.subscriptions.get(name)
-        if found is None:
-            found = Subscription(
+        """The subscription of that name; a new one starts at `start_id`."""
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            subscription = self.subscriptions[name] = Subscription(
                 name, kind, self.log, start_id, durable=durable, partition=self.partition
             )
-            self.subscriptions[name] = found
-        return found
+        return subscription
 
     def unsubscribe(self, name: str) -> None:
         """Forget a subscription."""
@@ -245,8 +240,8 @@ class Topic:
 
     def check_consumer(self, subscription: str, address: str, *, creating: int = 0) -> None:
         """Raise `ConflictError` when the topic or the subscription has its maximum of consumers,
-        and `BadInputError` when the topic has its maximum of subscriptions, of which `creating`
-        others are being created.
+        and `BadInputError` when the topic has its maximum of subscriptions. `creating` other
+        subscriptions are being created and count, too.
         """
         settings, present = self._settings.value, self.subscriptions.get(subscription)
         if 0 < settings.consumers_per_topic_max <= self.consumers:
@@ -268,7 +263,7 @@ class Topic:
     def attach_consumer(
         self, subscription: Subscription, consumer: Consumer, kind: SubscriptionType
     ) -> None:
-        """Add a consumer. Raises `ConflictError` when the subscription's type does not admit it."""
+        """Add a consumer. Raises `ConflictError` when the subscription's type refuses it."""
         subscription.attach(consumer, kind)
         self.consumers += 1
         self._consumers_at[consumer.address] += 1
@@ -281,7 +276,7 @@ class Topic:
 
 
 def check_memory(memory: TopicMemory) -> None:
-    """Raise `QuotaExceededError` when all topics together hold as much as they may."""
+    """Raise `QuotaExceededError` when all topics together are full."""
     if memory.full:
         raise QuotaExceededError(
             f"the topics of this broker hold {memory.limit_bytes} bytes, all that "

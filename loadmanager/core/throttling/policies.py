@@ -1,9 +1,9 @@
 """Rates as Pulsar's policies spell them, and which of them applies: topic policy, else namespace
 policy, else broker.conf.
 
-Policies come from people and from other clusters' metadata. `decode` is for people: it refuses what
-makes no sense and says what is allowed. `stored` is for metadata: what cannot be read counts as not
-set.
+Policies come from operators and from metadata, which other clusters may have written. `decode`
+reads an operator's request and refuses invalid values. `stored` reads metadata; an unreadable value
+counts as not set.
 """
 
 from __future__ import annotations
@@ -71,17 +71,12 @@ _MAXIMA = {
     "publishRateInMsgs": INT_MAX,
     "dispatchRateInMsgs": INT_MAX,
 }
-"""What Pulsar's fields hold; the others are longs.
-
-Zero and negative rates are unlimited, periods below a second are a second.
-"""
+"""The greatest values of Pulsar's fields; all other fields are longs."""
 
 
 def decode(document: Mapping[str, Any], kind: type[Rate]) -> Rate:
-    """A rate out of a request's JSON object; numbers may be strings, as Jackson reads them, and
-    unknown fields are ignored.
-
-    Raises `BadInputError` naming the field and what is allowed.
+    """A rate from the JSON object of a request. Numbers may be strings, as Jackson reads them;
+    unknown fields are ignored. Raises `BadInputError`.
     """
     given = {name: value for name, value in document.items() if value is not None}
     try:
@@ -92,14 +87,14 @@ def decode(document: Mapping[str, Any], kind: type[Rate]) -> Rate:
             f"{', '.join(kind.__struct_encode_fields__)}: {error}"
         ) from None
     for name, value in msgspec.to_builtins(rate).items():
-        high = _MAXIMA.get(name, LONG_MAX)
-        if value is not None and value > high:
-            raise BadInputError(f"{name} = {value}: at most {high} is allowed")
+        maximum = _MAXIMA.get(name, LONG_MAX)
+        if value is not None and value > maximum:
+            raise BadInputError(f"{name} = {value}: at most {maximum} is allowed")
     return rate
 
 
 def stored(value: object, kind: type[Rate]) -> Rate | None:
-    """A rate out of stored metadata; None when there is none or it cannot be read."""
+    """A rate from stored metadata; None when it is missing or unreadable."""
     if not isinstance(value, Mapping):
         return None
     try:

@@ -1,9 +1,9 @@
 """Frames on the wire ↔ commands, sans I/O.
 
-A frame is `[total:4][command size:4][BaseCommand]`, and for SEND and MESSAGE a tail
-`[0x0e01:2][crc32c:4][metadata size:4][metadata][payload]`; all integers big-endian, `total` counts
-everything after itself. The tail of a SEND is stored as it came and is the tail of the MESSAGE that
-delivers it: no byte of it is encoded again.
+A frame is `[total:4][command size:4][BaseCommand]`. SEND and MESSAGE have a tail, too:
+`[0x0e01:2][crc32c:4][metadata size:4][metadata][payload]`. All integers are big-endian; `total`
+counts everything after itself. The tail of a SEND is stored as it came, and is the tail of the
+MESSAGE that delivers it: no byte of it is encoded again.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MAGIC_BROKER_ENTRY = 0x0E02
 COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command; what follows it, a message, may be larger."""
 FRAME_PADDING_BYTES = 10 * 1024
-"""What a frame may hold beyond the largest message: command, metadata (Pulsar's padding)."""
+"""Room for command and metadata beside the largest message (Pulsar's padding)."""
 REQUEST_ID_NONE = (1 << 64) - 1
-"""The request id of a command that answers nothing (−1)."""
+"""The request id of a command that answers no request (−1)."""
 
 _PARTS: dict[int, tuple[str, tuple[str, ...]]] = {
     field.number: (
@@ -52,7 +52,7 @@ _SIZE = struct.Struct(">I")
 
 
 class FrameError(LoadManagerError):
-    """Bytes that are not a frame, or a frame that is no command: the connection cannot go on."""
+    """Bytes that are not a frame, or a frame without a valid command: close the connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +64,13 @@ class Frame:
 
 
 def request_id_of(command: pb.BaseCommand) -> int | None:
-    """The request id of a command, also of one that is not described here (its field 1, as in every
-    request of the protocol); None without one.
+    """The request id of a command; None without one. In a command that our pulsar.proto leaves out,
+    it is field 1, as in every request of the protocol.
     """
-    known = command.ListFields()
-    if len(known) > 1:
-        found: int | None = getattr(known[1][1], "request_id", None)
-        return found
+    fields = command.ListFields()
+    if len(fields) > 1:
+        request_id: int | None = getattr(fields[1][1], "request_id", None)
+        return request_id
     unknown = UnknownFieldSet(command)
     for index in range(len(unknown)):
         field = unknown[index]
@@ -83,7 +83,7 @@ def request_id_of(command: pb.BaseCommand) -> int | None:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; `feed` bytes, take frames one at a time, so that the
+    """Splits a stream of bytes into frames: `feed` bytes, `take` frames one at a time, so that the
     caller can stop between any two.
     """
 
@@ -91,8 +91,8 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._buffer = b""
         self._at = 0
-        self._needed = 0  # how many bytes the next frame takes, as far as is known
-        # what came since then: joined once, however many pieces it came in
+        self._needed = 0  # size of the next frame in bytes, 0 before it is known
+        # received since then; joined once, however many pieces there are
         self._later = bytearray()
 
     def feed(self, data: bytes) -> None:
@@ -110,13 +110,13 @@ class FrameReader:
         return len(self._buffer) - self._at + len(self._later)
 
     def discard(self) -> None:
-        """Forget what was not taken: the connection is closed."""
+        """Forget all bytes that were not taken."""
         self._buffer, self._at, self._needed = b"", 0, 0
         self._later = bytearray()
 
     def _has(self, needed: int) -> bool:
-        """Whether so many bytes, more than `_buffer` holds from `_at` on, were fed; then `_buffer`
-        holds them afterwards.
+        """Whether `needed` bytes, more than `_buffer` holds from `_at` on, were fed; then
+        `_buffer` holds them afterwards.
         """
         if self.pending_bytes < needed:
             self._needed = needed
@@ -168,8 +168,8 @@ class FrameReader:
 def _check_parts(command: pb.BaseCommand) -> None:
     """Raise `FrameError` when the command itself is missing or a text of it is not UTF-8.
 
-    Protobuf reads neither as an error: a missing command has the defaults of its fields, and a text
-    that is not UTF-8 comes out as `bytes`.
+    Protobuf reports neither: a missing command has the defaults of its fields, and a text that is
+    not UTF-8 is returned as `bytes`.
     """
     name, texts = _PARTS.get(command.type, ("", ()))
     if not name:
@@ -192,14 +192,14 @@ def frames_of(data: bytes, frame_bytes_max: int) -> Iterator[Frame]:
 
 
 def _tail_head(tail: bytes) -> tuple[int, int]:
-    """Magic number and checksum, zeros for a tail that is too short to have them."""
+    """Magic number and checksum; zeros for a tail that is too short for them."""
     return _TAIL.unpack_from(tail) if len(tail) >= 6 else (0, 0)
 
 
 def check_tail(tail: bytes) -> bool:
-    """Whether the tail of a SEND is whole: right magic and checksum.
+    """Whether the tail of a SEND has the right magic number and checksum.
 
-    A tail without checksum (protocol before v6) passes.
+    True also for a complete tail without checksum (protocol before v6).
     """
     if len(tail) < 4:
         return False
@@ -223,8 +223,8 @@ def metadata_of(tail: bytes) -> pb.MessageMetadata:
 
 
 def publish_time_of(tail: bytes) -> int:
-    """When a message was published, in milliseconds since the epoch; 0 when its metadata cannot be
-    read.
+    """When a message was published, in milliseconds since the epoch; 0 if its metadata is
+    unreadable.
     """
     try:
         return metadata_of(tail).publish_time
@@ -233,9 +233,7 @@ def publish_time_of(tail: bytes) -> int:
 
 
 def last_batch_index_of(tail: bytes) -> int:
-    """The index of the last message of a batch, −1 for a message that is no batch or whose metadata
-    cannot be read.
-    """
+    """The index of the last message of a batch; −1 for a single message or unreadable metadata."""
     try:
         metadata = metadata_of(tail)
     except FrameError:
@@ -275,9 +273,7 @@ def _size_of_varint(value: int) -> int:
 
 
 class ReceiptEncoder:
-    """SEND_RECEIPT frames of one producer at one ledger, with all that does not change encoded
-    once.
-    """
+    """SEND_RECEIPT frames of one producer at one ledger; the constant parts are encoded once."""
 
     def __init__(self, producer_id: int, ledger_id: int) -> None:
         self._producer = b"\x08" + varint(producer_id) + b"\x10"
@@ -311,8 +307,8 @@ class MessageEncoder:
         redelivery_count: int = 0,
         ack_set: tuple[int, ...] = (),
     ) -> bytes:
-        """What precedes the tail: sizes and the command, with the redelivery count and the batch
-        indexes that are still wanted, if any.
+        """The part before the tail: sizes and the command, with the redelivery count and the batch
+        indexes that are not acknowledged (`ack_set`), if any.
         """
         message_id = b"%b%b%b" % (self._ledger, varint(entry_id), self._partition)
         message = b"%b%b%b" % (self._consumer, varint(len(message_id)), message_id)

@@ -1,8 +1,7 @@
-"""Limits as they are recorded: read from the metadata store, kept current by its watch, handed to
-what enforces them.
+"""Limits as they are recorded in the metadata store: read, followed by a watch, and changed.
 
-A change made through any broker reaches every broker by the watch on /admin, and acts there on
-connected clients at once.
+A change through any broker reaches every broker by the watch on /admin, and acts on connected
+clients at once.
 """
 
 from __future__ import annotations
@@ -69,7 +68,8 @@ class DynamicSettings(Protocol):
 class Limits:
     """Limits of the cluster and of this broker.
 
-    Every change acts at once on connected clients, of every broker.
+    `in_force`: the settings of throttling; `changed` is called after limits of this broker changed,
+    to resume clients.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class Limits:
         self._changed()
 
     async def on_change(self, change: Change) -> None:
-        """A watch on /admin reports."""
+        """A node below /admin changed."""
         path = change.path
         if change.kind is ChangeKind.RESYNC:
             await self._read_all()
@@ -122,7 +122,7 @@ class Limits:
             )
 
     async def opening(self, namespace: NamespaceName) -> None:
-        """A topic of a namespace is about to open: read its limits first, unless they are known."""
+        """A topic is about to open: read the limits of its namespace, unless that was done."""
         if namespace not in self._namespaces_read:
             self._namespaces_read.add(namespace)
             try:
@@ -154,7 +154,7 @@ class Limits:
             strict=True,
         ):
             if node is None:
-                # deleted; one of this name that comes later is read when a topic opens
+                # deleted; a later namespace of this name is read when a topic opens
                 self._namespaces_read.discard(namespace)
             self._throttling.set_namespace_policies(
                 str(namespace),
@@ -254,8 +254,7 @@ class Limits:
         log.info("resource group of a namespace changed", namespace=str(namespace), group=group)
 
     async def topic_policies(self, topic: TopicName) -> Document:
-        """A topic's own policies, empty when it has none; a partition has those of its partitioned
-        topic, as in Pulsar.
+        """A topic's own policies; a partition has those of its partitioned topic, as in Pulsar.
 
         Raises `NotFoundError` for a missing namespace.
         """
@@ -265,8 +264,8 @@ class Limits:
         return {} if node is None else read_object(node.value, path)
 
     async def applied_limit(self, topic: TopicName, path: tuple[str, ...]) -> Document | None:
-        """The rate that a topic without one of its own is under, from its namespace or broker.conf;
-        None when that is no limit.
+        """The rate that a topic without a policy of its own has, from its namespace or broker.conf;
+        None when it is unlimited.
         """
         shared, throttling = await self._namespaces.policies(topic.namespace), self._throttling
         rate = applied({}, shared, throttling.cluster, path, throttling.settings)
@@ -299,7 +298,7 @@ class Limits:
         return read_object(node.value, path)
 
     async def put_resource_group(self, name: str, group: Document) -> None:
-        """Create or change a resource group; fields that are not given stay as they are."""
+        """Create or change a resource group; omitted fields stay as they are."""
         path = paths.resource_group(check_part(name, "resource group"))
         await update(
             self._store,
@@ -352,27 +351,27 @@ class Limits:
         return broker_report(self._throttling, self._clock.monotonic_ns())
 
     def topic_throttling(self, topic: TopicName) -> Document | None:
-        """Why the producers and subscriptions of a topic are slow, if they are; None when the topic
-        is not open here.
+        """Why the producers and subscriptions of a topic are slow; None when the topic is not open
+        here.
         """
         limits = self._throttling.topics.get(str(topic))
         return None if limits is None else topic_report(limits, self._clock.monotonic_ns())
 
     async def _attached_to(self, group: str) -> list[str]:
-        """Namespaces of a resource group; one whose policies are corrupt is in none."""
+        """Namespaces of a resource group. Corrupt policies name no group."""
         names = await self._namespaces.every_namespace()
-        found = [paths.policies(name) for name in names]
-        nodes = await self._store.get_many(found)
+        policy_paths = [paths.policies(name) for name in names]
+        nodes = await self._store.get_many(policy_paths)
         return [
             str(name)
-            for name, path, node in zip(names, found, nodes, strict=True)
+            for name, path, node in zip(names, policy_paths, nodes, strict=True)
             if self._corrupt.object_of(node, "policy", path).get(GROUP_FIELD) == group
         ]
 
 
 def _with(document: Document, path: tuple[str, ...], value: Any) -> Document:
-    """A copy of a document with one nested field set, or removed for None together with what became
-    empty.
+    """A copy of a document with one nested field set; None removes it, and the parents that are
+    empty then.
     """
     name, *rest = path
     nested = document.get(name)
