@@ -9,7 +9,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install run fast test lint coverage matrix dist docs bench proto broker-conf clean
+.PHONY: help install run fast test lint coverage mutants matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make test         lint and all tests: before every commit"
 	@echo "make lint         ruff, mypy, import contracts"
 	@echo "make coverage     how much of core and runtime the tests in this process reach"
+	@echo "make mutants      how many edits of core/strategies its tests notice (a sample; ten minutes)"
 	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
@@ -53,6 +54,9 @@ coverage: install
 	$(BIN)/pytest --quiet --numprocesses $(WORKERS) --cov --cov-report=term:skip-covered \
 		tests/core tests/scenarios tests/properties tests/runtime tests/wiring tests/adapters
 
+mutants: install
+	$(BIN)/python -m bench mutants --sample 400
+
 matrix: $(addprefix matrix-,$(PYTHONS))
 
 matrix-%:
@@ -81,4 +85,4 @@ broker-conf: install
 	$(BIN)/loadmanager config template > config/broker.conf
 
 clean:
-	rm -rf $(VENV) .matrix data history build dist docs/_build *.egg-info
+	rm -rf $(VENV) .matrix data history build dist docs/_build mutants *.egg-info

@@ -62,7 +62,7 @@ def main(argv: list[str]) -> int:
         msgspec.json.encode(_report(random.Random(number), f"b{number}", REPORT_BUNDLES))
         for number in range(1000)
     ]
-    decode_ms = _best(lambda: [decode_local_broker_data(item) for item in raw], args.repeat)
+    decode_ms = _best(lambda: [decode_local_broker_data(text) for text in raw], args.repeat)
     print(f"decode 1,000 reports of {len(raw[0]) / 1000:.0f} KB              {decode_ms:8.2f} ms")
     snapshot, _ = _clusters(1000, REPORT_BUNDLES)
     _sort(snapshot)
@@ -104,7 +104,7 @@ def _report(rng: random.Random, name: str, bundles: int) -> LocalBrokerData:
         )
         for number in range(bundles)
     }
-    total = sum(item.throughput for item in stats.values())
+    total = sum(traffic.throughput for traffic in stats.values())
     return LocalBrokerData(
         cpu=ResourceUsage(usage=rng.random() * 100, limit=100),
         bundles=list(stats),
@@ -124,12 +124,12 @@ def _clusters(brokers: int, bundles: int) -> tuple[ClusterSnapshot, ClusterSnaps
     load: dict[str, BrokerLoadData] = {}
     tops: dict[str, TopBundlesLoadData] = {}
     for name, report in reports.items():
-        for bundle, item in report.last_stats.items():
+        for bundle, traffic in report.last_stats.items():
             average = TimeAverageMessageData(
                 max_samples=10,
                 num_samples=1,
-                msg_throughput_in=item.throughput,
-                msg_rate_in=item.rate,
+                msg_throughput_in=traffic.throughput,
+                msg_rate_in=traffic.rate,
             )
             data[bundle] = BundleData(short_term_data=average, long_term_data=average)
         load[name] = BrokerLoadData(
@@ -141,7 +141,7 @@ def _clusters(brokers: int, bundles: int) -> tuple[ClusterSnapshot, ClusterSnaps
         top = sorted(report.last_stats.items(), key=lambda entry: entry[1].throughput)[-10:]
         tops[name] = TopBundlesLoadData(
             top_bundles_load_data=[
-                TopBundle(bundle_name=bundle, stats=item) for bundle, item in top
+                TopBundle(bundle_name=bundle, stats=traffic) for bundle, traffic in top
             ]
         )
     return (

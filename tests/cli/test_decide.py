@@ -413,9 +413,7 @@ def test_explain() -> None:
 
 
 def test_policies_reject_with_reasons() -> None:
-    """Isolation and anti-affinity decide who may serve a bundle, and everybody else
-    has a reason.
-    """
+    """Isolation and anti-affinity reject brokers, each with its reason."""
     line = {
         **LINE,
         "do": ["place"],
@@ -433,6 +431,26 @@ def test_policies_reject_with_reasons() -> None:
     gold, spread = json.loads(decide([line]).stdout)["placements"]
     assert (gold["broker"], set(gold["rejected"])) == ("b2:8080", {"b1:8080", "b3:8080"})
     assert (spread["broker"], set(spread["rejected"])) == ("b3:8080", {"b1:8080", "b2:8080"})
+
+
+def test_failure_domains_count_when_a_line_gives_them() -> None:
+    """Unless failureDomainsEnabled says otherwise. b1 has a bundle of the group, and b2 shares its
+    domain.
+    """
+    line = {
+        **LINE,
+        "do": ["place"],
+        "place": ["t/x/0x00000000_0xffffffff"],
+        "namespaces": {"t/x": {"antiAffinityGroup": "g"}, "t/a": {"antiAffinityGroup": "g"}},
+        "failureDomains": {"left": ["b1:8080", "b2:8080"], "right": ["b3:8080"]},
+    }
+    (spread,) = json.loads(decide([line]).stdout)["placements"]
+    assert spread["candidates"] == ["b3:8080"]
+    assert "failure domain left" in spread["rejected"]["b2:8080"]
+    (not_spread,) = json.loads(decide([line], "--set", "failureDomainsEnabled=false").stdout)[
+        "placements"
+    ]
+    assert not_spread["candidates"] == ["b2:8080", "b3:8080"]
 
 
 PLUGIN = """

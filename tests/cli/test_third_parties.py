@@ -63,7 +63,7 @@ def run(
     path: Path, *arguments: str, lines: list[dict[str, Any]] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with the package on its path."""
-    text = "".join(json.dumps(item) + "\n" for item in lines or [])
+    text = "".join(json.dumps(cycle) + "\n" for cycle in lines or [])
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(path), str(PACKAGE.parents[2]))),
@@ -92,18 +92,18 @@ def test_a_shedder_has_memory_and_settings(installed: Path) -> None:
     """
     lines = [line(minute) for minute in range(3)]
     assert [
-        len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))
+        len(answer["unloads"]) for answer in answers(run(installed, "decide", *CHOSEN, lines=lines))
     ] == [0, 1, 0]
     patient = answers(
         run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=3", lines=lines)
     )
-    assert [len(item["unloads"]) for item in patient] == [0, 0, 1]
+    assert [len(answer["unloads"]) for answer in patient] == [0, 0, 1]
     assert patient[0]["skipped"] == [
         {"what": "b1:8080", "reason": "Patience: the busiest for 1 of 3 cycles"}
     ]
     lines[0]["config"] = {"busiestShedderCycles": 1}
     assert [
-        len(item["unloads"]) for item in answers(run(installed, "decide", *CHOSEN, lines=lines))
+        len(answer["unloads"]) for answer in answers(run(installed, "decide", *CHOSEN, lines=lines))
     ] == [1, 1, 1]
 
 
@@ -111,9 +111,9 @@ def test_the_guards_hold_for_it(installed: Path) -> None:
     """Each bundle moves once in the grace period, and the bundles of excluded namespaces never."""
     lines = [line(minute, config={"busiestShedderCycles": 1}) for minute in range(6)]
     moved = [
-        item["bundle"]
+        unload["bundle"]
         for answer in answers(run(installed, "decide", *CHOSEN, lines=lines))
-        for item in answer["unloads"]
+        for unload in answer["unloads"]
     ]
     assert len(moved) == len(set(moved)) == 4
     excluded = answers(
@@ -137,9 +137,10 @@ def test_a_placement_rule_has_memory(installed: Path) -> None:
         for minute in range(3)
     ]
     placements = [
-        item["placements"][0] for item in answers(run(installed, "decide", *CHOSEN, lines=lines))
+        answer["placements"][0]
+        for answer in answers(run(installed, "decide", *CHOSEN, lines=lines))
     ]
-    assert [item["candidates"] for item in placements] == [
+    assert [placement["candidates"] for placement in placements] == [
         ["b1:8080", "b2:8080", "b3:8080"],
         ["b3:8080"],
         ["b3:8080"],
@@ -177,8 +178,8 @@ def test_strategies_know_what_is_placed(installed: Path) -> None:
     )
     (answer,) = answers(run(installed, "decide", *CHOSEN, lines=[given]))
     assert answer["unloads"][0]["why"]["toPlace"] == 3
-    assert [item["bundle"] for item in answer["placements"]] == asked
-    assert [item["candidates"] for item in answer["placements"][:3]] == [
+    assert [placement["bundle"] for placement in answer["placements"]] == asked
+    assert [placement["candidates"] for placement in answer["placements"][:3]] == [
         ["b3:8080"],
         ["b3:8080"],
         ["b1:8080", "b2:8080", "b3:8080"],

@@ -74,12 +74,12 @@ def a_snapshot(
             )
             for bundle, value in bundles.items()
         }
-        for bundle, item in stats.items():
+        for bundle, traffic in stats.items():
             average = TimeAverageMessageData(
                 max_samples=10,
                 num_samples=1,
-                msg_throughput_in=item.msg_throughput_in,
-                msg_rate_in=item.msg_rate_in,
+                msg_throughput_in=traffic.msg_throughput_in,
+                msg_rate_in=traffic.msg_rate_in,
             )
             data[bundle] = BundleData(short_term_data=average, long_term_data=average)
         total = sum(bundles.values())
@@ -99,7 +99,7 @@ def a_snapshot(
         )
         tops[name] = TopBundlesLoadData(
             top_bundles_load_data=[
-                TopBundle(bundle_name=bundle, stats=item) for bundle, item in stats.items()
+                TopBundle(bundle_name=bundle, stats=traffic) for bundle, traffic in stats.items()
             ]
         )
     common = {"now_ms": NOW_MS, "recently_unloaded_ms": dict.fromkeys(sorted(recently), NOW_MS)}
@@ -131,7 +131,7 @@ def test_properties(
     extensible = shedder in EXTENSIBLE
     plain = a_snapshot(shape, frozenset(), extensible=extensible, order=0)
     owned = {
-        name: {item.bundle_name for item in plain.top_bundles[name].top_bundles_load_data}
+        name: {published.bundle_name for published in plain.top_bundles[name].top_bundles_load_data}
         if extensible
         else set(plain.reports[name].bundles)
         for name in shape
@@ -144,16 +144,16 @@ def test_properties(
     stale = {name for name, (_, _, old) in shape.items() if old}
     answers = plans(shedder, snapshot)
     for plan in answers:
-        moved = [item.bundle for item in plan.unloads]
+        moved = [unload.bundle for unload in plan.unloads]
         assert len(moved) == len(set(moved))
         assert not set(moved) & recently
-        for item in plan.unloads:
-            assert item.bundle in owned[item.source]
-            assert item.destination != item.source
-            assert item.destination is None or item.destination in shape
-            assert not {item.source, item.destination} & stale
-            assert item.reason
-            assert item.why
+        for unload in plan.unloads:
+            assert unload.bundle in owned[unload.source]
+            assert unload.destination != unload.source
+            assert unload.destination is None or unload.destination in shape
+            assert not {unload.source, unload.destination} & stale
+            assert unload.reason
+            assert unload.why
         assert plan.unloads or plan.skipped, "every no has a reason"
     shuffled = a_snapshot(shape, recently, extensible=extensible, order=1)
     assert plans(shedder, shuffled) == answers
@@ -164,7 +164,7 @@ def test_properties(
     usage=st.floats(0, 84), loads=st.lists(LOADS, min_size=1, max_size=5), count=st.integers(2, 6)
 )
 def test_nothing_when_balanced(shedder: str, usage: float, loads: list[float], count: int) -> None:
-    """Brokers that are all alike are left alone."""
+    """Between equal brokers, nothing moves."""
     shape = {f"b{index}:8080": (usage, loads, False) for index in range(count)}
     for plan in plans(
         shedder, a_snapshot(shape, frozenset(), extensible=shedder in EXTENSIBLE, order=0)
@@ -211,12 +211,12 @@ def test_guards_hold(
         plan, memory = cycle.shed(snapshot, settings, memory)
         final, memory = cycle.destinations(snapshot, plan, settings, memory, random.Random(0))
         assert len(plan.unloads) <= cap
-        for item in final.unloads:
-            namespace = item.bundle.rpartition("/")[0]
+        for unload in final.unloads:
+            namespace = unload.bundle.rpartition("/")[0]
             assert namespace not in excluded
-            assert item.destination is not None
-            assert item.destination != item.source
-            assert (item.destination == f"b{primary}:8080") == (namespace == "t/n3")
+            assert unload.destination is not None
+            assert unload.destination != unload.source
+            assert (unload.destination == f"b{primary}:8080") == (namespace == "t/n3")
 
 
 @pytest.mark.parametrize("placement", sorted(registry.PLACEMENTS))

@@ -88,8 +88,8 @@ class Led:
             bundles=list(stats),
             last_stats=stats,
             cpu=ResourceUsage(usage=cpu, limit=100),
-            msg_rate_in=sum(item.msg_rate_in for item in stats.values()),
-            msg_throughput_in=sum(item.msg_throughput_in for item in stats.values()),
+            msg_rate_in=sum(traffic.msg_rate_in for traffic in stats.values()),
+            msg_throughput_in=sum(traffic.msg_throughput_in for traffic in stats.values()),
         )
         value = msgspec.json.encode(data)
         store, reports = self.fleet.brokers[index].store, self.fleet.brokers[0].brokers.reports

@@ -134,9 +134,9 @@ async def test_one_sequence_gives_the_same_plans(shedder: str, lag: int) -> None
     for number, (raw, live) in enumerate(zip(recording.lines, recording.plans, strict=True)):
         plan = deciding.decide(decode_line(raw), settings, SplitSettings())
         assert (number, plan.placements, plan.skipped) == (number, live.placements, live.skipped)
-        assert [(item.bundle, item.source, item.reason, item.why) for item in plan.unloads] == [
-            (item.bundle, item.source, item.reason, item.why) for item in live.unloads
-        ]
+        assert [
+            (unload.bundle, unload.source, unload.reason, unload.why) for unload in plan.unloads
+        ] == [(unload.bundle, unload.source, unload.reason, unload.why) for unload in live.unloads]
         assert all(
             mine.destination in (None, its.destination)
             for mine, its in zip(plan.unloads, live.unloads, strict=True)

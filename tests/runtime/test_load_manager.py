@@ -149,10 +149,12 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         boundaries = (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries
         assert 0x20000000 in boundaries
         await led.load_manager.split()
-        splits = [item for item in led.load_manager.decisions(10) if item["kind"] == "split"]
-        assert [(item["bundle"], item["broker"], item["reason"]) for item in splits] == [
-            (bundle, "b1:8080", "Topics")
+        splits = [
+            decision for decision in led.load_manager.decisions(10) if decision["kind"] == "split"
         ]
+        assert [
+            (decision["bundle"], decision["broker"], decision["reason"]) for decision in splits
+        ] == [(bundle, "b1:8080", "Topics")]
 
 
 async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:

@@ -1,7 +1,7 @@
 """Golden scenarios: each text file says what the cluster looks like and what `decide --explain`
 answers.
 
-`pytest tests/scenarios --rewrite` writes the answers anew.
+`pytest tests/scenarios --rewrite` replaces the explanations by the present ones.
 
 Above the line of dashes: a title, then `set` (settings), `seed`, `cycles`, `broker NAME cpu=%
 MiB=…` (one number a bundle; `rate=…` messages/s of each, `load=%` makes it a report of the
@@ -11,12 +11,19 @@ extensible manager), and `also` (JSON merged into every line).
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from loadmanager import settings
+from loadmanager.core.strategies.plan_document import plan_document
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.simulator.deciding import Deciding
+from loadmanager.simulator.explaining import explain
+from loadmanager.simulator.lines import decode_line
 
 MIB = 1024 * 1024
 DASHES = "-" * 80
@@ -29,17 +36,17 @@ class Scenario:
 
     def __init__(self, text: str) -> None:
         self.head, _, self.golden = text.partition(f"{DASHES}\n")
-        self.sets: list[str] = []
-        self.seed = "0"
+        self.overrides: list[str] = []
+        self.seed = 0
         self.cycles = 1
         self.line: dict[str, Any] = {"brokers": {}}
         for row in self.head.splitlines()[1:]:
             word, _, rest = row.partition(" ")
             rest = rest.strip()
             if word == "set":
-                self.sets += ["--set", rest]
+                self.overrides.append(rest)
             elif word == "seed":
-                self.seed = rest
+                self.seed = int(rest)
             elif word == "cycles":
                 self.cycles = int(rest)
             elif word == "broker":
@@ -87,24 +94,15 @@ class Scenario:
             }
 
     def explained(self) -> str:
-        """What the command says, a minute between cycles."""
-        lines = "".join(
-            json.dumps({"now": 60_000 * number, **self.line}) + "\n"
-            for number in range(self.cycles)
-        )
-        command = [
-            sys.executable,
-            "-m",
-            "loadmanager",
-            "decide",
-            "--explain",
-            "--seed",
-            self.seed,
-            *self.sets,
-        ]
-        return subprocess.run(
-            command, input=lines, capture_output=True, text=True, check=True, timeout=60
-        ).stdout
+        """The explanation of every cycle, a minute apart, as `decide --explain` prints it."""
+        loaded = settings.load(None, settings.parse_overrides(self.overrides))
+        deciding = Deciding(random.Random(self.seed))
+        text = ""
+        for number in range(self.cycles):
+            line = decode_line(json.dumps({"now": 60_000 * number, **self.line}).encode())
+            plan = deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
+            text += explain(number + 1, line, plan_document(plan))
+        return text
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])

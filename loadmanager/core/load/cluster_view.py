@@ -176,7 +176,7 @@ class ClusterView:
         anti_affinity_groups: Mapping[str, str],
         failure_domains: Mapping[str, Sequence[str]],
     ) -> ClusterSnapshot:
-        """The cluster now. Forgets what is too old to count."""
+        """The cluster now. Forgets moves, placements and averages that are too old to count."""
         oldest_ms = now_ms - settings.grace_period_minutes * 60_000
         self._unloaded_ms = {
             bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms

@@ -96,7 +96,7 @@ def test_bad_topic_names(text: str) -> None:
     ],
 )
 def test_equal_boundaries(count: int, texts: list[str]) -> None:
-    """N bundles are cut at multiples of 2³² // N."""
+    """The boundaries of N bundles are multiples of 2³² // N."""
     assert format_boundaries(equal_boundaries(count)) == texts
     assert parse_boundaries(texts) == equal_boundaries(count)
 
@@ -129,8 +129,8 @@ def test_bad_boundaries(texts: list[str]) -> None:
 @given(count=st.integers(1, 300), value=st.integers(0, FULL_UPPER))
 def test_every_hash_is_in_exactly_one_bundle(count: int, value: int) -> None:
     """The ranges of a namespace cover the hash space without overlap."""
-    cut = NamespaceBundles(NS, equal_boundaries(count))
-    assert [span for span in cut.ranges if value in span] == [cut.range_of_hash(value)]
+    bundles = NamespaceBundles(NS, equal_boundaries(count))
+    assert [span for span in bundles.ranges if value in span] == [bundles.range_of_hash(value)]
 
 
 @given(data=st.data(), count=st.integers(1, 20))
@@ -138,25 +138,25 @@ def test_split_keeps_the_space_covered(data: st.DataObject, count: int) -> None:
     """A split replaces one range by pieces that cover it, and touches no other."""
     before = NamespaceBundles(NS, equal_boundaries(count))
     parent = data.draw(st.sampled_from(before.ranges))
-    cuts = data.draw(
+    added = data.draw(
         st.lists(st.integers(parent.lower + 1, parent.upper - 1), min_size=1, max_size=5)
     )
-    after = before.split(parent, cuts)
+    after = before.split(parent, added)
     assert set(before.ranges) - {parent} <= set(after.ranges)
-    assert len(after.ranges) == len(before.ranges) + len(set(cuts))
+    assert len(after.ranges) == len(before.ranges) + len(set(added))
 
 
 def test_bad_splits() -> None:
-    """A cut outside its bundle is refused, and so is a bundle that does not exist."""
-    cut = NamespaceBundles(NS, equal_boundaries(4))
+    """A boundary outside its bundle is refused, and so is a bundle that does not exist."""
+    bundles = NamespaceBundles(NS, equal_boundaries(4))
     with pytest.raises(BadInputError):
-        cut.split(BundleRange(0, 0x40000000), [0])
+        bundles.split(BundleRange(0, 0x40000000), [0])
     with pytest.raises(BadInputError):
-        cut.split(BundleRange(0, 0x40000000), [])
+        bundles.split(BundleRange(0, 0x40000000), [])
     with pytest.raises(ConflictError):
-        cut.split(BundleRange(0, 0x80000000), [5])
+        bundles.split(BundleRange(0, 0x80000000), [5])
     with pytest.raises(ConflictError, match="boundaries are"):
-        cut.require("0x00000000_0x80000000")
+        bundles.require("0x00000000_0x80000000")
 
 
 def test_range_texts() -> None:

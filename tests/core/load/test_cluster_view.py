@@ -71,9 +71,7 @@ def test_bundles_count_as_reported_also_without_statistics() -> None:
 
 
 def test_a_placement_counts_for_a_minute() -> None:
-    """Not a millisecond more; asking for it again does not prolong it, a new
-    decision begins anew.
-    """
+    """Not a millisecond more; the same placement again does not prolong it, another one does."""
     view = ClusterView()
     view.placed(A, "b1", NOW_MS)
     view.placed(A, "b1", NOW_MS + 30_000)

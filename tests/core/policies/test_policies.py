@@ -29,8 +29,8 @@ POLICIES = b"""{"gold": {"namespaces": ["gold/.*"], "primary": ["p1.*"], "second
 
 
 def test_primaries_secondaries_and_the_rest() -> None:
-    """A policy's namespaces go to its primaries, to secondaries while those are too few; other
-    namespaces to nobody's primaries.
+    """A policy's namespaces go to its primaries, and to secondaries while primaries are too few;
+    other namespaces go to brokers that are no policy's primaries.
     """
     policies = decode_policies(POLICIES)
     assert rejected("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}) == {
@@ -58,9 +58,7 @@ def test_bad_policies(raw: bytes) -> None:
     [r"(?=a)b", r"(?<!a)b", r"(a)\1", "a++", "(", "(a{1000}){1000}", "(ab|cd){1000}" * 3],
 )
 def test_what_re2_cannot_do_is_refused_with_its_name(expression: str) -> None:
-    """Whoever comes from Java's expressions is told which of them are not there, and which policy
-    has one.
-    """
+    """The error names the policy, and the parts of Java's syntax that RE2 does not have."""
     raw = json.dumps({"gold": {"namespaces": [expression]}}).encode()
     with pytest.raises(
         BadInputError, match=r"policy .gold..* cannot be used.*RE2.*lookahead.*backreference"
@@ -83,9 +81,7 @@ def test_expressions_are_bounded() -> None:
 
 
 def test_expressions_match_in_full() -> None:
-    """As Java's `matches`: what is longer than the expression is not meant, and anchors change
-    nothing.
-    """
+    """As Java's `matches`: a longer text does not match, and anchors change nothing."""
     policies = decode_policies(
         b'{"p": {"namespaces": ["a/b", "^c/d$", "e/.*|f/g"], "primary": ["h"]}}'
     )
@@ -142,8 +138,8 @@ def test_documented_anti_affinity_sequence() -> None:
 
 
 def test_versions_and_load_managers() -> None:
-    """With preferLaterVersions only the newest version counts, a version that is none gives up both
-    (Pulsar's rule); another load manager gets nothing.
+    """With preferLaterVersions only the newest version gets bundles; an unreadable version switches
+    off this filter and the one of load managers (Pulsar's rule).
     """
 
     def placed(versions: dict[str, str], **settings: object) -> set[str]:

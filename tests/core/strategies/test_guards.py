@@ -1,4 +1,4 @@
-"""The guards that hold for every shedder, whatever it answers."""
+"""The guards hold for every shedder and every answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SNAPSHOT = ClusterSnapshot(
 def move(
     bundle: str = A, source: str = "b1", destination: str | None = "b2", swap: str | None = None
 ) -> Unload:
-    """What a shedder may answer."""
+    """One move of a shedder's answer."""
     return Unload(bundle, source, destination, "x", swap=swap)
 
 
@@ -66,12 +66,12 @@ def move(
     ],
 )
 def test_refused(unload: Unload, changed: dict[str, object], reason: str) -> None:
-    """A move that must not be has its reason, and what is right beside it goes on."""
+    """A refused move has its reason; the move beside it is allowed."""
     allowed, refused = Guards(replace(SNAPSHOT, **changed), StrategySettings()).admit(
         [unload, move(B, destination=None)]
     )  # type: ignore[arg-type]
-    assert [item.bundle for item in allowed] == [B]
-    assert [item.what for item in refused] == [unload.bundle]
+    assert [unload.bundle for unload in allowed] == [B]
+    assert [skip.what for skip in refused] == [unload.bundle]
     assert reason in refused[0].reason
 
 
@@ -96,7 +96,7 @@ def test_refused(unload: Unload, changed: dict[str, object], reason: str) -> Non
 def test_a_destination_that_placement_would_refuse_is_dropped(
     destination: str, changed: dict[str, object], reason: str
 ) -> None:
-    """The move is made all the same, to where placement says; in a swap it is none."""
+    """The bundle moves to where placement says; a swap with such a move is refused."""
     others = {"b5": LocalBrokerData(persistent_topics_enabled=False), "b6": LocalBrokerData()}
     snapshot = replace(SNAPSHOT, reports={**SNAPSHOT.reports, **others}, **changed)  # type: ignore[arg-type]
     (allowed,), refused = Guards(snapshot, StrategySettings()).admit(
@@ -128,7 +128,7 @@ def test_extensible_destinations_are_filtered_too() -> None:
     allowed, refused = Guards(snapshot, StrategySettings()).admit(
         [move(A), move(B, destination="b3")]
     )
-    assert (allowed, [item.reason.split(":")[0] for item in refused]) == (
+    assert (allowed, [skip.reason.split(":")[0] for skip in refused]) == (
         (),
         ["b2", "PolicyBundle"],
     )
@@ -150,8 +150,8 @@ def test_a_swap_is_made_whole_or_not_at_all(settings: dict[str, object], reason:
     swap = [move(C, "b2", "b1", swap=A), move(A, "b1", "b2", swap=A)]
     assert len(Guards(SNAPSHOT, StrategySettings()).admit([move(B), *swap])[0]) == 3
     allowed, refused = Guards(SNAPSHOT, StrategySettings(**settings)).admit([move(B), *swap])  # type: ignore[arg-type]
-    assert [item.bundle for item in allowed] == [B]
-    assert [item.what for item in refused] == [C, A]
+    assert [unload.bundle for unload in allowed] == [B]
+    assert [skip.what for skip in refused] == [C, A]
     assert reason in refused[0].reason
 
 

@@ -96,13 +96,13 @@ def test_fields_of_the_log() -> None:
 
 def test_records_of_the_history() -> None:
     """One for each part of the plan, with the numbers as texts."""
-    records = [msgspec.to_builtins(item) for item in decisions(7, "b1", PLAN, epoch=2, cycle=3)]
+    records = [msgspec.to_builtins(record) for record in decisions(7, "b1", PLAN, epoch=2, cycle=3)]
     assert {
-        (item["ts"], item["broker"], item["epoch"], item["cycle"], item["strategy"])
-        for item in records
+        (record["ts"], record["broker"], record["epoch"], record["cycle"], record["strategy"])
+        for record in records
     } == {(7, "b1", 2, 3, "ThresholdShedder")}
     fields = ("action", "bundle", "what", "source", "destination", "reason", "why")
-    assert [tuple(item[name] for name in fields) for item in records] == [
+    assert [tuple(record[name] for name in fields) for record in records] == [
         (
             "unload",
             "t/n/0x00000000_0x40000000",
@@ -133,6 +133,6 @@ def test_a_cycle_records_a_limited_number_of_skips() -> None:
         "ThresholdShedder",
         skipped=tuple(Skip(str(number), "no") for number in range(SKIPS_MAX + 5)),
     )
-    assert [item.what for item in decisions(7, "b1", plan, epoch=2, cycle=3)] == [
+    assert [record.what for record in decisions(7, "b1", plan, epoch=2, cycle=3)] == [
         str(number) for number in range(SKIPS_MAX)
     ]

@@ -61,7 +61,7 @@ def a_cluster(
         reports[f"b{index}"] = LocalBrokerData(
             cpu=ResourceUsage(usage=cpu, limit=100),
             msg_throughput_in=sum(loads) * unit,
-            msg_rate_in=sum(item.msg_rate_in for item in stats.values()),
+            msg_rate_in=sum(traffic.msg_rate_in for traffic in stats.values()),
             bundles=list(stats),
             last_stats=stats,
         )
@@ -81,7 +81,7 @@ def shed(
 
 def moved(plan: Plan) -> list[tuple[str, str, str | None]]:
     """Bundle, source and destination of each move."""
-    return [(item.bundle, item.source, item.destination) for item in plan.unloads]
+    return [(unload.bundle, unload.source, unload.destination) for unload in plan.unloads]
 
 
 def test_overload_takes_the_largest_until_the_goal() -> None:
@@ -97,9 +97,7 @@ def test_overload_takes_the_largest_until_the_goal() -> None:
 
 
 def test_overload_boundaries() -> None:
-    """A usage equal to the threshold counts; a sole bundle stays; nobody overloaded
-    means nothing.
-    """
+    """A usage equal to the threshold is overloaded; a sole bundle stays; no overload, no move."""
     assert (
         len(
             shed(a_cluster((85, [1, 1]), (1, [1])), "OverloadShedder", overloaded_percent=85)[
@@ -194,8 +192,8 @@ def test_avg_pairs_and_hit_counts() -> None:
 
 
 def test_avg_needs_eight_cycles_above_low() -> None:
-    """A difference of 20 points acts in the eighth cycle; one balanced cycle in between begins the
-    count anew.
+    """A difference of 20 points acts in the eighth cycle; a balanced cycle in between starts
+    the count again.
     """
     uneven = a_cluster((50, [1, 1, 1, 1]), (30, [1, 1]), rates=[250, 250, 250, 250, 250, 250])
     even = a_cluster((50, [1, 1, 1, 1]), (50, [1, 1]), rates=[250, 250, 250, 250, 250, 250])

@@ -101,7 +101,7 @@ def extensible(
     """Splits of one broker's published bundles."""
     tops = Top(
         top_bundles_load_data=[
-            TopBundle(bundle_name=name, stats=item) for name, item in stats.items()
+            TopBundle(bundle_name=name, stats=traffic) for name, traffic in stats.items()
         ]
     )
     snapshot = ClusterSnapshot(
@@ -111,8 +111,9 @@ def extensible(
 
 
 def test_hit_counts() -> None:
-    """Four checks in a row above a threshold; one below begins anew; a bundle with one topic keeps
-    its count; a vanished one loses it.
+    """Four checks in a row above a threshold split a bundle; one below starts the count again.
+
+    A bundle with one topic keeps its count; a bundle that vanished loses it.
     """
     memory = Memories()
     for _ in range(3):
@@ -129,7 +130,7 @@ def test_hit_counts() -> None:
 
 
 def test_splits_per_cycle() -> None:
-    """At most so many a cycle; the others keep their counts and follow in the next."""
+    """A limited number of splits a cycle; the others keep their counts and follow in the next."""
     stats = {f"t/n/0x{n:08x}_0x{n + 16:08x}": HOT for n in range(0, 16 * 15, 16)}
     answer, memory = extensible(stats, Memories(split_hits=dict.fromkeys(stats, 3)))
     assert len(answer.splits) == 10
@@ -151,7 +152,7 @@ def test_boundaries_are_inside_and_ascending(
 ) -> None:
     """Whatever the topics: useful boundaries ascend, and lie strictly inside the bundle."""
     span = BundleRange(0x10, 0x1000)
-    loads = {f"topic-{index}": HashedTopic(*item) for index, item in enumerate(topics)}
+    loads = {f"topic-{index}": HashedTopic(*values) for index, values in enumerate(topics)}
     found, why_not = useful_boundaries(
         algorithm, span, loads, limits=SplitSettings().flow_limits, positions=positions
     )
@@ -165,8 +166,8 @@ def test_boundaries_are_inside_and_ascending(
 @given(topics=TOPICS)
 def test_flow_pieces_stay_within_limits(topics: list[tuple[int, float, float]]) -> None:
     """Where hashes differ, no piece of more than one topic exceeds the limits."""
-    distinct = {item[0]: item for item in topics}
-    loads = {f"topic-{item[0]}": HashedTopic(*item) for item in distinct.values()}
+    distinct = {values[0]: values for values in topics}
+    loads = {f"topic-{values[0]}": HashedTopic(*values) for values in distinct.values()}
     limits = FlowLimits(50_000, 5e8, 0.1)
     found = boundaries(FLOW_OR_QPS, BundleRange(0, 0x10000), loads, limits=limits)
     edges = [0, *found, 0x10000]

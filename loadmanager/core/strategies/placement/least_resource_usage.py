@@ -43,8 +43,8 @@ def candidates(
     settings: StrategySettings,
     averages: Averages,
 ) -> tuple[list[str], Averages]:
-    """The brokers that are below the average by the configured difference, in the order given; all
-    brokers if none is.
+    """The brokers that are below the average by the configured difference, in the order given;
+    all brokers if that leaves no broker.
     """
     if snapshot.extensible:
         usage = {

@@ -1,4 +1,4 @@
-"""Which bundles modular shedders may shed, and which of them they take."""
+"""Which bundles a modular shedder may shed, and the choice of the largest."""
 
 from __future__ import annotations
 

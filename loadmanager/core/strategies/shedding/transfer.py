@@ -271,7 +271,7 @@ class _Cycle:
             remaining -= 1
         if out <= 0:
             self.skipped.append(
-                Skip(most, f"NoBundles: none of its bundles fits, or may go to {least}")
+                Skip(most, f"NoBundles: no bundle of it fits, or may go to {least}")
             )
             return False
         self.unloads += unloads
