@@ -211,7 +211,9 @@ def _check(words: list[str], command: str) -> None:
     if program == "loadmanager" and rest[:1] != ["--version"]:
         try:
             arguments = _parser().parse_args(rest)
-        except SystemExit:
+        except SystemExit as end:
+            if end.code == 0:  # --help
+                return
             pytest.fail(f"not understood: {command}")
         pairs = settings.parse_overrides(getattr(arguments, "set", None) or [])
         assert not settings.load(None, pairs).unknown, command
