@@ -1,4 +1,4 @@
-"""Time, as an argument of everything that needs it."""
+"""The clock that is passed to all code that needs the time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a tenant that serves topics asks the runtime; `ports.hosting` is the other direction.
+"""The requests of a host that serves topics to the runtime; `ports.hosting` is the other direction.
 
-Errors: `BadInputError` (the caller is wrong), `NotFoundError`, `ConflictError`, and
+They raise `BadInputError` (wrong arguments), `NotFoundError`, `ConflictError`, and
 `OperationalError` (try again later).
 """
 
@@ -16,9 +16,9 @@ from loadmanager.ports.session import Lease
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """Answer of a lookup: go to `broker`.
+    """The answer of a lookup: the owner, or with `redirect` the broker to ask next.
 
-    With `redirect` the client must look up again there, passing `authoritative` on.
+    In that case the client passes `authoritative` on to that broker.
     """
 
     broker: BrokerAddress
@@ -27,17 +27,15 @@ class Lookup:
 
 
 class Directory(Protocol):
-    """Where topics belong, what is recorded of them, and whether this broker may serve at all."""
+    """The owners and records of topics, and the lease of this broker."""
 
     @property
     def lease(self) -> Lease:
-        """Proof of the session; a tenant serves nothing while it is not held."""
+        """Proof of the session; a host serves nothing while it is not held."""
         ...
 
     def fence(self) -> None:
-        """The lease is not held: give up all bundles, here and in the tenant, before anything else
-        happens.
-        """
+        """Fence all bundles at once: the host noticed that the lease is not held."""
         ...
 
     @property
@@ -46,51 +44,47 @@ class Directory(Protocol):
         ...
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
-        """Who serves the topic (Pulsar `NamespaceService`, modular load manager).
+        """Find the broker that serves the topic (Pulsar `NamespaceService`, modular load manager).
 
         Raises `NotFoundError` when the namespace does not exist, `OperationalError` while the
-        bundle is in transit or no broker is available (texts contain Pulsar's "is being unloaded"
-        where clients are to retry on the same connection).
+        bundle is in transit or no broker is available. Where clients are to retry on the same
+        connection, the text contains Pulsar's "is being unloaded".
         """
         ...
 
     async def owned_bundle(self, topic: TopicName) -> str | None:
-        """Name of the topic's bundle if this broker owns it at this moment (lock held, session
-        proven, not being unloaded), else None.
-        """
+        """The topic's bundle if this broker serves it now, else None."""
         ...
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """Number of partitions (0: not partitioned).
+        """Number of partitions; 0: not partitioned.
 
-        Raises `NotFoundError` for a missing namespace, or topic when `create` is False.
+        Raises `NotFoundError` for an unknown namespace, or unless `create`, for an unknown topic.
         """
         ...
 
     async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
-        """Full names of the namespace's topics, partitions one by one; mode is PERSISTENT,
-        NON_PERSISTENT or ALL. Sorted.
+        """Full names of the namespace's topics, sorted; partitions are listed one by one.
+
+        `mode` is PERSISTENT, NON_PERSISTENT or ALL.
         """
         ...
 
     async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
-        """Record that a topic exists (persistent ones outlive their owner); returns its durable
-        subscriptions, recorded by earlier owners.
+        """Record that a topic exists; returns its durable subscriptions.
+
+        The records of persistent topics outlive the owner.
         """
         ...
 
     async def record_subscription(self, topic: TopicName, subscription: str) -> None:
-        """Record a durable subscription of a persistent topic before its consumer is told of
-        success.
-        """
+        """Record a durable subscription, before its consumer is answered."""
         ...
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
-        """Forget a durable subscription."""
+        """Delete the record of a durable subscription."""
         ...
 
     async def next_ledger_id(self) -> int:
-        """A number that no topic anywhere in the cluster used as ledger id before, and greater than
-        all earlier ones of the same topic.
-        """
+        """A new ledger id, greater than all earlier ids in the cluster."""
         ...

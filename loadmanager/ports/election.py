@@ -1,4 +1,4 @@
-"""Who leads, and for which term; `runtime.shared.election` elects."""
+"""The leader and its term; `runtime.shared.election` runs the election."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from loadmanager.ports.store import Check
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads. `epoch` grows with every term of anybody."""
+    """The leader. `epoch` grows with every term of any broker."""
 
     broker_id: str
     service_url: str
@@ -18,10 +18,10 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term that this process won.
+    """A term of this process.
 
-    `fence` belongs into every transaction that the leader commits: the transaction fails with
-    `VersionConflictError` once a newer term has begun or this one was given up.
+    Every transaction of the leader contains `fence`, so that it fails with `VersionConflictError`
+    once a newer term has begun, or this process has resigned.
     """
 
     leader: Leader

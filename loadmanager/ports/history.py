@@ -1,4 +1,4 @@
-"""Where the runtime records what happened."""
+"""The history, to which the runtime adds records."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ class History(Protocol):
     """A journal."""
 
     def append(self, *records: Record) -> None:
-        """Record. Never blocks and never raises: what cannot be kept is dropped and counted."""
+        """Append records. Never blocks or raises: when it is full, it drops and counts them."""
         ...

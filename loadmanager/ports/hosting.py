@@ -1,7 +1,6 @@
-"""What the runtime asks of the service whose bundles it manages (the tenant): open a bundle, close
-a bundle, report its traffic.
+"""The host: the service whose bundles the runtime manages. It opens, closes and measures bundles.
 
-Our broker (`adapters.protocol`) is one such tenant; `examples/counters.py` is another.
+The broker (`adapters.protocol`) is one host; `examples/counters.py` is another.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from loadmanager.core.load.reports import NamespaceBundleStats
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """Where a broker is reached. `broker_id` is Pulsar's `<advertised host>:<web port>`."""
+    """The addresses of a broker. `broker_id` is Pulsar's `<advertised host>:<web port>`."""
 
     broker_id: str
     service_url: str
@@ -25,8 +24,9 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic:
-    """Traffic of one topic since it was opened or over the last stats period: rates in messages/s,
-    throughputs in bytes/s.
+    """Traffic of one topic, over the last stats period or since it was opened.
+
+    Rates are in messages/s, throughputs in bytes/s.
     """
 
     msg_rate_in: float = 0.0
@@ -42,9 +42,7 @@ class TopicTraffic:
 
 @dataclass(frozen=True, slots=True)
 class HostUsage:
-    """What the tenant itself uses of its own limits: in-memory topics and publish buffers (Pulsar's
-    direct memory), and bytes on the wire.
-    """
+    """The host's own memory (topics and publish buffers: Pulsar's direct memory) and traffic."""
 
     memory_used_bytes: int
     memory_limit_bytes: int
@@ -53,74 +51,67 @@ class HostUsage:
     bytes_out_total: int
     """Bytes written to all connections since start."""
     failures: int = 0
-    """Bugs of the tenant that cost a client its connection, since start."""
+    """Bugs of the host that cost a client its connection, since start."""
     refused_connections: int = 0
-    """Connections that were refused because there were too many, since start."""
+    """Connections refused because there were too many, since start."""
 
 
 class Hosting(Protocol):
-    """The tenant. All methods are called on the event loop; none may raise for traffic reasons.
+    """The host. All methods are called on the event loop.
 
-    `life` names one acquisition of a bundle: the id of the transaction that created its lock, which
-    grows from each life of a bundle to the next. A call for another life than the open one does
-    nothing.
+    `life` is the token of an acquisition of a bundle: the id of the transaction that created its
+    lock, which grows from life to life. A call for any life but the open one must do nothing.
     """
 
     async def open_bundle(self, bundle: str, life: int) -> None:
-        """Prepare to serve a bundle that this broker owns from now on, and serve it when this
-        returns.
+        """Prepare a bundle whose lock this broker holds, and serve it when this returns.
 
         Replaces an older life of the bundle. Raises `OperationalError` when the bundle cannot be
-        served here: the caller gives the lock back.
+        served here; then the caller deletes the lock.
         """
         ...
 
     def fence_bundle(self, bundle: str, life: int) -> None:
-        """First phase of an unload: from now on nothing of the bundle is served; what clients still
-        send is ignored, and they are told nothing yet.
+        """First phase of an unload: stop serving the bundle at once.
 
-        Synchronous and idempotent. The runtime releases the lock, and lets the destination acquire
-        it, before `close_bundle` tells the clients.
+        Ignore what clients send, and tell them nothing yet. Idempotent. Before `close_bundle`, the
+        runtime deletes the lock, and the destination acquires it.
         """
         ...
 
     async def close_bundle(
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
     ) -> int:
-        """Second phase (fences first if that was not done): tell producers and consumers, with the
-        destination if known, and forget the topics.
+        """Second phase: tell producers and consumers where to go, and forget the topics.
 
-        Returns how many topics were closed. Bounded by `timeout_s`.
+        Fences the bundle first if it was not fenced. Takes at most `timeout_s`. Returns the number
+        of topics closed.
         """
         ...
 
     def close_topic(self, topic: str, *, force: bool) -> bool:
-        """Close one open topic for good: its clients are told, and its messages forgotten.
+        """Close a deleted topic: tell its clients, and forget its messages.
 
         Returns whether it was open. Raises `ConflictError` for a topic with clients, unless forced.
         """
         ...
 
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
-        """The bundle continues as `children` on this broker, all in one new life: topics stay open,
-        clients notice nothing.
-        """
+        """Replace a bundle by its children, which share one token; topics stay open."""
         ...
 
     def fence_all(self) -> None:
-        """The session cannot be proven: stop serving every bundle now, before anything else;
-        clients' connections are dropped. Synchronous.
-        """
+        """Stop serving every bundle at once, and drop the clients: the session is not proven."""
         ...
 
     def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
-        """Traffic by open bundle over the last stats period (also bundles without topics)."""
+        """Open bundle → traffic over the last stats period, including bundles without topics."""
         ...
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
-        """Open topics of a bundle with their traffic, by full topic name."""
+        """Full name → traffic of a bundle's open topics."""
         ...
 
     def usage(self) -> HostUsage:
-        """Resource use of the tenant itself."""
+        """The host's own use of resources."""
         ...

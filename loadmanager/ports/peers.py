@@ -1,4 +1,4 @@
-"""What one broker asks of another broker."""
+"""The requests of one broker to another."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from loadmanager.ports.hosting import BrokerAddress
 
 
 class Peers(Protocol):
-    """Calls to other brokers, bounded in time.
+    """Requests to other brokers, bounded in time.
 
     Each raises `OperationalError` when the peer cannot be reached or refuses.
 
-    `epoch` is the term of the leader that gave the order; a broker that knows of a newer term
-    refuses it. None: an operator's wish, which belongs to no term.
+    `epoch` is the epoch of the leader that gives the order; a broker that knows of a newer term
+    refuses it. None: an operator's request, which belongs to no term.
     """
 
     async def release_bundle(
@@ -24,23 +24,23 @@ class Peers(Protocol):
         *,
         epoch: int | None,
     ) -> bool:
-        """Ask the owner to unload a bundle; returns when it is released (and, with a destination,
-        acquired there).
+        """Ask the owner to unload a bundle; returns when the destination, if any, has acquired it.
 
-        False when the broker did not own the bundle, so that nothing was done.
+        False if the broker does not own the bundle.
         """
         ...
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
     ) -> None:
-        """Ask the owner to split a bundle by its default algorithm, and to unload the children
-        then; returns when that is done.
+        """Ask the owner to split a bundle by its default algorithm; returns when that is done.
+
+        With `unload`, the owner then unloads the children.
         """
         ...
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
-        """Ask the owner to close a topic that is deleted; see `ports.hosting.Hosting.close_topic`.
+        """Ask the owner to close a deleted topic; see `ports.hosting.Hosting.close_topic`.
 
         Raises `ConflictError` when the topic has clients, unless forced.
         """
@@ -49,5 +49,5 @@ class Peers(Protocol):
     async def acquire_bundle(
         self, broker: BrokerAddress, bundle: str, *, epoch: int | None
     ) -> None:
-        """Ask a broker to acquire a bundle that nobody owns; returns when it owns it."""
+        """Ask a broker to acquire a bundle without an owner; returns when it owns the bundle."""
         ...

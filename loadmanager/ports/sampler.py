@@ -1,4 +1,4 @@
-"""Reads how much of its resources a broker uses."""
+"""Measures the resources that a broker uses."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SensorFault:
-    """A sensor that cannot be trusted now, and why; its resource is reported with limit 0, so that
-    it drives no decision.
+    """A sensor that cannot be trusted now, and why.
+
+    The limit of its resource is reported as 0, so that no decision depends on it.
     """
 
     sensor: str
@@ -19,8 +20,9 @@ class SensorFault:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Usage and limit of one resource, in Pulsar's units (CPU: percent of one core; memory: MiB;
-    bandwidth: kbit/s).
+    """Usage and limit of one resource, in Pulsar's units.
+
+    CPU: percent of one core; memory: MiB; bandwidth: kbit/s.
     """
 
     usage: float
@@ -40,9 +42,7 @@ class SystemUsage:
 
 @dataclass(frozen=True, slots=True)
 class OwnTraffic:
-    """What the process knows of itself: bytes on its connections since start, and how busy its loop
-    is (0 to 1).
-    """
+    """The process's own figures: bytes on its connections since start, and the load of its loop."""
 
     bytes_in_total: Callable[[], int]
     bytes_out_total: Callable[[], int]
@@ -50,16 +50,16 @@ class OwnTraffic:
 
 
 class Sampler(Protocol):
-    """Samples the machine, the container or the process, by its scope."""
+    """Samples the machine, the container or the process, depending on its scope."""
 
     @property
     def scope(self) -> str:
-        """`host`, `cgroup` or `process`: what `auto` was resolved to."""
+        """`host`, `cgroup` or `process`, also where the setting is `auto`."""
         ...
 
     def sample(self) -> SystemUsage:
-        """Usage since the last call (since construction, for the first).
+        """Usage since the last call; the first call measures since construction.
 
-        A few milliseconds at most; never raises for what a sensor does.
+        Takes a few milliseconds at most; reports failures of sensors as faults.
         """
         ...

@@ -1,10 +1,11 @@
-"""Proof that this broker still holds its metadata session.
+"""Proof that this broker still holds its session with the metadata store.
 
-**At most one owner.** ZooKeeper gives the locks of a dead session to others one session timeout
-after it last heard from it. A broker may therefore serve its bundles only while it can prove that
-the server heard from it less than a session timeout ago *by its own monotonic clock*. Whoever
-serves looks at `Lease.valid_until_s` right before: a process that was paused (SIGSTOP, a stalled
-host) finds the lease run out before it has served a single byte.
+**At most one owner.** ZooKeeper deletes the locks of a session one session timeout after it last
+heard from the client, and then other brokers may take them. So a broker may serve its bundles only
+while it can prove, *by its own monotonic clock*, that the server heard from it less than a session
+timeout ago. The server of a bundle checks `Lease.held` right before it processes bytes: a process
+that was paused (SIGSTOP, a stalled host) finds that its lease has run out before it serves
+anything.
 """
 
 from __future__ import annotations
@@ -14,25 +15,21 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Lease:
-    """Until when this process may act as owner, in seconds of the monotonic clock
-    (`time.monotonic`).
-    """
+    """How long this process may act as owner, in seconds of the monotonic clock."""
 
     valid_until_s: float = 0.0
     proven_until_s: float = 0.0
-    """How far the last proof reached, revoked or not: nothing was served after it."""
+    """The end of the last proof, even if it was revoked: nothing was served after it."""
 
     def held(self, now_s: float) -> bool:
         """Whether the session is proven at `now_s`."""
         return now_s < self.valid_until_s
 
     def prove(self, sent_at_s: float, session_timeout_s: float) -> None:
-        """The server answered a request that was sent at `sent_at_s`: the session lives at least
-        that much longer.
-        """
+        """Extend the lease: the server answered a request that was sent at `sent_at_s`."""
         self.valid_until_s = max(self.valid_until_s, sent_at_s + session_timeout_s)
         self.proven_until_s = max(self.proven_until_s, self.valid_until_s)
 
     def revoke(self) -> None:
-        """The session is lost or unknown: nothing may be served from now on."""
+        """End the lease at once, because the session is lost or unknown."""
         self.valid_until_s = 0.0

@@ -1,9 +1,8 @@
-"""The metadata store: a tree of small values with versions, ephemeral nodes and change
-notifications (ZooKeeper, or a fake in memory).
+"""The metadata store: a tree of small values with versions, ephemeral nodes and notifications.
 
-Paths are absolute, without a trailing slash, below whatever root the adapter was given. Every call
-may raise `OperationalError` when the store cannot answer within its timeout; the outcome of a write
-is then unknown and the caller must read again.
+Its adapters are ZooKeeper and a tree in memory. Paths are absolute, without a trailing slash, and
+relative to the adapter's root. Every call may raise `OperationalError` when the store does not
+answer within its timeout; then the outcome of a write is unknown, and the caller must read again.
 """
 
 from __future__ import annotations
@@ -17,23 +16,22 @@ from loadmanager.core.errors import BadInputError, ConflictError
 from loadmanager.ports.session import Lease
 
 VALUE_BYTES_MAX = 1_000_000
-"""A value longer than this is refused with `BadInputError` before it is sent (ZooKeeper's
-jute.maxbuffer is 1 MiB).
-"""
+"""The maximum length of a value, within ZooKeeper's jute.maxbuffer of 1 MiB."""
 OPERATIONS_MAX = 500
-"""A transaction of more is refused with `BadInputError`."""
+"""The maximum number of operations in a transaction."""
 
 
 class VersionConflictError(ConflictError):
-    """A compare-and-set found another version, or a create found a node."""
+    """A compare-and-set found another version, or a create found an existing node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One node as read.
 
-    `ephemeral_owner` is the session id of an ephemeral node, 0 for a persistent one. `created_txid`
-    is the id of the transaction that created the node: no two nodes of one path ever share it.
+    `ephemeral_owner` is the session id of an ephemeral node, 0 for a persistent node.
+    `created_txid` is the id of the transaction that created the node; a node that is deleted and
+    created again has another one.
     """
 
     value: bytes
@@ -45,10 +43,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create `path`; fails the transaction with `VersionConflictError` when it exists.
-
-    Parents must exist unless the adapter makes them first.
-    """
+    """Create `path`, whose parent must exist; fails if `path` exists."""
 
     path: str
     value: bytes
@@ -57,7 +52,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Set `path` to `value`; with a `version` only if it is the present one."""
+    """Set `path` to `value`; fails if a `version` is given and is not the present one."""
 
     path: str
     value: bytes
@@ -66,7 +61,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete `path`; with a `version` only if it is the present one."""
+    """Delete `path`; fails if a `version` is given and is not the present one."""
 
     path: str
     version: int | None = None
@@ -74,10 +69,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Fail the transaction unless `path` exists with `version` (None: exists with any version).
-
-    Fences a leader's writes by its term.
-    """
+    """Fail unless `path` exists with `version` (None: with any version)."""
 
     path: str
     version: int | None = None
@@ -87,7 +79,7 @@ Operation = Create | Put | Delete | Check
 
 
 def check_size(path: str, value: bytes) -> None:
-    """Raises `BadInputError` for a value that does not fit."""
+    """Raise `BadInputError` for a value that is too long."""
     if len(value) > VALUE_BYTES_MAX:
         raise BadInputError(
             f"{path}: {len(value)} bytes do not fit into a node, {VALUE_BYTES_MAX} do"
@@ -95,7 +87,7 @@ def check_size(path: str, value: bytes) -> None:
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Raises `BadInputError` for a transaction that does not fit."""
+    """Raise `BadInputError` for a transaction that is too large."""
     if len(operations) > OPERATIONS_MAX:
         raise BadInputError(
             f"a transaction holds at most {OPERATIONS_MAX} operations, not {len(operations)}"
@@ -116,14 +108,14 @@ class ChangeKind(Enum):
     CHANGED = "changed"
     DELETED = "deleted"
     RESYNC = "resync"
-    """Notifications may have been missed (a new session, a reconnect): read the whole watched tree
-    again. The path is the tree's root.
+    """Notifications may have been missed (a reconnect, a slow reader): the reader must read the
+    whole watched tree again. The path is the tree's root.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One notification. The value is not included: read the node."""
+    """One notification, without the node's value."""
 
     kind: ChangeKind
     path: str
@@ -134,7 +126,7 @@ class Change:
 
 
 class SessionState(Enum):
-    """The state of the session as the adapter last heard."""
+    """The state of the session, as far as the adapter knows."""
 
     CONNECTED = "connected"
     SUSPENDED = "suspended"
@@ -142,7 +134,7 @@ class SessionState(Enum):
 
 
 class Store(Protocol):
-    """What the runtime asks of the metadata store. All methods are called on the event loop."""
+    """A client of the metadata store with a session. All methods are called on the event loop."""
 
     @property
     def lease(self) -> Lease:
@@ -153,10 +145,9 @@ class Store(Protocol):
 
     @property
     def session_id(self) -> int:
-        """Identity of the session, as `Node.ephemeral_owner` shows it.
+        """The session id, as in `Node.ephemeral_owner`; 0 once the session is lost.
 
-        It stays while the connection is lost and the session may still live; 0 once the session is
-        lost.
+        It stays while only the connection is lost.
         """
         ...
 
@@ -166,11 +157,11 @@ class Store(Protocol):
         ...
 
     async def get(self, path: str) -> Node | None:
-        """Read a node; None when there is none."""
+        """Read a node; None if it does not exist."""
         ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes concurrently (bounded); the answers in the order of `paths`."""
+        """Read many nodes, a bounded number at once; returns them in the order of `paths`."""
         ...
 
     async def children(self, path: str) -> list[str]:
@@ -178,50 +169,45 @@ class Store(Protocol):
         ...
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
-        """Create a node and its missing parents (persistent, empty).
-
-        False when it exists already. Atomic for the node itself.
-        """
+        """Create a node, after its missing parents (persistent, empty); False if it exists."""
         ...
 
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
-        """Set a value, creating the node and its parents when `version` is None; returns the new
-        version.
+        """Set a value; returns the node's new version.
 
-        With a `version` this is a compare-and-set: raises `VersionConflictError` when it is another
-        one, or the node does not exist.
+        Without a `version`, creates the node and its parents if they are missing. With a `version`
+        this is a compare-and-set, which raises `VersionConflictError` if the node has another
+        version or does not exist.
         """
         ...
 
     async def delete(self, path: str, *, version: int | None = None) -> bool:
-        """Delete a node; False when there is none.
+        """Delete a node; False if it does not exist.
 
-        Raises `VersionConflictError` for another version, `ConflictError` when it has children.
+        Raises `VersionConflictError` for another version, `ConflictError` if it has children.
         """
         ...
 
     async def commit(self, operations: Sequence[Operation]) -> int:
-        """Do all or nothing (a ZooKeeper `multi`), at most 500 operations; returns the
-        transaction's id.
+        """Do all operations or none (a ZooKeeper `multi`); returns the transaction's id.
 
-        Nodes that it created have that id as `Node.created_txid`. Raises `VersionConflictError`
-        when any operation fails.
+        The id is the `Node.created_txid` of the nodes that it creates. Raises
+        `VersionConflictError` when any operation fails.
         """
         ...
 
     def watch(self, root: str) -> AsyncIterator[Change]:
-        """Changes of `root` and everything below it, in order, from now on; the first item is a
-        RESYNC.
+        """Changes of `root` and everything below it, in order: first a RESYNC, then from now on.
 
-        Bounded: when the reader falls behind, pending changes are dropped and replaced by one
-        RESYNC. Ends when the store is closed.
+        If the reader is too slow, one RESYNC replaces the pending changes. Ends when the store is
+        closed.
         """
         ...
 
     def session_states(self) -> AsyncIterator[SessionState]:
-        """Session states from now on, the present one first.
+        """The present session state, then each change.
 
-        LOST is followed by CONNECTED when a new session stands (with a new `session_id`).
+        CONNECTED after LOST means a new session, with a new `session_id`.
         """
         ...
 

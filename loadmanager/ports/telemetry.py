@@ -1,6 +1,4 @@
-"""What the metrics page shows: each metric is declared once, and its samples are plain numbers that
-are read at every scrape.
-"""
+"""Metrics: each is declared once, and its samples are plain numbers, read at every scrape."""
 
 from __future__ import annotations
 
@@ -13,13 +11,13 @@ class Sample:
     """One number of one metric. `kind` is gauge, counter or summary."""
 
     name: str
-    """Of a counter without `_total`, which the page adds."""
+    """The name of a counter has no `_total`, which the page adds."""
     doc: str
     value: float
     labels: tuple[tuple[str, str], ...] = ()
     kind: str = "gauge"
     suffix: str = ""
-    """Of a summary: `_count`, `_sum`, or empty for a quantile."""
+    """For a summary: `_count`, `_sum`, or empty for a quantile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +30,23 @@ class Metric:
     kind: str = "gauge"
 
     def sample(self, value: float, *labels: str, suffix: str = "") -> Sample:
-        """One sample, with the values of the metric's labels in their order."""
+        """One sample; `labels` are the values of the metric's labels, in their order."""
         named = tuple(zip(self.labels, labels, strict=True))
         return Sample(self.name, self.doc, value, named, self.kind, suffix)
 
 
 def counter(name: str, doc: str, *labels: str) -> Metric:
-    """A metric that only grows while the process lives."""
+    """Declare a metric that only grows while the process lives."""
     return Metric(name, doc, labels, "counter")
 
 
 def gauge(name: str, doc: str, *labels: str) -> Metric:
-    """A metric that goes up and down."""
+    """Declare a metric that goes up and down."""
     return Metric(name, doc, labels)
 
 
 Source = Callable[[], Iterable[Sample]]
-"""Gives the present samples of one part of the broker."""
+"""Reads the present samples of one part of the broker."""
 
 
 @dataclass(slots=True)

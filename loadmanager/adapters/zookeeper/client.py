@@ -1,10 +1,9 @@
-"""What kazoo lacks.
+"""Adds to kazoo what it lacks.
 
-Persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, the session timeout that the
-server granted, and a way to leave a connection that is dead.
+That is persistent recursive watches (ZooKeeper 3.6+), the id of a transaction, the session timeout
+that the server granted, and a way to drop a dead connection.
 
-This is the only module that touches kazoo's private parts; pyproject.toml pins the minor version
-that they were read in.
+Only this module uses kazoo's private attributes, so pyproject.toml pins kazoo's minor version.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Watcher = Callable[[WatchedEvent], None]
 
 
 class _AddWatch(namedtuple("_AddWatch", "path mode")):
-    """The request that kazoo does not know (opcode 106)."""
+    """The request addWatch (opcode 106), which kazoo lacks."""
 
     type = 106
 
@@ -46,7 +45,7 @@ class _AddWatch(namedtuple("_AddWatch", "path mode")):
 
 
 class _NumberedTransaction(Transaction):  # type: ignore[misc]
-    """A transaction whose results end with its id, which kazoo reads but does not pass on."""
+    """A transaction whose results end with its id, which kazoo does not return."""
 
     def __new__(cls, operations: list[Any], _client: KazooClient) -> _NumberedTransaction:
         """As a tuple of the operations."""
@@ -57,14 +56,12 @@ class _NumberedTransaction(Transaction):  # type: ignore[misc]
         self._client = client
 
     def deserialize(self, body: bytes, offset: int) -> list[Any]:
-        """The results, then the id: kazoo has just read it from the header of this very answer."""
+        """The results, then the id, which kazoo has just read from the header of this answer."""
         return [*super().deserialize(body, offset), self._client.last_zxid]
 
 
 class _DataWatchers(defaultdict[str, set[Watcher]]):
-    """kazoo's one-shot watchers by path; looking a path up also finds the trees that it lies in,
-    which stay.
-    """
+    """kazoo's one-shot watchers by path, and our watchers of trees, which stay."""
 
     def __init__(self, trees: dict[str, Watcher]) -> None:
         super().__init__(set)
@@ -72,21 +69,23 @@ class _DataWatchers(defaultdict[str, set[Watcher]]):
 
     def pop(self, path: str, default: Any = None) -> Any:
         """The watchers to call for an event of `path`."""
-        found = list(super().pop(path, default or ()))
-        # a copy: this is kazoo's thread, and the loop's thread may add a tree meanwhile
+        # A copy: this is kazoo's thread, and the loop's thread may add a tree meanwhile.
         trees = list(self._trees.items())
-        found += [
-            watcher
-            for root, watcher in trees
-            if path == root or path.startswith(root if root == "/" else f"{root}/")
+        return [
+            *super().pop(path, default or ()),
+            *(
+                watcher
+                for root, watcher in trees
+                if path == root or path.startswith(root.rstrip("/") + "/")
+            ),
         ]
-        return found
 
 
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Gives each server of the ensemble its part of the session timeout to accept a connection.
+    """Gives each server of the ensemble a share of the session timeout to accept a connection.
 
-    kazoo gives the first one all of it: the session would be gone before the second is tried.
+    kazoo waits for the first server all that time, so that the session expires before it tries the
+    second.
     """
 
     def __init__(self, servers: int) -> None:
@@ -94,7 +93,7 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         self._servers = servers
 
     def create_connection(self, *args: Any, **options: Any) -> socket.socket:
-        """A connected socket; kazoo's `timeout` in seconds is shared among the servers."""
+        """A connected socket; divides kazoo's `timeout` among the servers."""
         if options.get("timeout"):
             options["timeout"] /= self._servers
         made: socket.socket = super().create_connection(*args, **options)
@@ -102,12 +101,12 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
 
 class _LastWarning(logging.Filter):
-    """Keeps kazoo's warnings, which come with every attempt to connect, out of the log."""
+    """Keeps kazoo's warnings of every failed attempt to connect out of the log."""
 
     text = ""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is logged; errors are."""
+        """Log errors only; remember the last warning."""
         if record.levelno == logging.WARNING and not record.getMessage().startswith("Transition"):
             self.text = record.getMessage()
         return record.levelno > logging.WARNING
@@ -119,12 +118,12 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
     def __init__(self, *, hosts: str, **arguments: Any) -> None:
         self._trees: dict[str, Watcher] = {}
         self._last_warning = _LastWarning()
-        # Of this client alone, and registered nowhere: its filter keeps what it warned of last.
+        # A logger of this client alone, not registered, because the filter keeps its last warning.
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001
         logger.parent = logging.getLogger("kazoo")
         logger.addFilter(self._last_warning)
         servers, slash, chroot = hosts.partition("/")
-        # kazoo would shuffle them anew in each round, and maybe try the one that just failed again.
+        # kazoo would shuffle the servers in each round, and may try the failed server again first.
         order = random.sample(servers.split(","), servers.count(",") + 1)
         super().__init__(
             hosts=",".join(order) + slash + chroot,
@@ -147,18 +146,18 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
 
     @property
     def last_warning(self) -> str:
-        """Why the connection failed last, in kazoo's words; empty when it never did."""
+        """kazoo's last warning of a failed connection, or an empty string."""
         return self._last_warning.text
 
     def drop_connection(self) -> None:
-        """Leave the present connection: kazoo notices the end, and connects to the next server.
+        """Drop the present connection; kazoo notices, and connects to the next server.
 
-        From any thread. kazoo itself leaves a silent connection only when it has nothing to send:
-        then its ping is not answered. Whoever asks regularly has to notice by himself.
+        May be called from any thread. kazoo itself drops a silent connection only if it has nothing
+        to send, because then its ping stays unanswered. Our heartbeats keep it from that.
         """
         connected = self._connection._socket
         if connected is not None:
-            # Shutting down, unlike closing, wakes kazoo's thread wherever it waits on the socket.
+            # Unlike closing, shutting down wakes kazoo's thread if it waits on the socket.
             with contextlib.suppress(OSError):  # kazoo has closed it meanwhile
                 connected.shutdown(socket.SHUT_RDWR)
 
@@ -167,18 +166,15 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         self._data_watchers = _DataWatchers(self._trees)
 
     def commit_async(self, transaction: Any) -> Any:
-        """Send a `KazooClient.transaction`; its result is the list of results, and the
-        transaction's id after them.
-        """
+        """Send a `KazooClient.transaction`; its result is the list of results and the id."""
         result = self.handler.async_result()
         self._call(_NumberedTransaction(transaction.operations, self), result)
         return result
 
     def watch_tree_async(self, path: str, watcher: Watcher) -> Any:
-        """Have `watcher` called (in kazoo's thread) for every change at and below `path`, until the
-        connection is lost.
+        """Call `watcher` for every change at and below `path`, until the connection is lost.
 
-        The path in the events is without the chroot.
+        The calls come from kazoo's thread. The paths of the events are without the chroot.
         """
         rooted = self._rooted(path)
         self._trees[rooted] = watcher
@@ -187,10 +183,7 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
         return result
 
     def forget_tree(self, path: str) -> None:
-        """Have the tree's watcher called no more.
-
-        The server goes on telling until the connection ends.
-        """
+        """Stop calling the tree's watcher; the server sends events until the connection ends."""
         self._trees.pop(self._rooted(path), None)
 
     def _rooted(self, path: str) -> str:

