@@ -21,9 +21,9 @@ from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 ROOT = Path(__file__).parents[2]
 COUNTERS = ROOT / "examples" / "counters.py"
 TRAFFIC = ROOT / "examples" / "traffic.py"
-PATIENCE_S = 60
+PATIENCE_S = 120
 
-pytestmark = [pytest.mark.zookeeper, pytest.mark.system]
+pytestmark = [pytest.mark.zookeeper, pytest.mark.system, pytest.mark.timeout(400)]
 
 
 @contextmanager
@@ -90,7 +90,10 @@ def test_counters_move_and_survive(zookeeper_server: EmbeddedZooKeeper, tmp_path
     def add() -> tuple[str, str]:
         """The number after adding 1, and who counted."""
         web = next(iter(alive.values()))
-        words = _run(str(COUNTERS), "add", "apples", "--url", f"http://127.0.0.1:{web}").split()
+        words = _run(
+            *(str(COUNTERS), "add", "apples", "--url", f"http://127.0.0.1:{web}"),
+            *("--patience", str(PATIENCE_S)),
+        ).split()
         return words[2], words[4].rstrip(")")
 
     with (

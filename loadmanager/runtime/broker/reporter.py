@@ -193,14 +193,14 @@ class Reporter:
     def _build(self) -> None:
         stats = self._hosting.bundle_stats()
         owned = self._ownership.owned()
-        tenant = self._hosting.usage()
+        host = self._hosting.usage()
         report = LocalBrokerData(
             web_service_url=self._self.web_url,
             pulsar_service_url=self._self.service_url,
             cpu=_usage(self._usage.cpu),
             memory=_usage(self._usage.memory),
             direct_memory=ResourceUsage(
-                usage=tenant.memory_used_bytes // MIB, limit=tenant.memory_limit_bytes // MIB
+                usage=host.memory_used_bytes // MIB, limit=host.memory_limit_bytes // MIB
             ),
             bandwidth_in=_usage(self._usage.bandwidth_in),
             bandwidth_out=_usage(self._usage.bandwidth_out),
