@@ -21,7 +21,7 @@ if [ -z "$python" ]; then
 fi
 echo "Python $version: $("$python" --version) of $python"
 "$python" -m venv "$venv"
-"$venv/bin/pip" install --quiet --disable-pip-version-check --constraint constraints.txt \
+"$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt \
     --editable '.[standalone,dev]'
 "$venv/bin/pytest" --quiet -p no:cacheprovider --numprocesses 2 -m "not slow" tests/core tests/scenarios \
     tests/system/test_over_http.py

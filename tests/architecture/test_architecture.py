@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
 
-from loadmanager import settings
+from loadmanager import __version__, settings
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "loadmanager"
@@ -107,6 +108,23 @@ def test_nothing_of_our_own_is_patched() -> None:
     banned = ("mock" + ".patch", "monkey" + "patch.setattr", "Magic" + "Mock")
     for path in sorted((ROOT / "tests").rglob("*.py")):
         assert not [word for word in banned if word in path.read_text()], path
+
+
+def test_an_sdist_holds_what_the_readme_links_to() -> None:
+    """Every relative link of README.md leads to a file that MANIFEST.in includes."""
+    manifest = (ROOT / "MANIFEST.in").read_text().split()
+    links = re.findall(r"\]\(([^)#:]+)[^)]*\)", (ROOT / "README.md").read_text())
+    assert links
+    for link in links:
+        assert (ROOT / link).exists(), link
+        assert Path(link).parts[0] in manifest, link
+
+
+def test_the_changelog_begins_with_the_version() -> None:
+    """The newest section is that of the version, or of what comes after it."""
+    headings = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert __version__ in headings[:2]
+    assert headings[0] in (__version__, "Unreleased")
 
 
 def test_constraints_name_no_host() -> None:
