@@ -49,7 +49,8 @@ async def record_cluster(store: Store, cluster: str, *, service_url: str, web_ur
         raise ConfigError(
             f"clusterName = {cluster}, but the metadata store belongs to the cluster "
             f"{' and '.join(sorted(recorded))}: set clusterName to that name, or give each cluster "
-            "a store of its own with metadataStoreUrl, such as zk:host:2181/" + cluster
+            f"a store of its own: metadataStoreUrl, such as zk:host:2181/{cluster}, or another "
+            "--data-dir of standalone"
         )
     await store.create(
         f"{paths.CLUSTERS}/{cluster}",
