@@ -100,23 +100,23 @@ class Server:
             print(json.dumps(await self.answer(json.loads(line))), flush=True)
         await self.broker.stop()
 
-    async def answer(self, asked: dict[str, Any]) -> Any:
-        for name, policies in asked.get("policies", {}).items():
+    async def answer(self, request: dict[str, Any]) -> Any:
+        for name, policies in request.get("policies", {}).items():
             self.throttling.set_topic_policies(TopicName.parse(name), policies, time.monotonic_ns())
-        if "settings" in asked:
-            settings = ThrottlingSettings(**asked["settings"])
+        if "settings" in request:
+            settings = ThrottlingSettings(**request["settings"])
             self.throttling.set_settings(settings, time.monotonic_ns())
         self.broker.limits_changed()
-        if "limits" in asked:
+        if "limits" in request:
             return [repr(limit.snapshot(time.monotonic_ns())) for limit in self.throttling.limits()]
-        return await self.measure(asked) if "measure" in asked else None
+        return await self.measure(request) if "measure" in request else None
 
-    async def measure(self, asked: dict[str, Any]) -> dict[str, Any]:
+    async def measure(self, request: dict[str, Any]) -> dict[str, Any]:
         """Per-second counts in and out, and what each producer and consumer got, from the first
         message on.
         """
-        name = str(TopicName.parse(asked["topic"]))
-        inwards = asked.get("direction", "in") == "in"
+        name = str(TopicName.parse(request["topic"]))
+        inwards = request.get("direction", "in") == "in"
         while (hosted := self.broker.served(name)) is None:
             await asyncio.sleep(0.001)
         core = hosted.core
@@ -133,7 +133,7 @@ class Server:
             started = time.monotonic()
             await asyncio.sleep(0.0005)
         marks = [(started, *before)]
-        for second in range(1, asked["measure"] + 1):
+        for second in range(1, request["measure"] + 1):
             await asyncio.sleep(max(started + second - time.monotonic(), 0))
             marks.append((time.monotonic(), *counts()))
             if second == 1:

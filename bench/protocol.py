@@ -1,5 +1,5 @@
-"""The protocol server under raw, prebuilt frames: what one core of the broker can do when the
-client costs nothing.
+"""Publish throughput of the protocol server under prebuilt frames: what one core of the broker does
+when the client costs nothing.
 
 `python -m bench protocol [--seconds 3] [--repeat 3]`: best of the repeats. The server is a broker
 process of a one-broker cluster on uvloop; the load comes from this process through one socket, with
@@ -33,7 +33,7 @@ RECEIPT = b"\x08\x07"
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print, a line a workload."""
+    """Measure, and print a line for each workload."""
     parser = argparse.ArgumentParser(prog="python -m bench protocol", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--repeat", type=int, default=3)
@@ -98,7 +98,7 @@ def _publish(cluster: Cluster, messages: int, size: int, seconds: float) -> floa
                 if len(data) - at < size_of:
                     break
                 if data[at + 8 : at + 10] != RECEIPT:
-                    raise SystemExit("the broker answered something else than a receipt")
+                    raise SystemExit("the broker sent something else than a receipt")
                 at += size_of
                 receipts += 1
                 pending += 1

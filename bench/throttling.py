@@ -1,13 +1,13 @@
-"""Limits against what is delivered, with the stock client: accuracy per second, fairness, dispatch,
-and what a neighbour feels.
+"""Delivered against configured rates, with the stock client: accuracy per second, fairness,
+dispatch, and the latency of a neighbour.
 
 `python -m bench throttling` runs everything in about a quarter of an hour; `--part
 publish|mixed|dispatch|neighbour` one part of it, `--only 1000` one limit, `--seconds` for how long
-each. The server is the real protocol server alone in a process on uvloop; producers and consumers
-are stock clients in another process, one connection each. Two processes share many producers, and
-those that batch at 50,000 msg/s; what stock clients do not reach beside the server on a small
-machine (single messages, a lone producer) is sent as prebuilt frames, marked `raw`. A batch is at
-most a hundredth of a second's limit, because a frame is accepted whole or not at all.
+each. The server is the real protocol server, alone in a process on uvloop. Producers and consumers
+are stock clients in another process, one connection each; two processes share many producers, and
+those that batch at 50,000 msg/s. Stock clients beside the server on a small machine do not reach
+every limit with single messages or a single producer; those cases send prebuilt frames, marked
+`raw`. A batch is at most a hundredth of a second's limit, because a frame is accepted whole.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ class Server:
         self.process = _start("bench._server")
         self.url = f"pulsar://127.0.0.1:{_line(self.process.stdout).strip()}"
 
-    def begin(self, asked: dict[str, Any]) -> None:
+    def begin(self, request: dict[str, Any]) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
 
     def end(self) -> Any:
         return json.loads(_line(self.process.stdout))
 
-    def ask(self, asked: dict[str, Any]) -> Any:
-        self.begin(asked)
+    def ask(self, request: dict[str, Any]) -> Any:
+        self.begin(request)
         return self.end()
 
 
@@ -90,12 +90,19 @@ def a_server(policies: dict[str, Any]) -> Iterator[Server]:
 
 
 @contextmanager
-def a_load(server: Server, **asked: Any) -> Iterator[subprocess.Popen[str]]:
+def a_load(server: Server, **request: Any) -> Iterator[subprocess.Popen[str]]:
     """A load process."""
     load = _start(
         "bench._load",
         json.dumps(
-            {"url": server.url, "topic": TOPIC, "batch": 1, "sizes": [100], "producers": 1, **asked}
+            {
+                "url": server.url,
+                "topic": TOPIC,
+                "batch": 1,
+                "sizes": [100],
+                "producers": 1,
+                **request,
+            }
         ),
     )
     try:
@@ -115,9 +122,7 @@ def jain(shares: list[int]) -> float:
 
 
 def _ratios(marks: list[list[float]], limit: tuple[int, int]) -> tuple[list[float], float]:
-    """Delivered over configured in each second and over all, of the scarcer of
-    messages and bytes.
-    """
+    """Delivered / configured in each second and over all, of messages or else bytes."""
     column, rate = (1, limit[0]) if limit[0] > 0 else (2, limit[1])
     each = [
         (after[column] - before[column]) / (after[0] - before[0]) / rate
@@ -199,11 +204,11 @@ def publish(args: argparse.Namespace) -> bool:
                             sizes=[_size_of(limit)],
                         )
                         loads.enter_context(load)
-                    found = server.end()
-                shares = [share[0] for share in found["producers"]]
+                    figures = server.end()
+                shares = [share[0] for share in figures["producers"]]
                 fine &= _row(
                     f"{name}/s, {mode}, batches of {batch}, {producers}",
-                    found["marks"],
+                    figures["marks"],
                     limit,
                     jain(shares),
                 )
@@ -218,9 +223,9 @@ def mixed(args: argparse.Namespace) -> bool:
         with a_server(_publish_policy(limit)) as server:
             server.begin({"measure": args.seconds, "topic": TOPIC})
             with a_load(server, mode="stock", producers=10, sizes=[100, 1000]):
-                found = server.end()
-        shares = [share[0 if limit[0] > 0 else 1] for share in found["producers"]]
-        fine &= _row(f"{name}/s, stock, 10 producers", found["marks"], limit, jain(shares))
+                figures = server.end()
+        shares = [share[0 if limit[0] > 0 else 1] for share in figures["producers"]]
+        fine &= _row(f"{name}/s, stock, 10 producers", figures["marks"], limit, jain(shares))
     return fine
 
 
@@ -231,12 +236,12 @@ def dispatch(args: argparse.Namespace) -> bool:
     for name, limit in _chosen(args):
         for consumers in (1, 10):
             for backlog in (True, False):
-                found = _dispatch_once(args, limit, consumers, backlog=backlog)
+                figures = _dispatch_once(args, limit, consumers, backlog=backlog)
                 fine &= _row(
                     f"{name}/s, {consumers}, {'backlog' if backlog else 'as it comes'}",
-                    found["marks"],
+                    figures["marks"],
                     limit,
-                    jain(found["consumers"]),
+                    jain(figures["consumers"]),
                 )
     return fine
 
@@ -271,14 +276,14 @@ def neighbour(args: argparse.Namespace) -> bool:
     beside it, in turns.
 
     The server has a processor to itself and the clients have the others, and the throttled
-    producers do not read their receipts, so that on a small machine it is the broker's doing that
-    is measured and not a contest for processor time.
+    producers do not read their receipts, so that on a small machine this measures the broker and
+    not a contest for processor time.
     """
     processors = sorted(os.sched_getaffinity(0))
     alone: list[float] = []
     beside: list[float] = []
     for _ in range(args.turns):
-        for taken, throttled in ((alone, False), (beside, True)):
+        for times_us, throttled in ((alone, False), (beside, True)):
             with a_server(_publish_policy((1000, -1))) as server:
                 os.sched_setaffinity(server.process.pid, processors[:1])
                 # clients started from here inherit it
@@ -286,15 +291,15 @@ def neighbour(args: argparse.Namespace) -> bool:
                 if throttled:
                     with a_load(server, mode="raw", producers=10, drain=False) as heavy:
                         _line(heavy.stdout)
-                        taken.extend(_pings(server))
+                        times_us.extend(_pings(server))
                 else:
-                    taken.extend(_pings(server))
+                    times_us.extend(_pings(server))
     os.sched_setaffinity(0, processors)
     print(f"\n{'unthrottled topic, send to receipt (µs)':42} {'p50':>8} {'p90':>8} {'p99':>8}")
     quantiles = {}
-    for what, taken in (("alone", alone), ("beside 10 producers held at 1000 msg/s", beside)):
-        cuts = quantiles[what] = statistics.quantiles(taken, n=100)
-        print(f"{what:42} {cuts[49]:8.0f} {cuts[89]:8.0f} {cuts[98]:8.0f}")
+    for what, times_us in (("alone", alone), ("beside 10 producers held at 1000 msg/s", beside)):
+        percentiles = quantiles[what] = statistics.quantiles(times_us, n=100)
+        print(f"{what:42} {percentiles[49]:8.0f} {percentiles[89]:8.0f} {percentiles[98]:8.0f}")
     ratio = quantiles["beside 10 producers held at 1000 msg/s"][98] / quantiles["alone"][98]
     print(f"p99 ratio {ratio:.2f}{'' if ratio <= 1.2 else '  <-- outside'}")
     return ratio <= 1.2
@@ -302,8 +307,8 @@ def neighbour(args: argparse.Namespace) -> bool:
 
 def _pings(server: Server) -> list[float]:
     with a_load(server, mode="ping", topic=NEIGHBOUR, count=2000) as load:
-        taken: list[float] = json.loads(_line(load.stdout))
-    return taken[200:]
+        times_us: list[float] = json.loads(_line(load.stdout))
+    return times_us[200:]
 
 
 def _chosen(args: argparse.Namespace) -> list[tuple[str, tuple[int, int]]]:

@@ -1,5 +1,5 @@
-"""The toy broker: serves the topics of the bundles that it is told to open, over Pulsar's binary
-protocol. Sockets, timers and the table of commands; its state is the `TopicRegistry`.
+"""Our broker's protocol server: sockets, timers and the table of commands. What it serves is in the
+`TopicRegistry`.
 """
 
 from __future__ import annotations

@@ -21,19 +21,19 @@ class MessagingSettings:
     retention_mb: float = conf(
         "defaultRetentionSizeInMB",
         8.0,
-        "How much of what every subscription has acknowledged a topic keeps for readers and seeks",
+        "How much acknowledged data a topic keeps, for readers and seeks",
         minimum=0,
     )
     backlog_bytes_max: int = conf(
         "backlogQuotaDefaultLimitBytes",
         256 * 1024 * 1024,
-        "How much a topic may hold in memory before producers are refused (-1: no limit)",
+        "How much data a topic may hold in memory before producers are refused (-1: no limit)",
         minimum=-1,
     )
     topics_memory_mb: int = conf(
         "topicsMemoryLimitMB",
         1024,
-        "How much all topics of this broker together may hold in memory",
+        "How much data all topics of this broker together may hold in memory",
         minimum=1,
     )
     publish_buffer_mb: int = conf(
@@ -105,7 +105,7 @@ class MessagingSettings:
     producers_remembered_max: int = conf(
         "brokerDeduplicationMaxNumberOfProducers",
         10_000,
-        "Of how many producers that lost their connection a topic remembers the last sequence id",
+        "A topic remembers the last sequence ids of this many producers that lost their connection",
         minimum=0,
     )
     producers_remembered_minutes: float = conf(
@@ -117,7 +117,7 @@ class MessagingSettings:
     outbound_buffer_kb: int = conf(
         "connectionOutboundBufferKB",
         4096,
-        "A connection that has this much unsent gets no more messages and is not read",
+        "A connection with this much unsent data gets no more messages and is not read",
         minimum=64,
     )
     stats_interval_s: float = conf(

@@ -54,8 +54,8 @@ class ThrottlingSettings:
     pending_publishes_per_connection: int = conf(
         "maxPendingPublishRequestsPerConnection",
         1000,
-        "After this many publishes of one connection their receipts are written and others have "
-        "their turn before it goes on; 0: no limit",
+        "After this many publishes of a connection, its receipts are written and other "
+        "connections have their turn; 0: no limit",
         minimum=0,
     )
     subscribes_per_consumer: int = conf(
@@ -144,7 +144,7 @@ class ThrottlingSettings:
     dispatch_limits_caught_up: bool = conf(
         "dispatchThrottlingOnNonBacklogConsumerEnabled",
         True,
-        "Dispatch limits apply to subscriptions without backlog, too",
+        "Whether dispatch limits apply to subscriptions without backlog",
         dynamic=True,
     )
     dispatch_charges_entries: bool = conf(
@@ -160,7 +160,7 @@ class ThrottlingSettings:
     precise_dispatcher_flow_control: bool = conf(
         "preciseDispatcherFlowControl",
         False,
-        "Accepted, without effect: consumers' permits are always looked at entry by entry",
+        "Accepted, without effect: consumers' permits are always checked entry by entry",
     )
     dispatcher_read_batch_max: int = conf(
         "dispatcherMaxReadBatchSize",
@@ -218,14 +218,14 @@ class ThrottlingSettings:
     debt_max_ms: int = conf(
         "throttlingMaxDebtMillis",
         60_000,
-        "One huge batch stops its producers for this many milliseconds at most; debt beyond is "
-        "forgiven (and counted)",
+        "A huge batch stops its producer for at most this many milliseconds; debt beyond that is "
+        "forgiven and counted",
         minimum=100,
     )
     resolution_ms: int = conf(
         "throttlingResolutionMillis",
         16,
-        "Tokens are added this often; 0: at every look",
+        "Tokens are granted at most this often, in milliseconds; 0: at every call",
         minimum=0,
         maximum=1000,
     )

@@ -51,9 +51,7 @@ def test_debt_is_paused_off(resolution_ns: int) -> None:
 
 @pytest.mark.parametrize("resolution_ns", [RESOLUTION_NS, 0])
 def test_fractions_are_carried_from_look_to_look(resolution_ns: int) -> None:
-    """At 10/s, 150 looks a millisecond apart bring one token, and the half that was over is there
-    at the next.
-    """
+    """At 10/s, 150 calls a millisecond apart grant one token, and keep the half for the next."""
     clock = DrivenClock()
     tokens = bucket(10, clock, capacity=100, initial_tokens=0, resolution_ns=resolution_ns)
     for _ in range(150):
@@ -67,7 +65,7 @@ def test_fractions_are_carried_from_look_to_look(resolution_ns: int) -> None:
 
 
 def test_leftovers_at_one_per_second() -> None:
-    """At one per second nothing comes until the second is full, however often it is looked."""
+    """At one per second, no token comes before the second is full, however often one looks."""
     clock = DrivenClock()
     tokens = bucket(1, clock, initial_tokens=0, capacity=100)
     for _ in range(150):
@@ -303,7 +301,7 @@ def test_nonsense_is_refused_at_construction(arguments: dict[str, int]) -> None:
 
 
 def test_negative_consumption_is_refused() -> None:
-    """Nobody can put tokens in by taking a negative number."""
+    """A negative number of tokens is the caller's fault."""
     tokens = bucket(10, DrivenClock())
     with pytest.raises(BadInputError):
         tokens.consume(-1)

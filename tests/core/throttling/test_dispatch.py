@@ -15,9 +15,7 @@ START = 100 * SECOND
 
 
 class Dispatcher:
-    """A subscription with an endless backlog of entries; each entry's messages come
-    from `batches`.
-    """
+    """A subscription with a backlog of entries of `batches` messages each."""
 
     def __init__(
         self,
@@ -177,9 +175,7 @@ def test_batches_count_as_one_where_the_broker_says_so() -> None:
 
 
 def test_removing_the_limit_or_the_subscription_leaves_nothing_waiting() -> None:
-    """A dispatcher in deep debt goes on when its limit is removed; a closed one is never called
-    again.
-    """
+    """A dispatcher in deep debt goes on when its limit is removed; a closed one never does."""
     clock = DrivenClock()
     broker = a_broker(clock)
     topic = broker.topic(TOPIC, clock())
@@ -213,9 +209,7 @@ def test_a_caught_up_dispatcher_that_uses_no_tokens_does_not_stop_others() -> No
 
 
 def test_subscribes_are_counted_per_consumer_and_window() -> None:
-    """Two per 30 s: the third is refused, another consumer is not, and the next
-    window begins anew.
-    """
+    """Two per 30 s: the third is refused; another consumer and the next window are served."""
     clock = DrivenClock()
     limiter = SubscribeLimiter()
     limiter.update(SubscribeRate(subscribes=2, period_s=30))

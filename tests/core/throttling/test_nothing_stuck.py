@@ -1,5 +1,5 @@
-"""Nothing is ever stuck: any order of sends, clock steps, limits set and removed, producers and
-topics that come and go.
+"""Nobody waits for ever, whatever the order of sends, clock steps, changed limits, and producers
+and topics that come and go.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RATES = st.builds(
 
 
 class Link:
-    """A connection with several producers that sends what it is asked to as soon as it may."""
+    """A connection with several producers, which sends its frames as soon as it may."""
 
     def __init__(self, machine: Throttled) -> None:
         self.machine = machine
@@ -195,9 +195,7 @@ class Throttled(RuleBasedStateMachine):
 
 
 class Reader:
-    """A subscription that is sent its backlog while it has a consumer, as the protocol server does
-    it.
-    """
+    """A subscription whose backlog is sent while it has a consumer, as the protocol server does."""
 
     def __init__(self, topic: TopicThrottling, name: str, clock: DrivenClock) -> None:
         self.clock = clock

@@ -89,9 +89,9 @@ def test_batches_that_differ_tenfold_share_messages_fairly() -> None:
     assert jain([c.messages() for c in clients]) >= 0.99
 
 
-def test_newcomers_do_not_starve_who_was_there() -> None:
-    """Twenty clients that connect, send one message and leave, again and again: a steady producer
-    beside them still gets its part.
+def test_newcomers_do_not_starve_a_steady_producer() -> None:
+    """Beside twenty clients that connect, send one message and leave, again and again, a steady
+    producer still gets its part.
     """
     clock = DrivenClock()
     broker = a_broker(clock)
@@ -295,7 +295,7 @@ def test_the_vectors_of_pulsars_limiter() -> None:
     assert held == [False, True, True]
 
 
-def test_figures_tell_what_was_delivered_and_who_waits() -> None:
+def test_a_snapshot_has_rates_queue_and_places() -> None:
     """A limit's snapshot has configured and delivered rate, their error, the queue, and a
     producer's place and cause.
     """
