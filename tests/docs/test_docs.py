@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -249,6 +251,16 @@ def test_settings_are_known(page: Path) -> None:
         if token.type == "fence" and token.info == "properties":
             pairs = [line for line in token.content.splitlines() if line and line[0] != "#"]
             assert not settings.load(None, settings.parse_overrides(pairs)).unknown, pairs
+
+
+def test_each_dependency_has_its_reason() -> None:
+    """ARCHITECTURE.md says what each package is for; those of `bench` are summed up there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {**project["optional-dependencies"], "": project["dependencies"], "bench": []}
+    reasons = (ROOT / "ARCHITECTURE.md").read_text().partition("## Dependencies")[2].lower()
+    for requirement in itertools.chain.from_iterable(extras.values()):
+        name = re.split(r"[<>=;\[ ]", requirement)[0]
+        assert name.removeprefix("pytest-").removeprefix("types-") in reasons, name
 
 
 def test_deployed_commands_are_understood() -> None:
