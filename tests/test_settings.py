@@ -1,4 +1,4 @@
-"""broker.conf: Pulsar's syntax, and every kind of nonsense."""
+"""broker.conf: Pulsar's syntax, bad values, unknown keys, dynamic settings."""
 
 from __future__ import annotations
 
@@ -84,9 +84,7 @@ def test_bad_values_are_all_named() -> None:
 
 
 def test_unknown_keys_have_their_nearest_name() -> None:
-    """A misspelt key is told with the key that was probably meant; Pulsar's other keys are just
-    passed over.
-    """
+    """A misspelt key is reported with the nearest known key; other unknown keys are listed."""
     loaded = settings.load(
         None, {"loadBalancerSheddingIntervalMinute": "1", "managedLedgerDefaultEnsembleSize": "2"}
     )
@@ -109,7 +107,7 @@ def test_older_spellings() -> None:
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
-    """A file that is missing or is no text is refused, naming it."""
+    """A file that is missing or not text is refused by its name."""
     with pytest.raises(ConfigError, match="No such file"):
         settings.read_properties(tmp_path / "missing")
     (tmp_path / "binary").write_bytes(b"a=\xff\xfe")
@@ -120,7 +118,7 @@ def test_unreadable_files(tmp_path: Path) -> None:
 
 
 def test_keys_without_effect_are_not_dynamic() -> None:
-    """A key that does nothing must not be offered for change on running brokers."""
+    """A key without effect cannot be changed on running brokers."""
     keys = [known.key for known in settings.known_keys().values()]
     assert any("without effect" in key.doc for key in keys)
     assert [key.name for key in keys if "without effect" in key.doc and key.dynamic] == []

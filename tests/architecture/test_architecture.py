@@ -62,8 +62,8 @@ STARTERS = {
     "TaskGroup",
     "wait_for",
 }
-"""What starts something that runs on by itself: only runtime/tasks.py may, which names and
-supervises it.
+"""Calls that start a task or a timer. Only runtime/tasks.py may use them, which names and
+supervises what it starts.
 """
 STARTS = {
     ("runtime/tasks.py", "TaskGroup"): "here every task is made",
@@ -79,7 +79,7 @@ STARTS = {
 
 
 def test_nothing_runs_unsupervised() -> None:
-    """Tasks and timers are begun in the few places that see to their failures."""
+    """Tasks and timers are started only where their failures are handled."""
     found = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))
@@ -128,6 +128,6 @@ def test_the_changelog_begins_with_the_version() -> None:
 
 
 def test_constraints_name_no_host() -> None:
-    """The constraints file pins versions and says nothing of where they come from."""
+    """The constraints file pins versions and names no host."""
     for line in (ROOT / "constraints.txt").read_text().splitlines():
         assert line.startswith("#") or ("==" in line and "/" not in line and "@" not in line), line

@@ -38,14 +38,14 @@ class Shell:
         return status, out.rstrip("\n"), err
 
     async def json(self, *words: str, at: int = 0) -> Any:
-        """What a shell script would read."""
+        """The output with --json, parsed."""
         status, out, err = await self.run(*words, "--json", at=at)
         assert status == 0, (out, err)
         return json.loads(out)
 
 
 async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
-    """List with the leader marked, health of everybody, reports; as tables and as JSON."""
+    """The list marks the leader; health and reports name all brokers; as tables and as JSON."""
     async with serving() as served:
         shell = Shell(served, capsys)
         status, out, _ = await shell.run("brokers", "list", at=1)
@@ -208,7 +208,7 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
-    """Asked anywhere, answered by the leader."""
+    """Any broker redirects these commands to the leader."""
     async with serving() as served:
         shell = Shell(served, capsys)
         assert (await shell.run("decisions", at=1))[1] == "no decision in this term yet"

@@ -81,7 +81,7 @@ def run(
 
 
 def answers(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    """What `decide` answered."""
+    """The output of `decide`."""
     assert result.returncode == 0, result.stderr
     return [json.loads(text) for text in result.stdout.splitlines()]
 
@@ -149,7 +149,7 @@ def test_a_placement_rule_has_memory(installed: Path) -> None:
 
 
 def test_a_shedder_sees_every_report(installed: Path) -> None:
-    """Also those of lines in which it does not shed."""
+    """A shedder sees the reports of lines in which it does not shed, too."""
     lines = [line(0), line(1, do=["place"]), line(2, do=["split"]), line(3)]
     (unload,) = answers(run(installed, "decide", *CHOSEN, lines=lines))[-1]["unloads"]
     assert unload["why"]["reports"] == 4 * 3
@@ -187,7 +187,7 @@ def test_strategies_know_what_is_placed(installed: Path) -> None:
 
 
 def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
-    """As our own are: out of range is refused, and without the package the key is unknown."""
+    """A third party's key is checked like ours, and unknown without the package."""
     bad = run(installed, "decide", *CHOSEN, "--set", "busiestShedderCycles=0", lines=[line(0)])
     assert (
         bad.returncode,

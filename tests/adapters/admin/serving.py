@@ -28,7 +28,7 @@ ORDERS = NamespaceName("acme", "orders")
 
 @dataclass(frozen=True)
 class Answer:
-    """What came back; `body` is parsed if it is JSON."""
+    """An HTTP answer; `body` is parsed if it is JSON."""
 
     status: int
     body: Any
@@ -49,7 +49,7 @@ class Served:
 
     @property
     def brokers(self) -> list[Running]:
-        """The brokers, those that were stopped included."""
+        """The brokers, including stopped ones."""
         return self.cluster.brokers
 
     async def own(self, *bundles: str, at: int = 0) -> None:
@@ -66,9 +66,7 @@ class Served:
         }
 
     async def open_two_topics(self, bundle_range: str, *, at: int = 0) -> None:
-        """Topics of acme/orders in a bundle: one with fewer than two is not divided at given
-        positions.
-        """
+        """Open two topics of acme/orders in a bundle, so that a split divides it."""
         span = BundleRange.parse(bundle_range)
         topics = (TopicName("persistent", ORDERS, f"in-{index}") for index in itertools.count())
         for topic in itertools.islice(
@@ -77,7 +75,7 @@ class Served:
             await self.brokers[at].serve(topic)
 
     async def depose(self) -> None:
-        """Nobody leads any more."""
+        """The leader resigns, and no broker stands again."""
         for broker in self.brokers:
             await broker.parts._election.resign()
         await until(lambda: all(broker.use.leading.leader is None for broker in self.brokers))

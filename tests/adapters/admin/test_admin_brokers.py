@@ -83,7 +83,7 @@ async def test_owned_namespaces() -> None:
 
 
 async def test_load_report_clusters_configuration() -> None:
-    """Documents that tools read first."""
+    """The load report, the clusters and the settings in force."""
     async with serving() as served:
         assert (await served.get("/admin/v2/broker-stats/load-report"))["numBundles"] == 0
         assert await served.get("/admin/v2/clusters") == ["standalone"]
@@ -108,8 +108,8 @@ async def test_metrics_page() -> None:
 
 
 async def test_shutdown_passes_the_rate_on() -> None:
-    """204 at once, and the stop has begun with the rate that was asked for; nonsense is refused and
-    stops nothing.
+    """204 at once, and the stop has begun with the requested rate; a bad rate is refused and stops
+    nothing.
     """
     async with serving() as served:
         assert (
@@ -126,7 +126,7 @@ async def test_shutdown_passes_the_rate_on() -> None:
 
 
 async def test_decisions_and_dry_run_are_the_leaders() -> None:
-    """Other brokers send the question on; the limit is checked; without a leader it is 503."""
+    """Other brokers redirect to the leader; the limit is checked; without a leader it is 503."""
     async with serving() as served:
         await served.ask("GET", "/lookup/v2/topic/persistent/acme/orders/t")
         (decision,) = await served.get("/admin/v2/loadmanager/decisions?limit=1")
@@ -151,7 +151,7 @@ async def test_decisions_and_dry_run_are_the_leaders() -> None:
 
 
 async def test_peers_release_and_acquire() -> None:
-    """What brokers ask of each other: transfer a bundle, refuse one that somebody else has."""
+    """Orders between brokers: transfer a bundle, refuse a bundle that another broker owns."""
     async with serving() as served:
         bundle = "acme/orders/0x00000000_0x40000000"
         base = f"/admin/v2/loadmanager/bundles/{bundle}"

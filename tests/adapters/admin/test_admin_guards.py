@@ -1,4 +1,4 @@
-"""What clients send that nobody should, and how much of it."""
+"""Requests that are malformed, too large or too many."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ async def test_malformed_json(raw: bytes) -> None:
 )
 @pytest.mark.parametrize("levels", [101, 979, 20_000])
 async def test_json_that_nests_too_deeply(method: str, path: str, levels: int) -> None:
-    """400 with the reason, also where it could be read: nothing is stored that cannot be answered
-    later.
+    """400 with the reason: nothing is stored that could not be answered
+    again.
     """
     async with serving(1) as served:
         raw = b'{"numBundles":' * levels + b"4" + b"}" * levels
@@ -59,7 +59,7 @@ async def test_json_that_nests_too_deeply(method: str, path: str, levels: int) -
 
 
 async def test_json_that_nests_as_deeply_as_is_allowed() -> None:
-    """It is stored, and read back."""
+    """A deep document within the limit is stored and read back."""
     async with serving(1) as served:
         raw = b'{"a":' * 100 + b"4" + b"}" * 100
         assert (await served.ask("PUT", NAMESPACE, raw=raw)).status == 204
@@ -123,7 +123,9 @@ async def test_a_header_that_is_too_large() -> None:
 
 
 async def test_requests_at_once_are_bounded() -> None:
-    """One too many is told to come again, while health still answers; a finished one makes room."""
+    """A request beyond the limit is answered with 503, health still answers, and a finished request
+    makes room.
+    """
     async with serving(1, AdminSettings(requests_max=1)) as served:
         host, _, port = served.broker_id(0).partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
@@ -143,7 +145,7 @@ async def test_requests_at_once_are_bounded() -> None:
 
 
 async def test_connections_are_bounded() -> None:
-    """The connection that is one too many is closed at once; the others go on."""
+    """A connection beyond the limit is closed at once; the others go on."""
     with structlog.testing.capture_logs() as logs:
         await _one_too_many(AdminSettings(connections_max=2), 0)
     assert [
@@ -152,7 +154,7 @@ async def test_connections_are_bounded() -> None:
 
 
 async def test_connections_leave_files_for_others() -> None:
-    """What the limit of open files allows is a bound, too."""
+    """The limit of open files bounds the connections, too."""
     await _one_too_many(AdminSettings(), 2)
 
 
@@ -195,7 +197,7 @@ async def test_bodies_that_break_off(rest: bytes) -> None:
 
 
 async def test_garbage_on_the_wire() -> None:
-    """Bytes that are no HTTP get an answer and a closed connection; the server goes on."""
+    """Bytes that are not HTTP get an answer and a closed connection; the server goes on."""
     async with serving(1) as served:
         host, _, port = served.broker_id(0).partition(":")
         for garbage in (

@@ -48,7 +48,7 @@ async def test_tenants_live() -> None:
     ],
 )
 async def test_create_namespace(body: Any, boundaries: list[str]) -> None:
-    """An empty body, a number of bundles, explicit boundaries: the bundles are as asked."""
+    """Default bundles for an empty body, a number of bundles, explicit boundaries."""
     async with serving(1) as served:
         one = "/admin/v2/namespaces/acme/new"
         assert (await served.ask("PUT", one, body)).status == 204
@@ -152,7 +152,7 @@ async def test_unload_to_a_destination() -> None:
 
 
 async def test_unload_namespace() -> None:
-    """Every bundle is given up, whoever owns it."""
+    """Every bundle is unloaded, whichever broker owns it."""
     async with serving() as served:
         await served.own(f"acme/orders/{FIRST}", at=1)
         await served.own("acme/orders/0x40000000_0x80000000", at=0)
@@ -204,7 +204,7 @@ async def test_split_at_the_owner() -> None:
 
 
 async def test_hash_positions() -> None:
-    """Topics of a bundle with their hashes: those recorded, or those asked for."""
+    """Topics of a bundle with their hashes: the recorded ones, or those named in the query."""
     async with serving(1) as served:
         names = [f"persistent://acme/orders/t{index}" for index in range(8)]
         for index in range(8):

@@ -30,7 +30,7 @@ async def served() -> AsyncIterator[Served]:
 
 
 async def test_isolation_policies(served: Served) -> None:
-    """Set, read, what each broker is in it, unload of what it concerns, remove."""
+    """A policy is set and read, shows its brokers, unloads its namespaces, and is removed."""
     await served.own("public/default/0x00000000_0x10000000", "acme/orders/0x00000000_0x40000000")
     assert await served.call("POST", f"{ISOLATION}/mine", POLICY) == (204, None)
     assert served.owners() == {"acme/orders/0x00000000_0x40000000": served.broker_id(0)}
@@ -47,7 +47,7 @@ async def test_isolation_policies(served: Served) -> None:
 
 
 async def test_bad_policies(served: Served) -> None:
-    """400 with the reason for what cannot be used, 412 for another cluster."""
+    """400 with the reason for a policy that cannot be used, 412 for another cluster."""
     status, answer = await served.call("POST", f"{ISOLATION}/mine", {**POLICY, "primary": ["("]})
     assert status == 400
     assert "regular expression" in answer["reason"]

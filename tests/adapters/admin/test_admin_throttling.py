@@ -1,6 +1,4 @@
-"""Limits over HTTP: Pulsar's paths and bodies, and every change reaches what enforces it, on every
-broker.
-"""
+"""Limits over HTTP: Pulsar's paths and bodies; every change acts on every broker."""
 
 from __future__ import annotations
 
@@ -124,7 +122,9 @@ async def test_a_policy_of_one_subscription(served: Served) -> None:
 
 
 async def test_resource_groups(served: Served) -> None:
-    """Created, attached, in force, changed in part, in use, detached, deleted."""
+    """A resource group is created, attached, acts, is changed in part, cannot be deleted while in
+    use, is detached and deleted.
+    """
     assert await served.call(
         "PUT", "/admin/v2/resourcegroups/gold", {"publishRateInMsgs": 50, "dispatchRateInMsgs": 60}
     ) == (204, None)
@@ -241,7 +241,7 @@ async def test_unknown_fields_are_named(served: Served) -> None:
 
 
 async def test_nesting_without_end_is_400(served: Served) -> None:
-    """A body that no parser can hold is the client's mistake."""
+    """A body that nests too deeply is refused with 400."""
     async with served.session.post(
         f"{served.url()}{TOPIC_PATH}/publishRate", data='{"x":' + "[" * 200_000
     ) as answer:
@@ -289,13 +289,13 @@ async def test_partitions_have_the_policies_of_their_topic(served: Served) -> No
 
 
 async def test_unknown_namespaces_are_404(served: Served) -> None:
-    """For a namespace's policies as for its topics'."""
+    """Policies of namespaces and of topics are refused for an unknown namespace."""
     assert (await served.call("GET", "/admin/v2/namespaces/acme/none/publishRate"))[0] == 404
     assert (await served.call("POST", "/admin/v2/persistent/acme/none/t/publishRate", {}))[0] == 404
 
 
 async def test_unreadable_metadata_counts_as_not_set(served: Served) -> None:
-    """Nonsense in the store limits nothing and stops nothing: the next good value acts."""
+    """A stored value that cannot be read limits nothing; the next good value acts."""
     await served.call("POST", f"{TOPIC_PATH}/publishRate", {"publishThrottlingRateInMsg": 7})
     await on_all(served, lambda one: publish_rate(one) == 7)
     await served.brokers[0].store.put(paths.topic_policies(TOPIC), b"\xff{")
@@ -333,7 +333,7 @@ async def test_why_is_this_producer_slow(served: Served) -> None:
 
 
 async def test_a_namespace_that_is_made_again_has_no_limits_from_before(served: Served) -> None:
-    """What is deleted is forgotten, and what comes under its name later is read anew."""
+    """Limits of a deleted namespace or topic are forgotten; a new one of that name has its own."""
     again = NamespaceName.parse("acme/again")
     first = served.brokers[0]
     for rate in (7, 9):

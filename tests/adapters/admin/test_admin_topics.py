@@ -154,7 +154,7 @@ async def test_stats_are_the_owners() -> None:
 
 
 async def test_no_schemas() -> None:
-    """404 means that there is none: what clients expect of a topic without schema."""
+    """404 tells clients that the topic has no schema."""
     async with serving(1) as served:
         for path in ("schema", "schema/3"):
             assert (

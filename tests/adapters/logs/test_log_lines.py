@@ -1,4 +1,4 @@
-"""What logging writes, in a process of its own: it is set up once a process."""
+"""Log lines, written by a process of its own: logging is configured once a process."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def test_json_lines() -> None:
 
 
 def test_levels() -> None:
-    """What is less severe than the level is not written, be it ours or a library's; libraries that
-    chatter are held to warnings.
-    """
+    """Lines below the level are not written; libraries that log a lot have a level of their own."""
     code = (
         "log.info('no'); log.warning('yes'); logging.getLogger('x').info('no'); "
         "logging.getLogger('x').error('also')"
@@ -89,7 +87,7 @@ def test_exceptions_stay_on_their_line() -> None:
 
 
 def test_a_value_that_json_does_not_know() -> None:
-    """It is written by its repr; logging never fails the caller."""
+    """A value that JSON cannot hold is written as its repr; logging never fails the caller."""
     (line,) = _json("configure('info'); log.info('x', value=object, data=b'1')")
     assert line["value"] == "<class 'object'>"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Nothing can be opened within."""
+    """Within this context, no file can be opened."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.open(os.devnull, os.O_RDONLY)]
     resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 8, hard))

@@ -34,7 +34,7 @@ def test_a_reserve_is_kept(files: int, connections: int, http: int) -> None:
 
 
 def test_the_soft_limit_is_raised_to_the_hard_one() -> None:
-    """A shell's soft limit is not what the broker has to live with."""
+    """The soft limit of the shell is raised to the hard limit."""
     done = subprocess.run(
         [sys.executable, "-c", RAISED], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""Sampling by scope: what is measured, against which limit, and what is not believed."""
+"""Sampling by scope: the usage, its limit, and readings that cannot be true."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_process_scope_within_a_group_is_measured_against_its_memory_limit(world
 
 @pytest.mark.parametrize("scope", ["host", "cgroup", "process"])
 def test_saturated_loop_counts_as_cpu(world: World, scope: str) -> None:
-    """In every scope a busy loop is a busy broker, whatever the cores say."""
+    """In every scope, a busy event loop counts as CPU usage."""
     world.cgroup()
     sampler = world.sampler(scope, gbps=1)
     world.now_s += 1000
@@ -199,7 +199,7 @@ def test_more_than_all_is_not_believed(world: World) -> None:
 
 
 def test_counter_that_goes_back_is_not_believed(world: World) -> None:
-    """A counter that was reset drives nothing."""
+    """A reading from a counter that was reset has the limit 0 and a fault."""
     world.bytes_in = 1000
     sampler = world.sampler(gbps=1)
     world.bytes_in = 0

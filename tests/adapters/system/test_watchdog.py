@@ -1,4 +1,4 @@
-"""A loop that stands still ends its process; one that is busy does not."""
+"""A loop that stands still ends its process; a busy loop does not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loadmanager.adapters.system.watchdog import Watchdog
 
 
 async def test_a_loop_that_stands_still_is_ended() -> None:
-    """And the log says where it stands."""
+    """A loop that stands still ends the process, and the log says where it stands."""
     ended = threading.Event()
     watching = asyncio.ensure_future(Watchdog(lambda: 0.2, slice_s=0.05, end=ended.set).run())
     await asyncio.sleep(0)
@@ -28,7 +28,7 @@ async def test_a_loop_that_stands_still_is_ended() -> None:
 
 
 async def test_a_loop_that_turns_is_left_alone() -> None:
-    """However long it takes; and nothing watches once it is over."""
+    """A loop that turns is left alone; no thread watches once the watchdog ends."""
     ended = threading.Event()
     watching = asyncio.ensure_future(Watchdog(lambda: 5.0, slice_s=0.01, end=ended.set).run())
     await asyncio.sleep(0.3)
