@@ -16,6 +16,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.ownership.states import Transition
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
+from loadmanager.ports.store import Node
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
@@ -169,9 +170,23 @@ class Broker:
         )
         await self.store.create(paths.broker(self.address.broker_id), value, ephemeral=True)
 
+    async def acquire(self, bundle: str) -> BrokerAddress:
+        """Acquire a bundle; returns the owner's address."""
+        return (await self.ownership.acquire(bundle, "test")).address
+
+    async def release(self, bundle: str, destination: BrokerAddress | None = None) -> int | None:
+        """Release a bundle."""
+        return await self.ownership.release(
+            bundle, reason="test", destination=destination, timeout_s=1
+        )
+
+    async def lock(self, bundle: str) -> Node | None:
+        """The lock of a bundle."""
+        return await self.store.get(paths.lock(bundle))
+
 
 class Fleet:
-    """Several brokers over one tree; asks brokers directly, as `Peers`."""
+    """Several brokers over one tree, whose `Peers` call each other directly."""
 
     def __init__(self, count: int, scope: Scope) -> None:
         self.scope = scope
@@ -219,13 +234,13 @@ class Fleet:
         await self.at(broker).ownership.acquire(bundle, "transferred")
 
     def owners(self, bundle: str) -> list[str]:
-        """Every broker that would say "mine"."""
+        """The brokers that serve the bundle."""
         return [
             broker.address.broker_id for broker in self.brokers if broker.ownership.served(bundle)
         ]
 
     async def settle(self) -> None:
-        """Until all brokers see each other."""
+        """Wait until every broker has every load report."""
         while any(len(broker.brokers.reports) < len(self.brokers) for broker in self.brokers):
             await asyncio.sleep(0.01)
 
