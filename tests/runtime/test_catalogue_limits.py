@@ -1,4 +1,4 @@
-"""How many namespaces and topics there may be."""
+"""The limits on the numbers of namespaces and topics."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def topic(number: int) -> TopicName:
 
 
 async def test_topics_of_a_namespace() -> None:
-    """maxTopicsPerNamespace counts topics and each partition; what exists is opened; many at once
-    do not overshoot.
+    """maxTopicsPerNamespace counts topics and partitions; existing topics can be opened. Concurrent
+    creations do not exceed it.
     """
     async with a_fleet(1) as fleet:
         _, topics = limited(fleet.brokers[0], topics_per_namespace_max=5)
@@ -51,7 +51,7 @@ async def test_topics_of_a_namespace() -> None:
 
 
 async def test_namespaces_of_a_tenant() -> None:
-    """maxNamespacesPerTenant: one too many is refused."""
+    """A namespace beyond maxNamespacesPerTenant is refused."""
     async with a_fleet(1) as fleet:
         namespaces, _ = limited(fleet.brokers[0], namespaces_per_tenant_max=2)
         await namespaces.create_namespace(NamespaceName("public", "second"), {})
@@ -62,7 +62,7 @@ async def test_namespaces_of_a_tenant() -> None:
 
 
 async def test_every_partition_must_have_a_name_that_is_allowed() -> None:
-    """A partitioned topic whose partitions could not be looked up is refused."""
+    """A topic is refused if the names of its partitions would be too long."""
     async with a_fleet(1) as fleet:
         _, topics = limited(fleet.brokers[0])
         room = TOPIC_NAME_BYTES_MAX - len(f"persistent://{NS}/-partition-0")

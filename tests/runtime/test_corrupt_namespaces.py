@@ -1,4 +1,4 @@
-"""What goes over all namespaces passes over those whose records cannot be read."""
+"""Work over all namespaces leaves out the corrupt ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CORRUPT = [b"garbage", b"[1]", b'{"a":"\xff\xfe"}', b'{"a":' * 300 + b"1" + b"}"
 
 @dataclass
 class Records:
-    """What is recorded of two namespaces and a resource group."""
+    """The records of two namespaces and a resource group."""
 
     store: MemoryStore
     namespaces: Namespaces
@@ -64,7 +64,7 @@ async def records() -> AsyncIterator[Records]:
     "path", [paths.policies(BAD), paths.local_policies(BAD), paths.POLICIES + "/public"]
 )
 async def test_a_resource_group_is_deleted(records: Records, path: str, value: bytes) -> None:
-    """Whatever is corrupt elsewhere; a namespace that can be read and uses it still keeps it."""
+    """A corrupt namespace does not keep a resource group; a readable one that uses it does."""
     await records.limits.set_namespace_group(GOOD, "g")
     await records.store.put(path, value)
     records.namespaces.forget(BAD)
@@ -77,14 +77,14 @@ async def test_a_resource_group_is_deleted(records: Records, path: str, value: b
 
 @pytest.mark.parametrize("path", [paths.policies(BAD), paths.local_policies(BAD)])
 async def test_the_leader_counts_the_bundles_of_the_others(records: Records, path: str) -> None:
-    """A split cycle goes over all namespaces: one that is corrupt has no bundle to split."""
+    """A split cycle goes over all namespaces; a corrupt namespace has no bundle to split."""
     await records.store.put(path, b"garbage")
     counts = [await records.namespaces.bundle_count(name) for name in (BAD, GOOD)]
     assert counts == [0, 4]
 
 
 async def test_a_resource_group_is_deleted_while_a_namespace_is(records: Records) -> None:
-    """A namespace that is marked as deleted does not stand in the way."""
+    """A namespace that is marked as deleted does not keep its resource group."""
     await records.namespaces.mark_deleted(BAD)
     await records.limits.delete_resource_group("g")
     assert await records.limits.resource_groups() == []
@@ -92,8 +92,8 @@ async def test_a_resource_group_is_deleted_while_a_namespace_is(records: Records
 
 @pytest.mark.parametrize("value", CORRUPT, ids=lambda value: repr(value[:12]))
 async def test_a_corrupt_tenant_has_its_namespaces(records: Records, value: bytes) -> None:
-    """They are listed and made, and when they are gone the tenant can be deleted; only its own
-    record is refused.
+    """Its namespaces can be listed, created and deleted, and then the tenant can be deleted. Only
+    reads of the corrupt record fail.
     """
     await records.store.put(f"{paths.POLICIES}/public", value)
     new = NamespaceName("public", "new")

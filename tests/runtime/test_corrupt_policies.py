@@ -1,4 +1,4 @@
-"""Policies, boundaries and records of topics that are corrupt: each takes out itself only."""
+"""Corrupt policies, boundaries and records of topics: only the corrupt object is left out."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Cluster:
         self.topics = Topics(store, self.namespaces, Live(BrokerSettings()), self.corrupt)
 
     async def store_policies(self, policies: dict[str, Any]) -> None:
-        """Write isolation policies behind everybody's back, and let the watch tell."""
+        """Write isolation policies into the store, and notify the reader."""
         await self.store.put(ISOLATION, json.dumps(policies).encode())
         await self.policies.on_change(Change(ChangeKind.CHANGED, ISOLATION))
 
@@ -55,11 +55,11 @@ class Cluster:
 async def cluster() -> AsyncIterator[Cluster]:
     """Two namespaces."""
     async with MemoryTree().session() as store:
-        found = Cluster(store)
-        await found.namespaces.create_tenant("public", {})
+        cluster = Cluster(store)
+        await cluster.namespaces.create_tenant("public", {})
         for namespace in (NS, OTHER):
-            await found.namespaces.create_namespace(namespace, {"bundles": {"numBundles": 4}})
-        yield found
+            await cluster.namespaces.create_namespace(namespace, {"bundles": {"numBundles": 4}})
+        yield cluster
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     ids=lambda bad: str(bad)[:60],
 )
 async def test_a_corrupt_policy_takes_out_itself_only(cluster: Cluster, bad: Any) -> None:
-    """The others stay in force; it is counted once, by name, and can be mended over the API."""
+    """The other policies stay in force. The corrupt one is counted once, and can be replaced."""
     policies = cluster.policies
     for _ in range(3):
         await cluster.store_policies({"a": a_policy("a/.*"), "bad": bad, "z": a_policy("z/.*")})
@@ -94,9 +94,7 @@ async def test_a_corrupt_policy_takes_out_itself_only(cluster: Cluster, bad: Any
 
 
 async def test_too_many_expressions_take_out_the_last_policies_by_name(cluster: Cluster) -> None:
-    """Matching all of them must stay cheap; what is refused over the API is left out of what is
-    stored.
-    """
+    """Matching all of them must stay cheap: the API refuses more, and stored ones are left out."""
     half = [f"h{number}" for number in range(EXPRESSIONS_MAX // 2)]
     stored = {name: {"namespaces": [], "primary": half} for name in "abc"}
     await cluster.store_policies(stored)
@@ -110,7 +108,7 @@ async def test_too_many_expressions_take_out_the_last_policies_by_name(cluster: 
 async def test_policies_that_cannot_be_read_at_all_change_nothing(
     cluster: Cluster, value: bytes
 ) -> None:
-    """Those that were in force stay so, and nothing overwrites what an operator may repair."""
+    """The policies in force stay, and nothing overwrites what an operator may repair."""
     await cluster.store_policies({"a": a_policy()})
     await cluster.store.put(ISOLATION, value)
     await cluster.policies.on_change(RESYNC)
@@ -123,9 +121,7 @@ async def test_policies_that_cannot_be_read_at_all_change_nothing(
 
 
 async def test_an_expression_that_backtracks_for_ever_elsewhere(cluster: Cluster) -> None:
-    """`(a+)+` against 32 a and a hyphen: 2^32 steps for a backtracking engine, with the broker's
-    loop.
-    """
+    """`(a+)+` against 32 a and a hyphen takes a backtracking engine 2^32 steps."""
     await cluster.policies.set_isolation_policy("p", a_policy("public/(a+)+"))
     began_s = time.monotonic()
     assert policy_of("public/" + "a" * 32 + "-", cluster.policies.isolation) is None
@@ -135,7 +131,7 @@ async def test_an_expression_that_backtracks_for_ever_elsewhere(cluster: Cluster
 
 @pytest.mark.parametrize("value", NO_OBJECTS, ids=lambda value: repr(value[:12]))
 async def test_a_corrupt_domain_takes_out_itself_only(cluster: Cluster, value: bytes) -> None:
-    """And is forgotten with its node."""
+    """It is no longer corrupt when its node is deleted."""
     await cluster.store.put(f"{DOMAINS}/good", b'{"brokers":["a:1",5]}')
     await cluster.store.put(f"{DOMAINS}/bad", value)
     await cluster.policies.on_change(RESYNC)
@@ -161,9 +157,7 @@ async def test_a_corrupt_domain_takes_out_itself_only(cluster: Cluster, value: b
 async def test_corrupt_boundaries_take_out_their_namespace_only(
     cluster: Cluster, value: bytes
 ) -> None:
-    """Never are other boundaries made up: two brokers that guess differently own one
-    topic twice.
-    """
+    """No broker guesses boundaries: with two guesses, a topic could have two owners."""
     path = paths.local_policies(NS)
     good = await cluster.store.get(path)
     assert good is not None
@@ -192,7 +186,7 @@ async def test_corrupt_boundaries_take_out_their_namespace_only(
 async def test_a_corrupt_record_of_a_topic_takes_out_itself_only(
     cluster: Cluster, value: bytes
 ) -> None:
-    """Whoever asks for that topic is told where it is stored; a list names the others."""
+    """A request for that topic gets an error with the path; lists contain the other topics."""
     bad, good = (TopicName.parse(f"persistent://{NS}/{name}") for name in ("bad", "good"))
     await cluster.topics.create_partitioned(good, 2)
     await cluster.store.put(paths.partitioned_topic(bad), value)

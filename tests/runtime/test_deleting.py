@@ -1,4 +1,4 @@
-"""What is deleted leaves nothing behind."""
+"""The deletion of topics and namespaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPIC = TopicName.parse("persistent://acme/orders/new")
 
 @pytest.mark.parametrize("what", ["topic", "namespace"])
 async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
-    """A topic or namespace that is made again has no limits from before."""
+    """A topic or namespace that is created again does not have its former limits."""
     async with MemoryTree().session() as store:
         namespaces = Namespaces(store, Live(BrokerSettings()))
         topics = Topics(store, namespaces, Live(BrokerSettings()))
@@ -39,9 +39,7 @@ async def test_the_policies_of_a_topic_go_with_it(what: str) -> None:
 
 
 async def test_nobody_locks_a_bundle_of_a_deleted_namespace() -> None:
-    """A broker that has not heard of the deletion fails when it creates the lock,
-    and then knows.
-    """
+    """A broker that missed the deletion fails to create the lock, and reads the policies again."""
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         unaware = Broker(fleet, 1)  # without watches

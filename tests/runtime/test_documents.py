@@ -1,4 +1,4 @@
-"""Stored JSON that is wrong: named by its path, left out, logged once and counted."""
+"""Corrupt JSON in the store: errors contain its path; it is left out, logged once and counted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize("value", NONSENSE, ids=lambda value: repr(value[:12]))
 def test_what_is_no_object_is_corrupt_and_named(value: bytes) -> None:
-    """The error names the path and what to do, whatever the bytes are."""
+    """The error contains the path and the remedy, whatever the bytes are."""
     with pytest.raises(CorruptDataError, match=f"{PATH} is corrupt: .*repair or delete the node"):
         read_object(value, PATH)
 
@@ -42,7 +42,7 @@ def test_an_empty_value_is_an_empty_object() -> None:
 
 
 def test_a_decoders_errors_name_the_path() -> None:
-    """A decoder does not know where its bytes came from; the block does."""
+    """The block adds the path to the errors of decoders, which do not know it."""
     with pytest.raises(CorruptDataError, match=f"{PATH} is corrupt: no such range"), stored(PATH):
         raise BadInputError("no such range")
     with pytest.raises(CorruptDataError, match=PATH), stored(PATH):
@@ -50,15 +50,13 @@ def test_a_decoders_errors_name_the_path() -> None:
 
 
 def test_a_bug_is_no_corrupt_data() -> None:
-    """An error that no decoder raises on purpose stays what it is."""
+    """Errors that decoders do not raise pass unchanged."""
     with pytest.raises(ZeroDivisionError), Corrupt().left_out("report", PATH), stored(PATH):
         raise ZeroDivisionError
 
 
 def test_a_corrupt_thing_is_logged_and_counted_once_until_it_is_mended() -> None:
-    """A thousand readings of one corrupt node are one line and one count; a new
-    fault is another.
-    """
+    """Many reads of one corrupt node are logged and counted once, until it is mended."""
     corrupt = Corrupt()
     with capture_logs() as lines:
         for _ in range(3):
@@ -74,7 +72,7 @@ def test_a_corrupt_thing_is_logged_and_counted_once_until_it_is_mended() -> None
 
 
 def test_the_register_is_bounded() -> None:
-    """A store full of nonsense fills neither the memory nor the log."""
+    """A store full of corrupt objects fills neither the memory nor the log."""
     corrupt = Corrupt()
     with capture_logs() as lines:
         for index in range(CORRUPT_PATHS_MAX + 10):
@@ -84,9 +82,7 @@ def test_the_register_is_bounded() -> None:
 
 
 async def test_what_cannot_be_read_is_not_overwritten() -> None:
-    """A change of a corrupt document is refused by name: it would delete what an operator can
-    repair.
-    """
+    """A change of a corrupt object is refused: it would delete what an operator can repair."""
     async with MemoryTree().session() as store:
         for value in NONSENSE:
             await store.put(PATH, value)

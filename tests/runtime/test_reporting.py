@@ -1,4 +1,4 @@
-"""When the load report is published, and how it fits."""
+"""When the load report is published, and how it is shortened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BUNDLE = "public/default/0x00000000_0x40000000"
 
 
 class FixedSampler:
-    """Gives what it is told."""
+    """A sampler with fixed usage."""
 
     scope = "process"
 
@@ -37,12 +37,12 @@ class FixedSampler:
         )
 
     def sample(self) -> SystemUsage:
-        """The present one."""
+        """The fixed usage."""
         return self.usage
 
 
 class SetClock(LoopClock):
-    """Somebody sets the wall clock."""
+    """A clock whose wall time a test can set."""
 
     ahead_ms = 0
 
@@ -67,9 +67,7 @@ def a_reporter(broker: Broker, sampler: FixedSampler, clock: LoopClock | None = 
 
 
 async def test_published_by_change_and_by_age() -> None:
-    """A report is written when a figure changes by more than 10 %, or when the last one is old;
-    otherwise not.
-    """
+    """A report is published only if a figure changed by more than 10 %, or the last one is old."""
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         sampler = FixedSampler()
@@ -104,9 +102,7 @@ async def test_published_by_change_and_by_age() -> None:
 
 
 async def test_published_by_age_whatever_the_wall_clock_says() -> None:
-    """After a jump ahead and back, reports neither stop until the old time comes again, nor are
-    written at every turn.
-    """
+    """After jumps of the wall clock, reports neither stop nor are written at every turn."""
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         clock = SetClock()
@@ -127,7 +123,7 @@ async def test_published_by_age_whatever_the_wall_clock_says() -> None:
 
 
 async def test_a_registration_that_no_session_holds_makes_room() -> None:
-    """Even with something below it: neither ends the broker nor keeps it out."""
+    """A persistent node in the registration's place is replaced, even if it has children."""
     async with a_fleet(1) as fleet:
         (broker,) = fleet.brokers
         path = paths.broker(broker.address.broker_id)
@@ -140,7 +136,7 @@ async def test_a_registration_that_no_session_holds_makes_room() -> None:
 
 
 async def test_faults_come_and_go() -> None:
-    """What a sensor cannot tell is known as a fault until it can."""
+    """The reporter lists a failing sensor as a fault until it recovers."""
     async with a_fleet(1) as fleet:
         sampler = FixedSampler()
         reporter = a_reporter(fleet.brokers[0], sampler)
@@ -152,7 +148,7 @@ async def test_faults_come_and_go() -> None:
 
 
 def test_a_report_fits_at_any_number_of_bundles() -> None:
-    """Beyond a node's size the busiest bundles are named; sums and counts stay those of all."""
+    """A report that is too long contains the busiest bundles; its sums still count all bundles."""
     stats = {
         f"public/default/0x{n:08x}_0x{n + 1:08x}": NamespaceBundleStats(msg_throughput_in=float(n))
         for n in range(20_000)

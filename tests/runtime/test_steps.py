@@ -1,4 +1,4 @@
-"""A step that fails costs nothing but itself, however it fails."""
+"""Steps contain every failure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from loadmanager.runtime.tasks import Scope, Steps, every
 
 
 async def test_a_step_that_is_cancelled_from_inside_has_failed() -> None:
-    """Its task goes on. A task that somebody cancels ends all the same."""
+    """Its task goes on, but ends when the task itself is cancelled."""
     steps, turns = Steps(), 0
 
     async def step() -> None:

@@ -1,4 +1,4 @@
-"""Names that clients choose, as elements of a path."""
+"""Names that clients choose, encoded as elements of a path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from loadmanager.runtime.shared.paths import decode, encode
     "name", [".", "..", "...", "a/b", "a b+c", "%2E", "ü", "a\x00b", "*-._", "a\nb"]
 )
 def test_any_name_is_one_allowed_element(name: str) -> None:
-    """What clients call a topic or subscription comes back from the path, and is never an element
-    that the store refuses.
-    """
+    """`decode` returns every name of a topic or subscription, and the store accepts the element."""
     element = encode(name)
     assert decode(element) == name
     assert element not in (".", "..")

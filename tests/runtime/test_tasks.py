@@ -1,4 +1,4 @@
-"""Doing many things at once, and what the log says of what fails again and again."""
+"""Concurrent work with `for_each`, and the log of repeated failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadmanager.runtime.tasks import Steps, for_each, retrying
 
 
 async def test_a_bounded_number_at_once_in_named_tasks() -> None:
-    """The results come in the order of the items; the tasks have names, and are gone at the end."""
+    """The results have the order of the items; the tasks have names, and end."""
     running: Counter[str] = Counter()
     most = 0
 
@@ -37,7 +37,7 @@ async def test_a_bounded_number_at_once_in_named_tasks() -> None:
 
 
 async def test_all_is_done_before_the_first_error_is_raised() -> None:
-    """Nothing runs on behind the caller's back."""
+    """No task runs on after the error."""
     done: list[int] = []
 
     async def work(item: int) -> None:
@@ -52,7 +52,7 @@ async def test_all_is_done_before_the_first_error_is_raised() -> None:
 
 
 async def test_a_cancelled_caller_cancels_the_work() -> None:
-    """Also what had not begun."""
+    """Work that has not begun never begins."""
     begun: list[int] = []
 
     async def work(item: int) -> None:
@@ -65,8 +65,8 @@ async def test_a_cancelled_caller_cancels_the_work() -> None:
     assert begun == [0, 1]
 
 
-async def test_retries_are_logged_at_first_and_at_last() -> None:
-    """However many there are within a minute."""
+async def test_the_first_retry_and_the_success_are_logged() -> None:
+    """The retries between them, within a minute, are not."""
     left = 20
 
     async def step() -> str:
@@ -85,8 +85,8 @@ async def test_retries_are_logged_at_first_and_at_last() -> None:
     assert lines[1]["tries"] == 20
 
 
-async def test_a_step_that_goes_on_failing_is_logged_once_a_minute() -> None:
-    """All are counted. Bugs are told each, with a traceback the first time; success ends it."""
+async def test_a_step_that_fails_repeatedly_is_logged_once_a_minute() -> None:
+    """Every failure is counted. A bug is logged again, with a traceback; so is the success."""
     errors: list[Exception | None] = [OperationalError("away")] * 50
     errors += [ZeroDivisionError("x"), ZeroDivisionError("x"), OperationalError("away"), None, None]
     steps = Steps()

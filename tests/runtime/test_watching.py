@@ -1,6 +1,4 @@
-"""Readers of one watch are contained: none of them costs another a change, or the
-broker its watch.
-"""
+"""The failure of a reader costs neither other readers a change nor the broker its watch."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ async def watching(*readers: Reader) -> AsyncIterator[tuple[MemoryStore, Watcher
 
 
 class Recording:
-    """A reader that remembers, and raises what it is told to."""
+    """A reader that records changes, and raises given errors."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -43,14 +41,14 @@ class Recording:
     async def __call__(self, change: Change) -> None:
         """Take a change."""
         if change.kind is ChangeKind.RESYNC and not self.seen:
-            return  # the first reading is none of the test's
+            return  # the tests are about later changes
         if self.errors:
             raise self.errors.pop(0)
         self.seen.append((change.kind, change.path))
         self.news.set()
 
     async def until(self, *seen: tuple[ChangeKind, str]) -> None:
-        """Wait until this was seen."""
+        """Wait until exactly these changes were seen."""
         while self.seen != list(seen):
             self.news.clear()
             await self.news.wait()
@@ -58,9 +56,7 @@ class Recording:
 
 @pytest.mark.timeout(20)
 async def test_a_reader_that_fails_costs_itself_one_change() -> None:
-    """Corrupt data and a bug are alike here: logged with the story, counted, and the
-    watch goes on.
-    """
+    """Corrupt data and bugs are logged with a traceback and counted; the watch goes on."""
     before, after = Recording(), Recording()
     failing = Recording(
         CorruptDataError("/admin/x is corrupt"),
@@ -83,7 +79,7 @@ async def test_a_reader_that_fails_costs_itself_one_change() -> None:
 
 
 async def test_an_error_is_logged_once_a_reader() -> None:
-    """A store full of nonsense does not fill the log."""
+    """A store full of corrupt objects does not fill the log."""
     failing, other = (Recording(*(ValueError("same") for _ in range(20))) for _ in range(2))
     varied = Recording(*(ValueError(str(number)) for number in range(LOGGED_ERRORS_MAX + 20)))
     with capture_logs() as lines:
@@ -97,7 +93,7 @@ async def test_an_error_is_logged_once_a_reader() -> None:
 
 @pytest.mark.timeout(20)
 async def test_a_reader_whom_the_store_does_not_answer_reads_all_again() -> None:
-    """It alone: the others have the change, and are not asked to read everything."""
+    """The other readers have processed the change, and need not read everything again."""
     before, after = Recording(), Recording()
     waiting = Recording(OperationalError("gone"), OperationalError("still gone"))
     async with watching(before, waiting, after) as (store, watcher):
@@ -110,7 +106,7 @@ async def test_a_reader_whom_the_store_does_not_answer_reads_all_again() -> None
 
 
 async def test_a_first_reading_that_fails_does_not_keep_the_broker_from_starting() -> None:
-    """`synced` is what a start waits for."""
+    """The start of a broker waits for `synced`."""
 
     def failing(change: Change) -> None:
         raise ValueError(change.path)

@@ -1,6 +1,4 @@
-"""Clients of the simulation: producers and consumers that speak the binary protocol, find their
-broker, and come back.
-"""
+"""Simulated clients: producers and consumers that speak the binary protocol, and reconnect."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ FRAME_BYTES_MAX = 1 << 20
 
 
 class BrokenError(Exception):
-    """The connection or the answer is no good: begin anew."""
+    """The connection broke or the answer is an error: the client must start again."""
 
 
 def send_frame(producer_id: int, sequence_id: int) -> bytes:
@@ -65,15 +63,16 @@ class Link:
         self.transport.from_client(frame)
 
     async def take(self, *kinds: int, timeout_s: float = ANSWER_S) -> Frame:
-        """The next frame of one of these types; raises `BrokenError` for an error, a closed
-        producer or consumer, an end, or silence.
+        """The next frame of one of these types.
+
+        Raises `BrokenError` for an error, a closed producer or consumer or connection, or silence.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     frame = await self._frames.get()
                     if frame is None:
-                        raise BrokenError("the broker hung up")
+                        raise BrokenError("the broker closed the connection")
                     kind = frame.command.type
                     if kind in kinds:
                         return frame
@@ -90,7 +89,7 @@ class Link:
         await self.take(3)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.transport.cut()
 
 
@@ -115,7 +114,7 @@ async def lookup(cluster: Cluster, machine: Machine, topic: str, first_url: str)
 
 
 class Client:
-    """Produces to one topic, or consumes from it, for ever."""
+    """Produces to one topic, or consumes from it, forever."""
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class Client:
         self.sequence = 0
 
     async def produce(self) -> None:
-        """Send a message every interval; come back after whatever happens."""
+        """Send a message every interval; reconnect after every failure."""
         while True:
             try:
                 await self._produce_on(await self._owner())
@@ -140,7 +139,7 @@ class Client:
                 await self._pause()
 
     async def _pause(self) -> None:
-        """Before the next attempt; a client with few messages is in no hurry."""
+        """Wait before the next attempt, longer for a client with few messages."""
         await asyncio.sleep(max(self._interval_s / 60, 0.1) + self._rng.random() * 0.5)
 
     async def _owner(self) -> str:
@@ -166,7 +165,7 @@ class Client:
             link.close()
 
     async def consume(self) -> None:
-        """Take messages; come back after whatever happens."""
+        """Receive messages; reconnect after every failure."""
         while True:
             try:
                 link = Link(self.cluster, self.machine, await self._owner())

@@ -33,7 +33,7 @@ RECEIPT = b"\x08\x07"
 
 
 class Broker:
-    """One broker: its process can crash, pause and start again under the same name."""
+    """One broker, whose process can crash, pause and start again."""
 
     def __init__(self, cluster: Cluster, index: int) -> None:
         self.cluster, self.world, self.index = cluster, cluster.world, index
@@ -42,11 +42,11 @@ class Broker:
         )
         self.process: Process | None = None
         self.twin: Process | None = None
-        """A second process that somebody started under the same name, by mistake."""
+        """A second process with the same name, started by mistake."""
 
     @property
     def alive(self) -> bool:
-        """Whether a process runs, paused or not."""
+        """Whether a process exists, running or paused."""
         return self.process is not None
 
     def start(self) -> None:
@@ -62,9 +62,9 @@ class Broker:
             self.process = None
 
     def stop(self) -> None:
-        """Ask for a graceful stop; the process ends by itself."""
+        """Request a graceful stop; the process ends by itself."""
         if self.process is not None and not self.process.machine.paused:
-            self.world.note(f"b{self.index} is told to stop")
+            self.world.note(f"b{self.index} gets SIGTERM")
             self.process.machine.run(self.process.stopping.set)
 
 
@@ -81,15 +81,15 @@ class Process:
         self.stopping = asyncio.Event()
         self.parts: Parts | None = None
         self.transports: list[Transport] = []
-        self.epoch_told = 0
-        """The newest term that the store has told this process of."""
+        self.epoch_read = 0
+        """The epoch of the latest term that this process has read from the store."""
         self.listening = self.ready = False
         self.machine.observe = lambda: cluster.observe(self)
         self.machine.go(self._main(), "main")
 
     def _on_read(self, path: str, node: Node | None) -> None:
         if path == paths.LEADER and node is not None:
-            self.epoch_told = self.broker.cluster.epoch_of(node)
+            self.epoch_read = self.broker.cluster.epoch_of(node)
 
     async def _main(self) -> None:
         cluster = self.broker.cluster
@@ -116,7 +116,7 @@ class Process:
                 await self.parts.stop(0)
                 scope.cancel()
         except BaseException as error:
-            # A broker that nobody stopped must not end, whatever happened to it.
+            # No fault may end a broker; only a stop does.
             self.world.fail(f"{self.machine.name} ended: {_story(error)}")
             raise
         finally:
@@ -134,14 +134,14 @@ class Process:
             self.world.crash(self.machine)
 
     def die(self) -> None:
-        """kill -9: the machine runs no more, the connections break."""
+        """Stop the machine at once, and break the connections (kill -9)."""
         self.store.died()
         self.world.crash(self.machine)
         for transport in list(self.transports):
             transport.cut()
 
     def serving(self) -> dict[str, int]:
-        """What would be served now, as the protocol server sees it: bundle → life."""
+        """Bundle → life, of the bundles that the protocol server would serve now."""
         if self.parts is None or not self.store.lease.held(self.world.now_s):
             return {}
         return {
@@ -158,7 +158,7 @@ class Process:
         name: str,
         answer: Callable[[Any, Exception | None], None],
     ) -> None:
-        """Run something on this broker; the answer comes back unless the process dies."""
+        """Run something on this broker; `answer` gets the result unless the process dies."""
 
         async def run() -> None:
             try:
@@ -180,9 +180,7 @@ def _story(error: BaseException) -> str:
 
 
 class SlowServer(BrokerServer):
-    """The real server, which at times needs long to open or close a bundle, or cannot open it at
-    all.
-    """
+    """The real server, which sometimes is slow to open or close a bundle, or cannot open it."""
 
     process: Process
 
@@ -209,7 +207,7 @@ class SlowServer(BrokerServer):
 
 
 class Sampler:
-    """Reports what the seed says: now and then a broker looks hot."""
+    """Reports random usage: now and then a broker looks hot."""
 
     scope = "process"
 
@@ -226,9 +224,7 @@ class Sampler:
 
 
 class Peers:
-    """Implements `ports.peers.Peers`: calls between processes, which are delayed, lost, and
-    answered to nobody.
-    """
+    """Implements `ports.peers.Peers`: calls between processes, whose messages are late or lost."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -401,7 +397,7 @@ class Transport(asyncio.Transport):
         self._process.machine.call_soon(self._feed)
 
     def is_closing(self) -> bool:
-        """Whether the broker hung up."""
+        """Whether the broker has closed the connection."""
         return self._closing
 
     def write(self, data: Any) -> None:
@@ -418,7 +414,7 @@ class Transport(asyncio.Transport):
         )
 
     def close(self) -> None:
-        """The broker hangs up, after what it wrote."""
+        """The broker closes the connection, after what it wrote."""
         if not self._closing:
             self._closing = True
             self._world.at(max(self._out_s, self._world.now_s) + 1e-6, self.cut)
@@ -427,7 +423,7 @@ class Transport(asyncio.Transport):
 
 
 class Cluster:
-    """The store, the brokers, and who watches them from outside."""
+    """The store, the brokers, and the hooks of the observer."""
 
     def __init__(
         self, world: World, *, brokers: int, session_timeout_s: float, settings: dict[str, str]
@@ -440,15 +436,15 @@ class Cluster:
         self.observe: Callable[[Process], None] = lambda process: None
         """Called after every turn of a broker's loop."""
         self.message_loss = self.message_lag_s = self.hosting_trouble = 0.0
-        """How likely a message between brokers is lost; how long it may take; how often hosts are
-        slow or fail.
+        """Probability that a message between brokers is lost; how long a message may take;
+        probability that a host is slow or fails.
         """
         self.on_receipt: Callable[[Process, str], None] = lambda process, topic: None
         """Called when a broker sends a receipt for a topic."""
         self.rng: random.Random = world.rng
 
     def process_of(self, address: BrokerAddress) -> Process | None:
-        """The process that listens at an address; of two with one name, either."""
+        """The process at an address; a random one of two with the same name."""
         broker = next(
             (broker for broker in self.brokers if broker.address.broker_id == address.broker_id),
             None,
@@ -467,7 +463,7 @@ class Cluster:
         return None if broker is None else self.process_of(broker.address)
 
     def processes(self) -> list[Process]:
-        """All that run."""
+        """All processes that exist."""
         return [
             process
             for broker in self.brokers
@@ -485,7 +481,7 @@ class Cluster:
 
     @staticmethod
     def epoch_of(node: Node) -> int:
-        """The epoch that a leader's node tells; 0 for nonsense."""
+        """The epoch in a leader's node; 0 if it is corrupt."""
         import json
 
         try:
@@ -503,20 +499,18 @@ class Cluster:
         what: Callable[[Parts], Awaitable[Any]],
         settle: Callable[[Any, Exception | None], None],
     ) -> None:
-        """Carry an order to a broker; it must have no effect there when the store has told that
-        broker of a newer term.
-        """
-        told = target.epoch_told
+        """Carry an order to a broker, which must refuse it if it has read a newer term."""
+        newest = target.epoch_read
 
         def answered(value: Any, error: Exception | None) -> None:
             self.world.note(
-                f"order {order} {bundle} of epoch {epoch} at {target.machine.name} (knows "
-                f"{told}): {error or value}"
+                f"order {order} {bundle} of epoch {epoch} at {target.machine.name} (has read "
+                f"{newest}): {error or value}"
             )
-            if epoch is not None and epoch < told and error is None and value is not False:
+            if epoch is not None and epoch < newest and error is None and value is not False:
                 self.world.fail(
                     f"{target.machine.name} carried out the {order} of {bundle} of epoch {epoch}, "
-                    f"though it knew of {told}"
+                    f"though it had read {newest}"
                 )
             settle(value, error)
 
@@ -524,7 +518,7 @@ class Cluster:
 
 
 def leader_of(cluster: Cluster) -> Leader | None:
-    """Who leads, as the store says."""
+    """The leader according to the store."""
     node = cluster.server.tree.nodes.get(paths.LEADER)
     return None if node is None else Leader("", "", cluster.epoch_of(node))
 

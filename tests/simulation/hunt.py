@@ -1,5 +1,6 @@
-"""`python -m simulation.hunt FIRST LAST`: run seeds until one fails; prints how many passed before,
-status 1 if one failed.
+"""`python -m simulation.hunt FIRST LAST`: run seeds until one fails.
+
+Prints the number of seeds that passed before; exits with 1 if one failed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Bugs that the project once had, or nearly: each as an edit of the source, to be found by the
-simulation.
+"""Bugs that the project once had or nearly had, as edits of the source; the simulation finds each.
 
-An edit whose text does not occur exactly once in the source is an error: the list stays true, or
-changes.
+The text of an edit must occur exactly once in the source, so that the list cannot become outdated.
 """
 
 from __future__ import annotations
@@ -336,7 +334,7 @@ MUTATIONS = (
 
 
 def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int | None:
-    """How many of the seeds a mutant survived before one failed; None if it survived them all."""
+    """The number of seeds that a mutant survives before one fails; None if it survives them all."""
     with tempfile.TemporaryDirectory() as folder:
         package = Path(folder) / "loadmanager"
         shutil.copytree(ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,8 +1,7 @@
-"""What befalls the cluster: faults of machines and networks, operators with good and bad wishes,
-garbage in the store.
+"""The events of a run: faults of machines and networks, operators, garbage in the store.
 
-A script is a list of events with their moments, drawn from the seed before the run, so that a run
-can be repeated with fewer of them.
+The script of events is drawn from the seed before the run, so that a run can be repeated with fewer
+events.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ GARBAGE = (
     ),
 )
 MENDED_AFTER_S = 120.0
-"""An operator mends what is spoilt after a while, or when the faults stop."""
+"""Overwritten nodes are restored after this time, or when the faults stop."""
 GHOST = b'{"webServiceUrl": "http://ghost:1", "pulsarServiceUrl": "pulsar://ghost:1"}'
 DYNAMIC = (
     ("loadBalancerLoadSheddingStrategy", "ThresholdShedder"),
@@ -60,7 +59,7 @@ DYNAMIC = (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happens at a moment; `dice` decides its details."""
+    """An event; `dice` seeds its details."""
 
     at_s: float
     kind: str
@@ -68,7 +67,7 @@ class Event:
 
 
 def draw(rng: random.Random, *, from_s: float, until_s: float, mean_gap_s: float) -> list[Event]:
-    """A script."""
+    """Draw a script."""
     kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
     events, now_s = [], from_s
     while (now_s := now_s + rng.expovariate(1 / mean_gap_s)) < until_s:
@@ -77,30 +76,28 @@ def draw(rng: random.Random, *, from_s: float, until_s: float, mean_gap_s: float
 
 
 class Operators:
-    """Carries events out, and puts everything right in the end."""
+    """Carries out events, and repairs everything at the end."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster, self.world = cluster, cluster.world
         self._mend: list[Callable[[], None]] = []
         self.forgotten_s = -1e9
-        """When a session was ended before its time: until its broker hears of that, two may serve a
-        bundle.
+        """When the server last ended a session too early: until its broker learns of that, a bundle
+        may have two owners.
         """
         self.lock_deleted_s: dict[str, float] = {}
-        """Bundle → when somebody deleted its lock by hand: until its owner hears of that, two may
-        serve it.
+        """Bundle → when its lock was deleted by hand: until its owner learns of that, it may have
+        two owners.
         """
 
     def carry_out(self, event: Event) -> None:
-        """Do it."""
+        """Carry out an event."""
         rng = random.Random(event.dice)
         self.world.note(f"event {event.kind} {event.dice}")
         ACTIONS[event.kind](self, rng)
 
     def put_right(self) -> None:
-        """All faults stop: every broker runs, every connection stands, what was spoilt in the store
-        is mended.
-        """
+        """Stop all faults: restart brokers, restore connections and overwritten nodes."""
         self.world.note("the faults stop")
         cluster = self.cluster
         for broker in cluster.brokers:
@@ -139,7 +136,7 @@ class Operators:
     def _topic(self, rng: random.Random) -> TopicName:
         return TopicName.parse(TOPICS[rng.randrange(len(TOPICS))])
 
-    def _wish(
+    def _request(
         self, rng: random.Random, name: str, what: Callable[[Parts], Awaitable[object]]
     ) -> None:
         process = self._process(rng)
@@ -147,16 +144,14 @@ class Operators:
             process.call(
                 what, name, lambda value, error: self.world.note(f"{name}: {error or value}")
             )
-            if rng.random() < 0.3:  # in the middle of it, some connection to the store drops
+            if rng.random() < 0.3:  # a connection to the store drops meanwhile
                 other = self._process(rng) or process
                 self.world.after(rng.random() * 0.1, other.store.cut)
 
     # Machines
 
     def crash(self, rng: random.Random) -> None:
-        """kill -9, of the leader as often as not; it starts again at once, within the session
-        timeout, or later.
-        """
+        """kill -9, often of the leader; a new process starts at once, or after some seconds."""
         process = self._leader() if rng.random() < 0.4 else None
         process = process or self._process(rng)
         if process is not None:
@@ -195,7 +190,7 @@ class Operators:
         self.world.after(0.5, look)
 
     def twin(self, rng: random.Random) -> None:
-        """Somebody starts a second broker of the same name elsewhere."""
+        """A second broker with the same name is started elsewhere."""
         process = self._process(rng)
         if process is not None and process.ready and process.broker.twin is None:
             broker = process.broker
@@ -234,13 +229,13 @@ class Operators:
     # Network
 
     def drop(self, rng: random.Random) -> None:
-        """A broker's connection to the store drops; it may connect again at once."""
+        """A broker's connection to the store drops; it can reconnect at once."""
         process = self._process(rng)
         if process is not None:
             process.store.cut()
 
     def flap(self, rng: random.Random) -> None:
-        """A broker's connections to the store live for milliseconds."""
+        """A broker's connections to the store break after milliseconds, several times."""
         process = self._process(rng)
         if process is not None:
             life_s = rng.choice((0.005, 0.03, 0.2))
@@ -260,9 +255,7 @@ class Operators:
             )
 
     def lose_answer(self, rng: random.Random) -> None:
-        """A broker's next transaction takes effect, and the connection drops before it hears of
-        that.
-        """
+        """A broker's next transaction takes effect, and the connection drops before the answer."""
         process = self._process(rng)
         if process is not None:
             process.store.loses_next_answer = True
@@ -288,9 +281,7 @@ class Operators:
         self.world.after(rng.choice((1.0, 5.0)), lambda: setattr(self.cluster, "message_loss", 0.0))
 
     def lag(self, rng: random.Random) -> None:
-        """For a while, answers or notifications of the store, or messages between brokers, take
-        long.
-        """
+        """For a while, answers or notifications of the store, or messages of brokers, are late."""
         process = self._process(rng)
         if process is None:
             return
@@ -312,7 +303,7 @@ class Operators:
         self.world.after(rng.choice((2.0, 6.0)), over)
 
     def expire(self, rng: random.Random) -> None:
-        """The server forgets a session, before its time."""
+        """The server ends a session too early."""
         process = self._process(rng)
         if process is None:
             return
@@ -329,7 +320,7 @@ class Operators:
         self.world.after(rng.random() * 3, forget)
 
     def slow_host(self, rng: random.Random) -> None:
-        """For a while, hosts need long to open and close bundles, and cannot open some."""
+        """For a while, hosts are slow to open and close bundles, and cannot open some."""
         self.cluster.hosting_trouble = rng.choice((0.2, 0.7))
         self.world.after(
             rng.choice((3.0, 8.0)), lambda: setattr(self.cluster, "hosting_trouble", 0.0)
@@ -338,7 +329,7 @@ class Operators:
     # Operators
 
     def unload(self, rng: random.Random) -> None:
-        """Unload a topic's bundle, at times to a broker that somebody named."""
+        """Unload a topic's bundle, sometimes with a destination, which may not exist."""
         topic = self._topic(rng)
         brokers = self.cluster.brokers
         destination = rng.choice(
@@ -352,12 +343,12 @@ class Operators:
                 topic.namespace, bundle_range, destination=destination
             )
 
-        self._wish(rng, "unload", unload)
+        self._request(rng, "unload", unload)
 
     def unload_namespace(self, rng: random.Random) -> None:
         """Unload all bundles of a namespace."""
         namespace = self._topic(rng).namespace
-        self._wish(
+        self._request(
             rng, "unload-namespace", lambda parts: parts.use_cases.unloading.namespace(namespace)
         )
 
@@ -377,15 +368,15 @@ class Operators:
 
         owner = self._owner(topic)
         if owner is None:
-            self._wish(rng, "split", split)
+            self._request(rng, "split", split)
             return
-        if rng.random() < 0.5:  # the store takes long to answer, and clients come and ask meanwhile
+        if rng.random() < 0.5:  # the store answers late, and there are lookups meanwhile
             owner.store.answer_lag_s = 1.0
             self.world.after(2.0, lambda: setattr(owner.store, "answer_lag_s", 0.0))
             for _ in range(5):
                 self.world.after(rng.random() * 3, lambda: self._look_up(owner, topic))
         owner.store.loses_next_answer = rng.random() < 0.3
-        if rng.random() < 0.5:  # the others hear of it late, and clients ask them
+        if rng.random() < 0.5:  # the other brokers learn of it late, and there are lookups there
             for other in self.cluster.processes():
                 if other is not owner:
                     other.store.event_lag_s = 3.0
@@ -418,7 +409,7 @@ class Operators:
         return None
 
     def brief_namespace(self, rng: random.Random) -> None:
-        """Create a namespace, use it, delete it by force."""
+        """Create a namespace, use it, and delete it, forced."""
 
         async def create(parts: Parts) -> None:
             await parts.use_cases.namespaces.create_namespace(
@@ -433,15 +424,15 @@ class Operators:
         async def delete(parts: Parts) -> None:
             await parts.use_cases.deleting.namespace(SHORT_LIVED, force=True)
 
-        self._wish(rng, "create-namespace", create)
-        self.world.after(0.5, lambda: self._wish(rng, "use-namespace", use))
-        self.world.after(1.0, lambda: self._wish(rng, "delete-namespace", delete))
-        self.world.after(1.01, lambda: self._wish(rng, "use-namespace", use))
+        self._request(rng, "create-namespace", create)
+        self.world.after(0.5, lambda: self._request(rng, "use-namespace", use))
+        self.world.after(1.0, lambda: self._request(rng, "delete-namespace", delete))
+        self.world.after(1.01, lambda: self._request(rng, "use-namespace", use))
 
     def delete_topic(self, rng: random.Random) -> None:
-        """Delete a topic by force; its clients come back and create it again."""
+        """Delete a topic, forced; its clients reconnect and create it again."""
         topic = self._topic(rng)
-        self._wish(
+        self._request(
             rng, "delete-topic", lambda parts: parts.use_cases.deleting.topic(topic, force=True)
         )
 
@@ -457,13 +448,15 @@ class Operators:
             "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
         }
         chosen = policy if rng.random() < 0.7 else None
-        self._wish(rng, "isolation", lambda parts: parts.policies.set_isolation_policy("p", chosen))
+        self._request(
+            rng, "isolation", lambda parts: parts.policies.set_isolation_policy("p", chosen)
+        )
 
     def dynamic(self, rng: random.Random) -> None:
-        """Change a dynamic key, at times to nonsense, at times past the checks."""
+        """Change a dynamic key, sometimes to an invalid value, which the API may not check."""
         name, value = rng.choice(DYNAMIC)
         if rng.random() < 0.7:
-            self._wish(
+            self._request(
                 rng,
                 "dynamic",
                 lambda parts: parts.limits.set_dynamic(name, rng.choice((value, None))),
@@ -493,9 +486,9 @@ class Operators:
             self.world.after(MENDED_AFTER_S, put_back)
 
     def garbage(self, rng: random.Random) -> None:
-        """Write nonsense somewhere.
+        """Write an invalid value somewhere.
 
-        What belongs to nobody stays; what is needed is mended when the faults stop.
+        It stays in nodes that no broker needs; other nodes are restored after a while.
         """
         value = GARBAGE[rng.randrange(len(GARBAGE))]
         namespace = rng.choice(NAMESPACES)
@@ -568,15 +561,15 @@ class Operators:
             self.cluster.server.after_read[path] = delete
 
     def _excuse(self, bundle: str) -> None:
-        """A lock was deleted by hand: time does not count while its owner cannot hear of it."""
+        """Excuse two owners of a bundle while the owner cannot learn that its lock was deleted."""
         self.lock_deleted_s[bundle] = self.world.now_s
 
         def deaf(process: Process) -> bool:
             return process.machine.paused or not process.store.reachable
 
         def look_again() -> None:
-            owners = [each for each in self.cluster.processes() if bundle in each.serving()]
-            if any(deaf(owner) for owner in owners):
+            processes = self.cluster.processes()
+            if any(deaf(process) and bundle in process.serving() for process in processes):
                 self._excuse(bundle)
 
         self.world.after(1.0, look_again)

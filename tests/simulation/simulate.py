@@ -1,11 +1,10 @@
-"""One run of the simulation: a seed in, nothing out if every invariant held, else the broken one
-and the line that repeats it.
+"""Runs the simulation: from a seed to an outcome, which names the broken invariant, if any.
 
-The observer stands outside. After every step of a machine it compares what the protocol servers
-would serve now (not what brokers say of themselves): no two of them may serve overlapping ranges of
-a namespace. Epochs must grow; a leader that was deposed must have no effect where that is known; no
-broker may end, no task may die unseen. When the faults stop, within a bounded time there must be a
-leader, every broker must be ready, every topic must be found, produced to and consumed, and exactly
+The observer is not part of the cluster. After every step of a machine it compares what the protocol
+servers would serve now: no two servers may serve overlapping ranges of a namespace. Also, epochs
+must grow, a broker that has read a newer term must refuse the orders of older terms, no broker may
+end, and no task may die. Within a bounded time after the faults stop, there must be a leader, every
+broker must be ready, clients must be able to find, produce to and consume every topic, and exactly
 one broker must serve it.
 """
 
@@ -28,37 +27,28 @@ from loadmanager.runtime.shared import paths
 from loadmanager.wiring.initialize import record_cluster
 
 NOTICE_S = 5.0
-"""So long after somebody deleted a lock by hand, or a session, its owner may not have heard of it
-(notifications lag).
-"""
+"""For so long the owner may not know that its lock or session was deleted (notifications lag)."""
 TASKS_MAX = 90
 ALWAYS_RUNNING = frozenset(
-    f"broker/{name}"
-    for name in (
-        *(
-            "watch-admin",
-            "watch-namespace",
-            "watch-loadbalance-brokers",
-            "watch-loadbalance-leader",
-        ),
-        *(
-            "lease",
-            "session",
-            "registration",
-            "follow-leader",
-            "leadership",
-            "sample",
-            "report",
-            "traffic",
-            "keep-alive",
-        ),
+    (
+        "broker/watch-admin",
+        "broker/watch-namespace",
+        "broker/watch-loadbalance-brokers",
+        "broker/watch-loadbalance-leader",
+        "broker/lease",
+        "broker/session",
+        "broker/registration",
+        "broker/follow-leader",
+        "broker/leadership",
+        "broker/sample",
+        "broker/report",
+        "broker/traffic",
+        "broker/keep-alive",
     )
 )
-"""Tasks that a broker which is ready cannot do without."""
+"""The tasks that every ready broker must have."""
 COLLECT_EVERY = 10
-"""The collector of garbage is off while time is virtual: what it destroys, and when, would not
-repeat.
-"""
+"""Garbage is collected after so many runs, and not during a run, which would not repeat exactly."""
 
 SETTINGS = {
     "loadBalancerReportUpdateMinIntervalMillis": "2000",
@@ -89,7 +79,7 @@ QUIET_SETTINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run consists of. `only` keeps some events of the script, by index."""
+    """The parameters of a run. `only` keeps some events of the script, by index."""
 
     seed: int
     brokers: int = 3
@@ -120,7 +110,7 @@ class Plan:
 
     @property
     def line(self) -> str:
-        """The command that repeats it."""
+        """The command that repeats the run."""
         kept = "" if self.only is None else f" --only {','.join(map(str, self.only))}"
         length = (
             f"--faults-s {self.faults_s:g}" if self.hours is None else f"--hours {self.hours:g}"
@@ -132,7 +122,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """The result of a run."""
 
     plan: Plan
     failure: str | None
@@ -145,7 +135,7 @@ class Outcome:
 
 
 class Observer:
-    """Looks at the protocol servers after every step."""
+    """Checks the protocol servers after every step."""
 
     def __init__(self, cluster: Cluster, operators: Operators) -> None:
         self._cluster, self._operators, self._world = cluster, operators, cluster.world
@@ -159,7 +149,7 @@ class Observer:
         cluster.on_receipt = self.sent_receipt
 
     def on_change(self, change: Change) -> None:
-        """The store changed."""
+        """Check the epochs when the store changes."""
         if change.path == paths.LEADER and change.kind is ChangeKind.CREATED:
             epoch = self._cluster.epoch_of(self._cluster.server.tree.nodes[paths.LEADER])
             if epoch <= self._epoch and not self._counter_deleted:
@@ -169,10 +159,10 @@ class Observer:
             self._counter_deleted = True
 
     def robbed(self, path: str, owner: int, session_id: int) -> None:
-        """A session deleted a node that another session holds.
+        """Fail, because a session deleted a node that another session holds.
 
-        After a lock was deleted by hand, its owner may delete the next owner's lock with a split:
-        ZooKeeper cannot check in a transaction which session made a node.
+        One case is excused: after its lock was deleted by hand, an owner may delete the next
+        owner's lock with a split, because a ZooKeeper transaction cannot check a node's session.
         """
         bundle = paths.bundle_of_lock(path)
         if bundle is not None and self._excused(bundle):
@@ -182,7 +172,7 @@ class Observer:
         )
 
     def after_step(self, process: Process) -> None:
-        """A broker ran one turn of its loop."""
+        """Check the bundles that a broker began to serve in a turn of its loop."""
         serving, before = process.serving(), self._last.get(process, {})
         if serving != before:
             self._last[process] = serving
@@ -208,9 +198,7 @@ class Observer:
                     )
 
     def sent_receipt(self, process: Process, topic: str) -> None:
-        """A broker told a client that a message is stored: at this moment it must hold the lock of
-        the topic's bundle.
-        """
+        """Check that a broker which sends a receipt holds the lock of the topic's bundle."""
         namespace, value = topic.partition("://")[2].rpartition("/")[0], topic_hash(topic)
         prefix = f"{paths.LOCKS}/{namespace}/"
         locks = [
@@ -230,7 +218,7 @@ class Observer:
         return node.ephemeral_owner == process.store.session_id != 0
 
     def _excused(self, *bundles: str) -> bool:
-        """Somebody deleted the lock, or the session, a moment ago: its owner cannot know yet."""
+        """Whether the lock or session was deleted a moment ago, so that its owner cannot know."""
         now_s = self._world.now_s
         if now_s - self._operators.forgotten_s < NOTICE_S:
             return True
@@ -240,7 +228,7 @@ class Observer:
         )
 
     def receipt(self, topic: str, broker: str) -> None:
-        """A client got a receipt."""
+        """Count a receipt that a client got."""
         self.receipts += 1
 
 
@@ -307,13 +295,11 @@ def _run(
             world.at(event.at_s, lambda event=event: operators.carry_out(event))  # type: ignore[misc]
     world.run_until(begin_s + plan.faults_s)
     operators.put_right()
-    _settle(plan, cluster, clients, observer)
+    _settle(plan, cluster, clients)
 
 
 def _prepare(cluster: Cluster) -> None:
-    """What a cluster has before its first broker starts: the cluster's record, a tenant, two
-    namespaces.
-    """
+    """Create the cluster's record, a tenant and two namespaces."""
     from loadmanager.adapters.memory.store import MemoryStore
     from loadmanager.core.conf import Live
     from loadmanager.runtime.broker.namespaces import Namespaces
@@ -341,15 +327,16 @@ def _prepare(cluster: Cluster) -> None:
     cluster.world.crash(machine)
 
 
-def _settle(plan: Plan, cluster: Cluster, clients: Machine, observer: Observer) -> None:
-    """The faults have stopped: wait until all is well, and say what is not."""
+def _settle(plan: Plan, cluster: Cluster, clients: Machine) -> None:
+    """Wait until the cluster has recovered. Raises `SimulationError` with the problems left."""
     world = cluster.world
     end_s = world.now_s + plan.settle_s
     problems: dict[str, str] = {}
     probe = clients.go(_probe_all(cluster, clients, problems), "probe")
-    if not world.run_until(end_s, lambda: probe.done() and _well(cluster, observer)):
+    if not world.run_until(end_s, lambda: probe.done() and not _problems(cluster)):
+        failed = [f"{topic}: {error}" for topic, error in problems.items()]
         raise SimulationError(
-            f"{plan.settle_s:g} s after the last fault: {_what_is_wrong(cluster, problems)}"
+            f"{plan.settle_s:g} s after the last fault: {'; '.join(failed + _problems(cluster))}"
         )
     for process in cluster.processes():
         tasks = [task for task in asyncio.all_tasks(process.machine) if not task.done()]
@@ -371,39 +358,35 @@ async def _probe_all(cluster: Cluster, clients: Machine, problems: dict[str, str
                 break
 
 
-def _well(cluster: Cluster, observer: Observer) -> bool:
-    return not _what_is_wrong(cluster, {})
-
-
-def _what_is_wrong(cluster: Cluster, problems: dict[str, str]) -> str:
-    found = [f"{topic}: {error}" for topic, error in problems.items()]
+def _problems(cluster: Cluster) -> list[str]:
+    problems = []
     tree = cluster.server.tree.nodes
     for process in cluster.processes():
         for bundle in process.serving():
             if f"{paths.POLICIES}/{split_bundle_name(bundle)[0]}" not in tree:
-                found.append(
+                problems.append(
                     f"{process.machine.name} serves {bundle} of a namespace that does not exist"
                 )
             elif paths.lock(bundle) not in tree:
-                found.append(f"{process.machine.name} serves {bundle} without its lock")
+                problems.append(f"{process.machine.name} serves {bundle} without its lock")
     if leader_of(cluster) is None:
-        found.append("nobody leads")
+        problems.append("there is no leader")
     leading = [
         process.machine.name
         for process in cluster.processes()
         if process.parts is not None and process.parts._leading.load_manager
     ]
     if len(leading) != 1:
-        found.append(f"at work as leader: {leading}")
+        problems.append(f"brokers that lead: {leading}")
     for process in cluster.processes():
         names = {task.get_name() for task in asyncio.all_tasks(process.machine) if not task.done()}
         if process.ready and (ended := ALWAYS_RUNNING - names):
-            found.append(f"{process.machine.name} has no task {', '.join(sorted(ended))}")
+            problems.append(f"{process.machine.name} has no task {', '.join(sorted(ended))}")
     for broker in cluster.brokers:
         parts = None if broker.process is None else broker.process.parts
         if parts is None or not broker.process.ready or not parts.use_cases.health.ready():  # type: ignore[union-attr]
-            found.append(f"b{broker.index} is not ready")
-    return "; ".join(found)
+            problems.append(f"b{broker.index} is not ready")
+    return problems
 
 
 def fails(plan: Plan) -> bool:
@@ -412,9 +395,7 @@ def fails(plan: Plan) -> bool:
 
 
 def shorten(plan: Plan, fails: Callable[[Plan], bool] = fails) -> Plan:
-    """The same failure with fewer events: halves are left out, then single events, as long as the
-    run still fails.
-    """
+    """The same failure with fewer events: leaves out halves, then single events."""
     events = list(plan.only if plan.only is not None else range(len(run(plan).events)))
     size = max(len(events) // 2, 1)
     while True:

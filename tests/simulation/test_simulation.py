@@ -1,6 +1,4 @@
-"""Whole clusters under seeded faults: no invariant breaks; the bugs of the past are found; runs
-repeat exactly.
-"""
+"""Whole clusters under random faults: no invariant breaks, past bugs are found, runs repeat."""
 
 from __future__ import annotations
 
@@ -41,17 +39,12 @@ FOUND_BY = {
     "a node that no session holds counts as a broker": 10001,
     "a namespace is deleted while its bundles can be acquired": 10017,
 }
-"""A seed that found each bug when the list was written.
-
-It is tried first; others follow if it finds it no more.
-"""
+"""Mutation → a seed that found it when the list was written; it is tried first."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 def test_no_seed_breaks_an_invariant(first: int) -> None:
-    """One owner at most, growing epochs, no broker ended, and all is well within a bounded time
-    after the faults.
-    """
+    """No bundle has two owners, epochs grow, no broker ends, and the cluster recovers in time."""
     for seed in range(first, first + SEEDS_PER_TEST):
         outcome = run(Plan(seed=seed))
         assert outcome.failure is None, (
@@ -70,7 +63,7 @@ def test_other_sizes(brokers: int) -> None:
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_bug_is_found(mutation: Mutation) -> None:
-    """Each bug that is put back breaks an invariant in one of the seeds."""
+    """Each mutation breaks an invariant with one of the seeds."""
     likely = FOUND_BY.get(mutation.name, MUTANT_SEEDS.start)
     assert any(
         survived(mutation, seeds) is not None for seeds in (range(likely, likely + 1), MUTANT_SEEDS)
@@ -78,9 +71,7 @@ def test_a_bug_is_found(mutation: Mutation) -> None:
 
 
 def test_runs_repeat_exactly() -> None:
-    """The same seed gives the same run, in another process and for another seed of
-    Python's hashes.
-    """
+    """The same seed gives the same run, also in another process with other hashes of strings."""
     program = (
         "from simulation.simulate import Plan, run; print([run(Plan(seed=seed)).digest "
         "for seed in (1, 2)])"
@@ -101,7 +92,7 @@ def test_runs_repeat_exactly() -> None:
 
 
 def test_a_failing_run_is_shortened_to_the_events_that_matter() -> None:
-    """Of the events of a run that fails whenever one of them is there, that one is left."""
+    """If one event makes a run fail, the shortened run has only that event."""
     plan = Plan(seed=3)
     events = run(plan).events
     chosen = next(index for index, event in enumerate(events) if event.kind == "crash")

@@ -1,10 +1,10 @@
 """Virtual time for several machines in one process, all of it fixed by one seed.
 
 Each machine is an asyncio event loop of its own, whose clock is the world's. The world runs one
-machine at a time, chosen by the seed among those that have something to do, for one turn of its
-loop; when nobody has, time jumps to the next timer or message. So every interleaving of brokers at
-every `await` can happen, none takes real time, and the same seed repeats it. A paused machine is
-not run (SIGSTOP), a crashed one never again (kill -9).
+machine at a time for one turn of its loop; the seed chooses among the machines that are ready. When
+none is ready, time jumps to the next timer or message. So every interleaving of brokers at every
+`await` can happen, runs take no real time, and the same seed repeats a run. A paused machine does
+not run (SIGSTOP); a crashed machine never runs again (kill -9).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ STEPS_AT_ONE_MOMENT_MAX = 100_000
 
 
 class SimulationError(AssertionError):
-    """An invariant is broken. The text says which, and when."""
+    """An invariant is broken. The text contains which, and when."""
 
 
 class _NoSelector:
-    """A loop of the simulation waits for nothing outside."""
+    """The loops of the simulation have no files to wait for."""
 
     def select(self, _timeout: float | None) -> list[Any]:
-        """Nothing ever."""
+        """No events."""
         return []
 
     def close(self) -> None:
@@ -60,10 +60,10 @@ class Machine(asyncio.BaseEventLoop):
         return self.world.now_s
 
     def _process_events(self, _events: list[Any]) -> None:
-        """There are none."""
+        """There are no events."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector."""
+        """The selector never sleeps, so it need not be woken."""
 
     def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self.crashed:
@@ -74,7 +74,7 @@ class Machine(asyncio.BaseEventLoop):
 
     @property
     def due_s(self) -> float:
-        """When this machine has something to do: now, at its next timer, or never."""
+        """When this machine is ready: now, at its next timer, or never."""
         if self._ready:
             return self.world.now_s
         scheduled = self._scheduled
@@ -100,7 +100,7 @@ class Machine(asyncio.BaseEventLoop):
             asyncio.events._set_running_loop(None)
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """Call something at once, as if from a task of this machine."""
+        """Call a function at once, as if from a task of this machine."""
         asyncio.events._set_running_loop(self)
         try:
             return call()
@@ -109,7 +109,7 @@ class Machine(asyncio.BaseEventLoop):
 
 
 class MachineClock:
-    """`ports.clock.Clock` of one machine. Its wall clock may jump, its monotonic clock may not."""
+    """The `ports.clock.Clock` of one machine. Tests can set its wall clock (`skew_ms`)."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -138,7 +138,7 @@ class World:
         self.machines: list[Machine] = []
         self.steps = 0
         self.digest = 0
-        """Of everything that happened: equal for equal seeds."""
+        """Checksum of all notes; equal for equal seeds."""
         self.log: deque[str] = deque(maxlen=LOG_LINES_KEPT)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
@@ -154,7 +154,7 @@ class World:
         return made
 
     def crash(self, machine: Machine) -> None:
-        """kill -9: nothing of it runs again."""
+        """Never run the machine again (kill -9)."""
         machine.crashed = True
         self.machines.remove(machine)
         self._graveyard.append(machine)
@@ -162,31 +162,31 @@ class World:
     # Events
 
     def at(self, when_s: float, call: Callable[[], None]) -> None:
-        """Call something at a moment."""
+        """Call a function at a moment."""
         heapq.heappush(self._events, (max(when_s, self.now_s), next(self._numbers), call))
 
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Call something after a time."""
+        """Call a function after a delay."""
         self.at(self.now_s + delay_s, call)
 
     def delay_s(self, longest_s: float = 0.05) -> float:
-        """How long a message takes: mostly about a millisecond, now and then long."""
+        """Duration of a message: mostly about a millisecond, sometimes up to `longest_s`."""
         rng = self.rng.random
         return 0.0005 + (rng() ** 8) * longest_s
 
     def note(self, text: str) -> None:
-        """Write down what happened."""
+        """Add a line to the log."""
         line = f"{self.now_s:9.4f} {text}"
         self.digest = zlib.crc32(line.encode(errors="replace"), self.digest)
         self.log.append(line)
 
     def fail(self, text: str) -> None:
-        """An invariant is broken; the run ends after the present step."""
+        """Report a broken invariant; the run ends after the present step."""
         self.note(f"FAILED: {text}")
         self._failures.append(f"at {self.now_s:.4f} s: {text}")
 
     def run_until(self, end_s: float, done: Callable[[], bool] | None = None) -> bool:
-        """Run to a moment, or until `done`; whether it was done.
+        """Run until a moment, or until `done()`; returns whether it was done.
 
         Raises `SimulationError` when an invariant is broken.
         """
@@ -228,7 +228,7 @@ class World:
             machine.observe()
 
     def close(self) -> None:
-        """Forget all machines, without a word from their unfinished tasks."""
+        """Discard all machines, without warnings about their unfinished tasks."""
         for machine in (*self.machines, *self._graveyard):
             machine.crashed = True
             for task in asyncio.all_tasks(machine):

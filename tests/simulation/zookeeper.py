@@ -1,12 +1,11 @@
-"""A metadata store for the simulation: one server, and a client for each broker over a connection
-that the world disturbs.
+"""A simulated metadata store: one server, and a client with an unreliable connection per broker.
 
-What a real client meets can happen here: an operation takes effect and its answer is lost; it takes
-effect long after the client gave it up; the connection drops, goes silent, or lives for
-milliseconds; the session expires; the server restarts; notifications come late, or not at all and
-are followed by a RESYNC. As with ZooKeeper, what one session sends is executed in the order in
-which it was sent, and the server gives up a session no earlier than one session timeout after it
-last heard of it.
+The faults are those of real clients: an operation takes effect, but its answer is lost; it takes
+effect long after the client stopped waiting; the connection drops, goes silent, or lives for
+milliseconds; the session expires; the server restarts; notifications come late, or are lost and
+followed by a RESYNC. As in ZooKeeper, the server executes the operations of a session in the order
+in which they were sent, and ends a session no earlier than one session timeout after it last heard
+from the client.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ T = TypeVar("T")
 
 
 class Tree(MemoryTree):
-    """The nodes; somebody looks on when a session deletes what another session holds."""
+    """The nodes; reports when a session deletes a node that another session holds."""
 
     on_robbery: Callable[[str, int, int], None] = staticmethod(lambda path, owner, session_id: None)
 
     def apply(self, operations: Sequence[Operation], session_id: int) -> None:
-        """As the base class does."""
+        """As the base class."""
         held = {
             operation.path: self.nodes[operation.path].ephemeral_owner
             for operation in operations
@@ -57,11 +56,11 @@ class Server:
         self.tree.sessions.append(self)  # type: ignore[arg-type]
         self.up = True
         self.sessions: dict[int, float] = {}
-        """Session → when the server last heard of it."""
+        """Session → when the server last heard from it."""
         self.timeouts: dict[int, float] = {}
         self.clients: list[Client] = []
         self.after_read: dict[str, Callable[[], None]] = {}
-        """Path → what befalls it right after somebody read it next."""
+        """Path → what happens right after the next read of it."""
         self.on_change: Callable[[Change], None] = lambda change: None
 
     def notify(self, change: Change) -> None:
@@ -88,27 +87,27 @@ class Server:
             self.world.at(max(over_s, self.world.now_s + 0.05), lambda: self._watch(session_id))
 
     def read(self, path: str) -> Node | None:
-        """A node; whoever read it may find it changed a moment later."""
+        """A node, which `after_read` may change a moment later."""
         trap = self.after_read.pop(path, None)
         if trap is not None:
             self.world.after(0.0, trap)
         return self.tree.nodes.get(path)
 
     def end(self, session_id: int, how: str) -> None:
-        """Give a session up: its ephemeral nodes go."""
+        """End a session, and delete its ephemeral nodes."""
         if self.sessions.pop(session_id, None) is not None:
             self.world.note(f"session 0x{session_id:x} {how}")
             self.tree.end_session(session_id)
 
     def stop(self) -> None:
-        """The server is gone: every connection drops."""
+        """Stop the server; every connection drops."""
         self.world.note("the store stops")
         self.up = False
         for client in list(self.clients):
             client.cut()
 
     def start(self) -> None:
-        """The server is back over its data; every session has its whole timeout again."""
+        """Start the server with its data; every session has its whole timeout again."""
         self.world.note("the store starts")
         self.up = True
         for session_id in self.sessions:
@@ -136,7 +135,7 @@ class Client(TreeClient):
         """Number of the present connection; 0 without one."""
         self._connections = 0
         self._silent = False
-        """Nothing arrives on the connection any more, in either direction, and nobody is told."""
+        """Whether the connection loses everything, in both directions, without an error."""
         self._to_server_s = self._to_client_s = self._events_s = 0.0
         self._queue: list[_Request] = []
         self._pending: list[_Request] = []
@@ -144,14 +143,14 @@ class Client(TreeClient):
         self._installed: dict[BoundedQueue[Change], int] = {}
         """Watch → the connection over which the server notifies it."""
         self.answer_lag_s = self.event_lag_s = 0.0
-        """How much longer answers, or notifications, may take at present."""
+        """How much longer answers and notifications may take at present."""
         self.loses_next_answer = False
         """The connection drops between the next transaction and its answer."""
         self.reachable = True
         self.on_read: Callable[[str, Node | None], None] = lambda path, node: None
         server.clients.append(self)
 
-    # Connection: all of this runs on the client's machine, or on the server as marked
+    # Connection: runs on the client's machine unless marked otherwise
 
     def begin(self) -> None:
         """Connect for the first time."""
@@ -159,7 +158,7 @@ class Client(TreeClient):
         self._heartbeat()
 
     def close(self) -> None:
-        """The process ends gracefully: the session ends at once."""
+        """End the session at once, because the process ends gracefully."""
         self.closed = True
         self._lease.revoke()
         self.server.clients.remove(self)
@@ -168,23 +167,21 @@ class Client(TreeClient):
             self.server.end(session_id, "closed")
 
     def died(self) -> None:
-        """The process was killed: the server hears nothing more."""
+        """Stop without a word to the server, because the process was killed."""
         self.closed = True
         self._connection = 0
         if self in self.server.clients:
             self.server.clients.remove(self)
 
     def cut(self) -> None:
-        """(Anywhere.) The connection drops; the client notices in a moment."""
+        """(Anywhere.) Drop the connection; the client notices a moment later."""
         connection = self._connection
         if connection:
             self._connection = 0
             self._soon(lambda: self._dropped(connection))
 
     def silence(self) -> None:
-        """(Anywhere.) The connection goes silent; the client notices after two thirds of the
-        session timeout.
-        """
+        """(Anywhere.) Make the connection silent; the client notices after 2/3 of the timeout."""
         self._silent = True
 
     def _soon(self, call: Callable[[], None], delay_s: float | None = None) -> None:
@@ -257,13 +254,11 @@ class Client(TreeClient):
     # Requests
 
     def _send(self, request: _Request) -> None:
-        """Send in order; the server executes what arrives while the connection stands and the
-        session lives.
-        """
+        """Send in order; the server executes what arrives while connection and session live."""
         connection, session_id = self._connection, self._session_id
         self._pending.append(request)
         if not connection or self._silent:
-            return  # lost; the client hears of it when it notices
+            return  # lost; the client learns of it when it notices the dead connection
         self._to_server_s = max(self._to_server_s + 1e-6, self.world.now_s + self.world.delay_s())
         self.world.at(self._to_server_s, lambda: self._arrive(request, connection, session_id))
 
@@ -318,7 +313,7 @@ class Client(TreeClient):
         if self._state is SessionState.CONNECTED:
             self._send(request)
         else:
-            # as kazoo does: it goes out with the next connection, even if nobody waits by then
+            # As in kazoo: sent over the next connection, even if the caller has given up by then.
             self._queue.append(request)
         try:
             async with asyncio.timeout(OPERATION_TIMEOUT_S):
@@ -378,4 +373,4 @@ class Client(TreeClient):
 def _fail(request: _Request, reason: str) -> None:
     if not request.future.done():
         request.future.set_exception(OperationalError(reason))
-        request.future.exception()  # whoever waited may be gone
+        request.future.exception()  # the caller may have been cancelled
