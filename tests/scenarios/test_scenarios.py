@@ -3,9 +3,14 @@ answers.
 
 `pytest tests/scenarios --rewrite` replaces the explanations by the present ones.
 
-Above the line of dashes: a title, then `set` (settings), `seed`, `cycles`, `broker NAME cpu=%
-MiB=…` (one number a bundle; `rate=…` messages/s of each, `load=%` makes it a report of the
-extensible manager), and `also` (JSON merged into every line).
+Above the line of dashes: a title, then
+
+- `set` (a setting), `seed`, `cycles`;
+- `broker NAME cpu=% MiB=…`: one number a bundle. Also `rate=…` (messages/s of each), `ns=…` (their
+  namespace), `direct=%` and `heap=%` (memory). With `load=%` it is a report of the extensible
+  manager, with `topics=…`;
+- `at CYCLE broker …`, `at CYCLE gone NAME…`: a report, or brokers that are not there, in that cycle;
+- `also`: JSON merged into every line.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ class Scenario:
         self.seed = 0
         self.cycles = 1
         self.line: dict[str, Any] = {"brokers": {}}
+        self.changes: dict[int, list[list[str]]] = {}
         for row in self.head.splitlines()[1:]:
             word, _, rest = row.partition(" ")
             rest = rest.strip()
@@ -50,21 +56,26 @@ class Scenario:
             elif word == "cycles":
                 self.cycles = int(rest)
             elif word == "broker":
-                self._broker(*rest.split())
+                self._broker(self.line, *rest.split())
+            elif word == "at":
+                number, *change = rest.split()
+                self.changes.setdefault(int(number), []).append(change)
             elif word == "also":
                 self.line.update(json.loads(rest))
             elif word:
                 raise ValueError(f"unknown word {word!r}")
 
-    def _broker(self, name: str, *options: str) -> None:
+    @staticmethod
+    def _broker(line: dict[str, Any], name: str, *options: str) -> None:
         given = dict(option.split("=") for option in options)
         loads = [float(text) * MIB for text in given.get("MiB", "").split(",") if text]
         rates = [float(text) for text in given.get("rate", "").split(",") if text] or [
             load / 1000 for load in loads
         ]
         step = 0x100000000 // max(len(loads), 1)
+        namespace = given.get("ns", f"t/{name}")
         names = [
-            f"t/{name}/0x{i * step:08x}_0x{min((i + 1) * step, 0xFFFFFFFF):08x}"
+            f"{namespace}/0x{i * step:08x}_0x{min((i + 1) * step, 0xFFFFFFFF):08x}"
             for i in range(len(loads))
         ]
         stats = {
@@ -73,25 +84,40 @@ class Scenario:
         }
         totals = {"msgThroughputIn": sum(loads), "msgRateIn": sum(rates)}
         if "load" in given:
-            self.line["brokers"][name] = {
+            line["brokers"][name] = {
                 **totals,
+                "topics": int(given.get("topics", 0)),
                 "weightedMaxEMA": float(given["load"]) / 100,
                 "msgThroughputEMA": sum(loads),
                 "updatedAt": 0,
             }
             tops = sorted(names, key=lambda bundle: stats[bundle]["msgThroughputIn"])
-            self.line.setdefault("topBundles", {})[name] = {
+            line.setdefault("topBundles", {})[name] = {
                 "topBundlesLoadData": [
                     {"bundleName": bundle, "stats": stats[bundle]} for bundle in tops
                 ]
             }
         else:
-            self.line["brokers"][name] = {
+            line["brokers"][name] = {
                 **totals,
                 "cpu": {"usage": float(given["cpu"]), "limit": 100},
+                "directMemory": {"usage": float(given.get("direct", 0)), "limit": 100},
+                "memory": {"usage": float(given.get("heap", 0)), "limit": 100},
                 "bundles": names,
                 "lastStats": stats,
             }
+
+    def _line(self, number: int) -> dict[str, Any]:
+        line = {"now": 60_000 * number, **self.line, "brokers": dict(self.line["brokers"])}
+        for word, *rest in self.changes.get(number + 1, []):
+            if word == "broker":
+                self._broker(line, *rest)
+            elif word == "gone":
+                for name in rest:
+                    del line["brokers"][name]
+            else:
+                raise ValueError(f"unknown word {word!r}")
+        return line
 
     def explained(self) -> str:
         """The explanation of every cycle, a minute apart, as `decide --explain` prints it."""
@@ -99,7 +125,7 @@ class Scenario:
         deciding = Deciding(random.Random(self.seed))
         text = ""
         for number in range(self.cycles):
-            line = decode_line(json.dumps({"now": 60_000 * number, **self.line}).encode())
+            line = decode_line(json.dumps(self._line(number)).encode())
             plan = deciding.decide(line, loaded.leaf(StrategySettings), loaded.leaf(SplitSettings))
             text += explain(number + 1, line, plan_document(plan))
         return text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import max_usage
+from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import shed_largest
@@ -20,7 +20,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) ->
     skipped: list[Skip] = []
     for broker in snapshot.brokers:
         report = snapshot.reports[broker]
-        usage = max_usage(report)
+        usage = max_weighted_usage(report, settings.weights)
         if usage < threshold:
             skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below {threshold:g}"))
             continue
