@@ -50,14 +50,3 @@ def max_usage(report: LocalBrokerData) -> float:
 def max_weighted_usage(report: LocalBrokerData, weights: Weights) -> float:
     """The most used resource after weighting, as a fraction."""
     return max(weighted_percents(report, weights)) / 100
-
-
-def max_weighted_usage_within_limit(report: LocalBrokerData, weights: Weights) -> float:
-    """As `max_weighted_usage`, without resources above 100 %; 0 if every resource is."""
-    return (
-        max(
-            (percent for percent in weighted_percents(report, weights) if percent <= 100.0),
-            default=0.0,
-        )
-        / 100
-    )

@@ -11,14 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
-from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import (
-    Weights,
-    exponential_average,
-    max_weighted_usage,
-    max_weighted_usage_within_limit,
-)
+from loadmanager.core.load.usage import exponential_average, max_weighted_usage
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import shed_largest
@@ -62,7 +56,9 @@ def shed(
     own, weights = settings.of(ThresholdSettings), settings.weights
     averages = {
         broker: exponential_average(
-            memory.get(broker), _usage(snapshot.reports[broker], weights), settings.history_weight
+            memory.get(broker),
+            max_weighted_usage(snapshot.reports[broker], weights),
+            settings.history_weight,
         )
         for broker in snapshot.brokers
     }
@@ -89,11 +85,6 @@ def shed(
     if not unloads and own.lower_boundary_shedding:
         unloads = _lower_boundary(snapshot, own, averages, average, skipped)
     return Shed(tuple(unloads), tuple(skipped), averages)
-
-
-def _usage(report: LocalBrokerData, weights: Weights) -> float:
-    usage = max_weighted_usage(report, weights)
-    return usage if usage <= 1.0 else max_weighted_usage_within_limit(report, weights)
 
 
 def _shed_broker(
