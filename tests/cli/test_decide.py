@@ -238,15 +238,15 @@ def test_unknown_keys_are_told_once() -> None:
     assert result.stderr.count("did you mean loadBalancerLoadSheddingStrategy?") == 1
 
 
-def test_bundles_of_pulsar_itself() -> None:
-    """Heartbeats, whose namespaces may have three parts, stay where they are, whatever the
-    strategy.
+def test_bundles_that_belong_to_their_broker() -> None:
+    """Heartbeats and SLA monitors, whose namespaces may have three parts, stay where they are,
+    whatever the strategy.
     """
     own = (
         "pulsar/standalone/localhost:8080",
         "pulsar/localhost:8080",
         "sla-monitor/standalone/localhost:8080",
-        "pulsar/system",
+        "sla-monitor/localhost:8080",
     )
     stats = {
         f"{namespace}/0x00000000_0xffffffff": {

@@ -13,9 +13,7 @@ _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-([0-9]+)")
 _NAME_LENGTH_MAX = 1024
 SYSTEM_NAMESPACE = "pulsar/system"
-_SYSTEM_NAMESPACES = re.compile(
-    r"pulsar/system|sla-monitor/[^/]+/[^:]+:\d+|pulsar/([^/]+/)?[^:]+:\d+"
-)
+_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:\d+")
 
 # Limits of the names that clients send, in bytes of UTF-8. In a path of the metadata store, a name
 # takes at most three times as many, so the path of a topic and one of its subscriptions stays below
@@ -63,9 +61,17 @@ def check_part(text: str, what: str) -> str:
 
 
 @lru_cache(maxsize=100_000)
+def is_monitoring_namespace(namespace: str) -> bool:
+    """Whether a namespace belongs to one broker: its heartbeat or its SLA monitor.
+
+    With a cluster's name between tenant and broker (until Pulsar 4.0) and without (from 4.2 on).
+    """
+    return _MONITORING_NAMESPACES.fullmatch(namespace) is not None
+
+
 def is_system_namespace(namespace: str) -> bool:
     """Whether a namespace serves Pulsar itself: the system namespace, heartbeats, SLA monitors."""
-    return _SYSTEM_NAMESPACES.fullmatch(namespace) is not None
+    return namespace == SYSTEM_NAMESPACE or is_monitoring_namespace(namespace)
 
 
 @dataclass(frozen=True, slots=True, order=True)

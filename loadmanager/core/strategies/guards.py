@@ -12,7 +12,7 @@ from operator import attrgetter
 
 import msgspec
 
-from loadmanager.core.bundles.names import is_system_namespace
+from loadmanager.core.bundles.names import is_monitoring_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
@@ -121,7 +121,7 @@ class Guards:
             and bundle not in self._snapshot.recently_unloaded_ms
             and bundle not in self._under_way
             and bundle not in self._snapshot.owners
-            and not is_system_namespace(split_bundle_name(bundle)[0])
+            and not is_monitoring_namespace(split_bundle_name(bundle)[0])
         )
 
     def _veto(self, unload: Unload) -> str | None:
@@ -139,8 +139,8 @@ class Guards:
             return "AlreadyPlanned: twice in one cycle"
         if namespace in self._settings.excluded_namespaces:
             return "ExcludedNamespace: loadBalancerSheddingExcludedNamespaces"
-        if is_system_namespace(namespace):
-            return "SystemNamespace: it serves Pulsar itself"
+        if is_monitoring_namespace(namespace):
+            return "MonitoringNamespace: its broker's heartbeat or SLA monitor"
         if bundle in recently_ms:
             return f"GracePeriod: moved at {recently_ms[bundle]}"
         if bundle in self._under_way:

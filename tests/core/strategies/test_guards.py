@@ -22,15 +22,15 @@ from loadmanager.core.strategies.guards import Guards, usable
 from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.strategies.settings import StrategySettings
 
-A, B, C, SYSTEM = (
-    f"{namespace}/0x00000000_0xffffffff" for namespace in ("t/a", "t/b", "t/c", "pulsar/system")
+A, B, C, HEARTBEAT = (
+    f"{namespace}/0x00000000_0xffffffff" for namespace in ("t/a", "t/b", "t/c", "pulsar/b1:8080")
 )
 NOW_MS = 10_000_000
 SNAPSHOT = ClusterSnapshot(
     now_ms=NOW_MS,
     reports={
         "b1": LocalBrokerData(
-            bundles=[A, B, SYSTEM],
+            bundles=[A, B, HEARTBEAT],
             last_stats={A: NamespaceBundleStats(), B: NamespaceBundleStats()},
         ),
         "b2": LocalBrokerData(bundles=[C], last_update=NOW_MS),
@@ -51,7 +51,7 @@ def move(
     ("unload", "changed", "reason"),
     [
         (move("t/x/0x00000000_0xffffffff"), {}, "NotOwned"),
-        (move(SYSTEM), {}, "SystemNamespace"),
+        (move(HEARTBEAT), {}, "MonitoringNamespace"),
         (move(destination="b1"), {}, "SameBroker"),
         (move(destination="b9"), {}, "DeadBroker"),
         (move(source="b9"), {}, "DeadBroker"),
@@ -165,7 +165,7 @@ def test_stale_reports() -> None:
 
 @given(
     source=st.sampled_from(["b1", "b2", "b9"]),
-    bundle=st.sampled_from([A, B, C, SYSTEM]),
+    bundle=st.sampled_from([A, B, C, HEARTBEAT]),
     destination=st.sampled_from([None, "b2"]),
     changed=st.fixed_dictionaries(
         {},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from loadmanager.core.bundles.names import is_system_namespace
+from loadmanager.core.bundles.names import is_monitoring_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.plan import Skip, Unload
@@ -15,15 +15,15 @@ def sheddable(
 ) -> Iterator[tuple[str, float]]:
     """The bundles of `loads` that the broker may shed.
 
-    Excludes bundles that were moved recently, that another broker owns by now, and that serve
-    Pulsar itself.
+    Excludes bundles that were moved recently, that another broker owns by now, and that belong to
+    their broker (heartbeats, SLA monitors).
     """
     recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
     for bundle, load in loads:
         if (
             bundle not in recently
             and owners.get(bundle, broker) == broker
-            and not is_system_namespace(split_bundle_name(bundle)[0])
+            and not is_monitoring_namespace(split_bundle_name(bundle)[0])
         ):
             yield bundle, load
 
