@@ -167,7 +167,7 @@ class _Cycle:
         self._stats = stats
         # A cycle looks at many bundles of few namespaces.
         self._able = lru_cache(maxsize=None)(
-            lambda namespace: set(filters.extensible(snapshot, namespace, settings)[0])
+            lambda namespace: frozenset(filters.extensible(snapshot, namespace, settings)[0])
         )
         self.unloads: list[Unload] = []
         self.skipped: list[Skip] = []
@@ -290,8 +290,7 @@ class _Cycle:
         namespace = split_bundle_name(bundle)[0]
         if not self._settings.shed_policy_bundles and filters.has_policy(snapshot, namespace):
             return False
-        able = self._able(namespace)
-        return bool(target in able if self._own.transfer_enabled else able - {owner})
+        return target in self._able(namespace)
 
 
 def _published(snapshot: ClusterSnapshot, broker: str) -> list[TopBundle]:
