@@ -775,7 +775,7 @@ CASES = {
             "loadBalancerResourceQuotaUpdateIntervalMinutes": "0.01",
         },
     ),
-    "loadBalancerMemoryResourceWeight": Case("0", shed(memory=90), [C], [], TRANSFER_NOW),
+    "loadBalancerMemoryResourceWeight": Case("1", shed(memory=90), [], [C], TRANSFER_NOW),
     "loadBalancerMsgRateDifferenceShedderThreshold": Case(
         "0",
         shed(),

@@ -95,7 +95,7 @@ class StrategySettings:
     )
     memory_weight: float = conf(
         "loadBalancerMemoryResourceWeight",
-        1.0,
+        0.0,
         "Weight of heap memory (TransferShedder only)",
         minimum=0,
         dynamic=True,
