@@ -68,6 +68,9 @@ def shed(
     that all shedders share.
     """
     shedder = shedder_of(snapshot, settings)
+    if shedder.keep is not None:
+        memory = shedder.keep(memories.of(shedder), snapshot.available)
+        memories = memories.remember(shedder, memory)
     if not settings.shedding_enabled:
         return Plan(shedder.name, skipped=(Skip("cluster", "SheddingDisabled"),)), memories
     snapshot = guards.usable(snapshot, settings)

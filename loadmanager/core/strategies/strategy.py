@@ -6,7 +6,7 @@ begins with what `memory` makes. No other strategy sees it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,10 @@ class Shedder:
     """
     observe: Observe | None = None
     """Called with every report, also between cycles, while this shedder is the configured one."""
+    keep: Callable[[Any, Collection[str]], Any] | None = None
+    """Its memory without what it knows of other brokers than these; called at the beginning of
+    each cycle, also of one that sheds nothing (Pulsar `onActiveBrokersChange`).
+    """
     extensible: bool = True
     """Whether it can read the reports of the extensible manager."""
     checks_destinations: bool = False

@@ -7,7 +7,7 @@ lower-boundary pass runs; here a cycle advances it once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
@@ -87,6 +87,11 @@ def shed(
     return Shed(tuple(unloads), tuple(skipped), averages)
 
 
+def keep(memory: Mapping[str, float], brokers: Collection[str]) -> Mapping[str, float]:
+    """The averages of these brokers."""
+    return {broker: average for broker, average in memory.items() if broker in brokers}
+
+
 def _shed_broker(
     snapshot: ClusterSnapshot,
     own: ThresholdSettings,
@@ -141,5 +146,6 @@ SHEDDER = Shedder(
     shed=shed,
     memory=dict,
     settings=ThresholdSettings,
+    keep=keep,
     extensible=False,
 )
