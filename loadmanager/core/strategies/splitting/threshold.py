@@ -71,14 +71,20 @@ def extensible(
     memories: Memories,
 ) -> tuple[Splits, Memories]:
     """Every bundle that exceeded a threshold in enough checks in a row; rates are those of this
-    moment. One boundary each, and a limited number of splits a cycle.
+    moment. One boundary each.
+
+    Each broker decides about its own bundles, so the limits on splits in a cycle and on a
+    namespace's bundles hold for each broker by itself.
     """
-    chosen = _ChosenSplits(settings, topics, bundle_counts, boundaries_max=1)
+    chosen_by: dict[str, _ChosenSplits] = {}
     hits: dict[str, int] = {}
     for broker, bundle, stats in _reported(snapshot):
         before = memories.split_hits.get(bundle, 0)
         if before:
             hits[bundle] = before
+        if broker not in chosen_by:
+            chosen_by[broker] = _ChosenSplits(settings, topics, bundle_counts, boundaries_max=1)
+        chosen = chosen_by[broker]
         if (
             len(chosen.splits) >= settings.splits_per_cycle_max
             or snapshot.owners.get(bundle, broker) != broker
@@ -103,7 +109,11 @@ def extensible(
             )
         elif chosen.choose(bundle, stats, reason):
             del hits[bundle]
-    return chosen.result(), replace(memories, split_hits=hits)
+    splits = {
+        bundle: split for chosen in chosen_by.values() for bundle, split in chosen.splits.items()
+    }
+    skipped = tuple(skip for chosen in chosen_by.values() for skip in chosen.skipped)
+    return Splits(tuple(splits.values()), skipped), replace(memories, split_hits=hits)
 
 
 def _reported(snapshot: ClusterSnapshot) -> Iterator[tuple[str, str, NamespaceBundleStats]]:
