@@ -197,10 +197,15 @@ def _place(
         rule, snapshot, able, settings, memories
     )
     chosen = _choose(candidates, rng)
-    if chosen and _overloaded(snapshot, chosen, settings) and set(allowed) - set(able):
+    again = rule if snapshot.extensible else registry.placement(settings.placement)
+    if (
+        chosen
+        and _overloaded(snapshot, chosen, settings)
+        and (set(allowed) - set(able) or again is not rule)
+    ):
         # As Pulsar does: if the choice is overloaded, only the isolation filter stays in force, and
-        # the rule chooses once more.
-        able = allowed
+        # the configured rule chooses once more, also for an excluded namespace.
+        able, rule = allowed, again
         rejected = {broker: why for broker, why in rejected.items() if broker not in allowed}
         candidates, memories = _candidates(rule, snapshot, able, settings, memories)
         chosen = _choose(candidates, rng)
@@ -216,10 +221,10 @@ def _place(
 def _rule_for(
     snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings
 ) -> PlacementRule:
-    if snapshot.extensible:
-        return registry.EXTENSIBLE_PLACEMENT
     if namespace in settings.excluded_namespaces:
         return registry.EXCLUDED_PLACEMENT
+    if snapshot.extensible:
+        return registry.EXTENSIBLE_PLACEMENT
     return registry.placement(settings.placement)
 
 
