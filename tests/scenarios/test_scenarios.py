@@ -9,7 +9,7 @@ Above the line of dashes: a title, then
 - `broker NAME cpu=% MiB=…`: one number a bundle. Also `rate=…` (messages/s of each), `ns=…` (their
   namespace), `direct=%` and `heap=%` (memory). With `load=%` it is a report of the extensible
   manager, with `topics=…`;
-- `at CYCLE broker …`, `at CYCLE gone NAME…`: a report, or brokers that are not there, in that cycle;
+- `at CYCLE broker …`: another report in that cycle; `at CYCLE gone NAME…`: brokers that left;
 - `also`: JSON merged into every line.
 """
 

@@ -110,7 +110,11 @@ def extensible(
 
     return _through(
         sorted(snapshot.available - {leaving}),
-        [over_topic_limit, _anti_affinity(snapshot, namespace), _isolation(snapshot, namespace)],
+        [
+            over_topic_limit,
+            _anti_affinity(snapshot, namespace),
+            _isolation(snapshot, namespace, leaving),
+        ],
     )
 
 
@@ -156,10 +160,17 @@ def _none(_brokers: Sequence[str]) -> dict[str, str]:
     return {}
 
 
-def _isolation(snapshot: ClusterSnapshot, namespace: str) -> Filter:
-    """Judges all available brokers: one that another filter removed counts as a primary, too."""
-    return lambda _brokers: isolation.rejected(
-        namespace, sorted(snapshot.available), snapshot.isolation_policies, snapshot.reports
+def _isolation(snapshot: ClusterSnapshot, namespace: str, leaving: str | None = None) -> Filter:
+    """Primaries that other filters removed do not count, so that secondaries take over.
+
+    The broker that a bundle is `leaving` counts: it is there.
+    """
+    there = () if leaving is None else (leaving,)
+    return lambda brokers: isolation.rejected(
+        namespace,
+        sorted({*brokers, *there}),
+        snapshot.isolation_policies,
+        snapshot.reports,
     )
 
 
