@@ -404,8 +404,8 @@ class TopicRegistry:
         self.resumer.settle()
 
     def limits_changed(self) -> None:
-        """Limits were changed: whoever may go on now does so before this returns, unless they are
-        many.
+        """Limits were changed: resume the clients that may go on now; if they are many, the rest
+        follows by the timer.
         """
         self.resumer.release()
 

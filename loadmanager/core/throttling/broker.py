@@ -99,7 +99,7 @@ class BrokerThrottling:
         self.groups: dict[str, LimitPair] = {}
         self.publish_buffer = PublishBuffer(publish_buffer_bytes)
         self.wakeups = 0
-        """How often a limit was asked whom it releases, since start."""
+        """How often a due limit released its waiters as far as its tokens went, since start."""
         self.schedule = Schedule()
         self.ready = Ready()
         self.tuning = Tuning(

@@ -106,8 +106,8 @@ class TokenBucket:
     def throttling_duration_ns(self, now_ns: int, required: int = 1) -> int:
         """How long to wait until `required` tokens are there; 0 when they are there now.
 
-        A wait lasts until the tokens of one resolution are there, so that whoever goes on can send
-        more than one frame, and never ends before the next grant.
+        A wait never ends before the next grant, and lasts until the tokens of one resolution are
+        there, so that a waiter can send more than one frame.
         """
         balance = self.tokens(now_ns)
         if balance >= required:

@@ -6,8 +6,8 @@ monotonic); the limit answers who may go on (`release`) and when to ask again (`
 
 How a waiter uses a limit
     A producer sends first and is charged for it (`charge`), so the balance may become negative. A
-    subscription asks first (`must_wait`, `turn`), sends, and is charged, too. Whoever may not go on
-    joins the queue (`hold`) and leaves it through `release`.
+    subscription asks first (`must_wait`, `turn`), sends, and is charged, too. A waiter that may not
+    go on joins the queue (`hold`) and leaves it through `release`.
 
 Who goes first
     Every charge costs time: the time in which the limit grants what was sent, by messages or by
@@ -76,7 +76,7 @@ class Waiter(Protocol):
     """A producer, or a subscription's dispatcher."""
 
     def released(self, limit: Limit, now_ns: int) -> None:
-        """`limit` does not hold it any more. Called by whoever took its ticket out of the queue."""
+        """`limit` does not hold it any more: the caller took its ticket out of the queue."""
         ...
 
 

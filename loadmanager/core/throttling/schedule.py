@@ -1,6 +1,6 @@
 """What limits answer: who may go on (`Ready`), and when to ask again (`Schedule`).
 
-Limits call nobody. Whoever owns the connections takes from `Ready` and lets each of them go on.
+Limits call nobody. The owner of the connections takes them from `Ready` and calls `go_on` of each.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Ready:
 
 
 class Schedule:
-    """The moment at which each limit wants to be asked again, in a heap.
+    """The moment at which to ask each limit again, in a heap.
 
     An entry whose moment is not its limit's `wakeup_ns` is outdated.
     """

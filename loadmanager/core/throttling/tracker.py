@@ -77,7 +77,7 @@ class Readable(Resumable, Protocol):
 class ConnectionThrottle:
     """What holds one connection; `owner` is handed out (`Ready`) when its last hold ended.
 
-    Whoever calls `hold` must stop reading if `paused` is True afterwards.
+    The caller of `hold` must stop reading if `paused` is True afterwards.
     """
 
     __slots__ = (

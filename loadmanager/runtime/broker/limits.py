@@ -52,7 +52,7 @@ class DynamicSettings(Protocol):
         ...
 
     def reject_all(self, where: str, reason: str) -> None:
-        """What is stored cannot be read: what is in force stays in force."""
+        """The stored document is unreadable: the settings in force stay."""
         ...
 
     def changed(
