@@ -30,6 +30,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--sample", type=int, help="mutants to run (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="chooses the sample")
     args = parser.parse_args(argv)
+    # Which tests reach which function: mutmut would not notice that tests changed.
+    (MUTANTS / "mutmut-stats.json").unlink(missing_ok=True)
     if args.sample is None:
         _mutmut("run", "--max-children", "1")
         chosen = sorted(_exit_codes())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -182,3 +183,86 @@ def test_flow_pieces_stay_within_limits(topics: list[tuple[int, float, float]]) 
             and sum(t.throughput for t in piece) <= limits.throughput * 1.1001
         )
         assert len(piece) <= 1 or within
+
+
+@pytest.mark.parametrize(
+    ("traffic", "rate", "settings", "reason"),
+    [
+        (NamespaceBundleStats(topics=1000), 0, {}, None),
+        (NamespaceBundleStats(topics=1001), 0, {}, "Topics"),
+        (NamespaceBundleStats(topics=2, producer_count=600, consumer_count=400), 0, {}, None),
+        (NamespaceBundleStats(topics=2, producer_count=600, consumer_count=401), 0, {}, "Sessions"),
+        (NamespaceBundleStats(topics=2, producer_count=5000), 0, {"sessions_max": -1}, None),
+        (NamespaceBundleStats(topics=2), 30_000, {}, None),
+        (NamespaceBundleStats(topics=2), 30_001, {}, "MsgRate"),
+        (NamespaceBundleStats(topics=1001), 30_001, {}, "Topics"),
+        (NamespaceBundleStats(topics=2), 9, {"bandwidth_mib_max": 9 / 1024 / 1024}, None),
+        (NamespaceBundleStats(topics=2), 9, {"bandwidth_mib_max": 8 / 1024 / 1024}, "Bandwidth"),
+    ],
+)
+def test_a_bundle_is_too_big_above_a_threshold(
+    traffic: NamespaceBundleStats, rate: float, settings: dict[str, object], reason: str | None
+) -> None:
+    """Not at it; the first exceeded threshold is the reason. Rate and bandwidth are long-term
+    averages.
+    """
+    average = TimeAverageMessageData(msg_rate_in=rate, msg_throughput_out=rate)
+    snapshot = ClusterSnapshot(
+        now_ms=0,
+        reports={"b1": LocalBrokerData(last_stats={BUNDLE: traffic}), "b2": LocalBrokerData()},
+        bundle_data={BUNDLE: BundleData(long_term_data=average)},
+    )
+    chosen = threshold.modular(snapshot, SplitSettings(**settings), None, {"t/n": 4})  # type: ignore[arg-type]
+    assert [split.reason for split in chosen.splits] == ([reason] if reason else [])
+
+
+@pytest.mark.parametrize(
+    ("counts", "bundles_max", "reasons"),
+    [
+        ({"t/n": 5}, 7, []),
+        ({"t/n": 6}, 7, ["MaxBundles: t/n has 7 bundles"]),
+        ({"t/n": 7}, 7, ["MaxBundles: t/n has 7 bundles"] * 2),
+        ({"t/n": 0}, 7, ["NoBoundaries: t/n is gone, or cannot be read"] * 2),
+        ({}, 1, ["MaxBundles: t/n has 1 bundles"]),
+    ],
+)
+def test_splits_of_a_cycle_count_towards_the_maximum(
+    counts: dict[str, int], bundles_max: int, reasons: list[str]
+) -> None:
+    """A bundle that is owned by another broker, or reported by two, is split once."""
+    other = "t/n/0x40000000_0x80000000"
+    too_big = NamespaceBundleStats(topics=2000)
+    both = {BUNDLE: too_big, other: too_big}
+    snapshot = ClusterSnapshot(
+        now_ms=0,
+        reports={
+            "b1": LocalBrokerData(last_stats=both),
+            "b2": LocalBrokerData(last_stats={BUNDLE: too_big}),
+        },
+        owners={BUNDLE: "b2"},
+    )
+    chosen = threshold.modular(snapshot, SplitSettings(bundles_max=bundles_max), None, counts)
+    assert [skip.reason for skip in chosen.skipped] == reasons
+    assert len(chosen.splits) == 2 - len(reasons)
+
+
+def test_many_boundaries_need_room() -> None:
+    """As many bundles as boundaries are added; automatic splits of the extensible manager have one
+    boundary.
+    """
+    topics = {
+        BUNDLE: {f"topic-{index}": HashedTopic(1000 * index, rate=20_000) for index in range(3)}
+    }
+    settings = SplitSettings(algorithm=FLOW_OR_QPS, bundles_max=6, hits_min=0)
+    stats = {BUNDLE: NamespaceBundleStats(topics=2000)}
+    reports = {"b1": LocalBrokerData(last_stats=stats), "b2": LocalBrokerData()}
+    snapshot = ClusterSnapshot(now_ms=0, reports=reports)
+    (split,) = threshold.modular(snapshot, settings, topics, {"t/n": 4}).splits
+    assert split.boundaries == (501, 1501)
+    (skip,) = threshold.modular(snapshot, settings, topics, {"t/n": 5}).skipped
+    assert skip.reason == "MaxBundles: t/n has 5 bundles, and 2 more are too many"
+    chosen, memories = threshold.extensible(snapshot, settings, topics, {"t/n": 4}, Memories())
+    assert chosen.skipped[0].reason == (
+        f"Unsplittable: {FLOW_OR_QPS} makes 2 boundaries, and automatic splits make one"
+    )
+    assert memories.split_hits == {BUNDLE: 1}
