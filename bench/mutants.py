@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -30,8 +31,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--sample", type=int, help="mutants to run (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="chooses the sample")
     args = parser.parse_args(argv)
-    # Which tests reach which function: mutmut would not notice that tests changed.
-    (MUTANTS / "mutmut-stats.json").unlink(missing_ok=True)
+    # mutmut keeps results of earlier runs, also when tests were added since.
+    shutil.rmtree(MUTANTS, ignore_errors=True)
     if args.sample is None:
         _mutmut("run", "--max-children", "1")
         chosen = sorted(_exit_codes())

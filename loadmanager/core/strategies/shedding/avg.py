@@ -70,17 +70,15 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemor
     }
     order = sorted(scores, key=lambda broker: (scores[broker], broker))
     high, low = dict(memory.hits_high), dict(memory.hits_low)
-    # With an odd number, the middle broker is a pair with itself, which never differs.
-    pairs = [(order[at], order[-1 - at]) for at in range((len(order) + 1) // 2)]
-    for least, most in pairs:
+    pairs: list[tuple[str, str]] = []
+    for at in range((len(order) + 1) // 2):
+        least, most = order[at], order[-1 - at]
         difference = scores[most] - scores[least]
         _count((least, most), low, hit=difference >= own.low)
         _count((least, most), high, hit=difference >= max(own.low, own.high))
-    pairs = [
-        (least, most)
-        for least, most in pairs
-        if least != most and scores[most] - scores[least] >= own.low
-    ]
+        # With an odd number, the middle broker is a pair with itself.
+        if difference >= own.low and least != most:
+            pairs.append((least, most))
     if not pairs:
         balanced = Skip("cluster", "Balanced: no pair of brokers differs enough")
         return Shed((), (balanced,), AvgMemory())

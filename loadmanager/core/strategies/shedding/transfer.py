@@ -135,6 +135,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
 def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str, _Stats | None]:
     """The loads that count, or the reason why nothing can be decided."""
     loads: dict[str, float] = {}
+    cool_down_ms = settings.of(TransferSettings).delay_s * 1000
     outdated = False
     for broker in sorted(snapshot.load_data):
         data = snapshot.load_data[broker]
@@ -142,7 +143,6 @@ def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str
             outdated = True
             continue
         unloaded_ms = snapshot.recently_unloaded_brokers_ms.get(broker)
-        cool_down_ms = settings.of(TransferSettings).delay_s * 1000
         if unloaded_ms is not None and data.updated_at - unloaded_ms < cool_down_ms:
             return f"CoolDown: {broker} was unloaded at {unloaded_ms}", None
         if broker in snapshot.available:
@@ -196,13 +196,12 @@ class _Cycle:
         least_at, most_at, pairs = 0, len(order) - 1, 0
         while pairs < self._own.brokers_per_cycle_max and least_at < most_at:
             least, most = order[least_at], order[most_at]
-            underloaded = self.underloaded(least, most)
-            if self._stats.std > self._own.target_std or (
-                not underloaded and self.overloaded(most)
-            ):
+            if self._stats.std > self._own.target_std:
                 reason = "Overloaded"
-            elif underloaded:
+            elif self.underloaded(least, most):
                 reason = "Underloaded"
+            elif self.overloaded(most):
+                reason = "Overloaded"
             else:
                 break
             most_at -= 1

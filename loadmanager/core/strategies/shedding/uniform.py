@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
@@ -60,9 +60,10 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
     """One cycle, one source; rates go before throughputs."""
     if not snapshot.reports:
         return Shed((), (Skip("cluster", "NoBrokers"),), None)
-    own, reports = settings.of(UniformSettings), snapshot.reports
-    rate = _extremes({broker: reports[broker].rate for broker in snapshot.brokers})
-    throughput = _extremes({broker: reports[broker].throughput for broker in snapshot.brokers})
+    own = settings.of(UniformSettings)
+    reports = [(broker, snapshot.reports[broker]) for broker in snapshot.brokers]
+    rate = _extremes((broker, report.rate) for broker, report in reports)
+    throughput = _extremes((broker, report.throughput) for broker, report in reports)
     difference, ratio = (rate.high - rate.low) * 100 / rate.low, throughput.high / throughput.low
     if 0 < own.rate_difference_percent < difference:
         return _shed_most(
@@ -94,11 +95,11 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
     return Shed((), (Skip("cluster", balanced),), None)
 
 
-def _extremes(values: Mapping[str, float]) -> _Extremes:
+def _extremes(values: Iterable[tuple[str, float]]) -> _Extremes:
     """The brokers with the highest and the lowest value; the first of equals."""
     most = least = ""
     high, low = -1.0, float(LEAST_MAX)
-    for broker, value in values.items():
+    for broker, value in values:
         if value > high:
             most, high = broker, value
         if value < low:
