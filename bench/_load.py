@@ -1,9 +1,8 @@
-"""A load process for bench/throttling.py: producers and consumers that go flat out until standard
-input closes.
+"""A load process for bench/throttling.py: it sends or receives at full speed until its input ends.
 
 The one argument is a JSON object: url, topic, mode (stock, raw, consume, ping), producers, batch,
-sizes. Every producer has a connection of its own. `ping` prints send-to-receipt times in µs of a
-sparse producer when it has `count` of them.
+sizes. Every producer has a connection of its own. `ping` prints `count` times from SEND to receipt
+in µs, of a producer that is mostly idle.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def main() -> None:
     modes[asked["mode"]](asked)
     print("ready", flush=True)
     sys.stdin.read()
-    os._exit(0)  # threads are blocked in the middle of sending, which is what they are for
+    os._exit(0)  # without waiting for threads, which are blocked while they send
 
 
 def stock(asked: dict[str, Any]) -> None:
@@ -125,10 +124,9 @@ def _answer(sock: socket.socket) -> bytes:
 
 
 def raw(asked: dict[str, Any]) -> None:
-    """Producers that send prebuilt frames and throw receipts away, or leave them in the kernel
-    (`drain` false).
+    """Producers that send prebuilt frames. They discard receipts, or ignore them (`drain` false).
 
-    With `count`, that many frames each, and then they say so.
+    With `count`, each sends that many frames, and then waits for the answer to a PING.
     """
     socks = [attach(asked) for _ in range(asked["producers"])]
     count = asked.get("count")
@@ -169,8 +167,9 @@ def raw(asked: dict[str, Any]) -> None:
 
 
 def ping(asked: dict[str, Any]) -> None:
-    """One message at a time, about a millisecond apart; at random, because even spacing falls into
-    step with the server's timers.
+    """Send one message at a time, about a millisecond apart.
+
+    The intervals are random, because even ones fall into step with the server's timers.
     """
     rng = random.Random(1)
     sock, one, took = attach(asked), frame(1, asked["sizes"][0]), []

@@ -1,5 +1,4 @@
-"""A broker's protocol server alone in a process, for benchmarks: no ZooKeeper, every topic of
-public/default is owned.
+"""A protocol server alone in a process, for benchmarks: without ZooKeeper, it owns all topics.
 
 It prints its port, then answers commands, one JSON object per line: {"policies": {topic:
 policies}}, {"settings": {field: value}}, {"measure": seconds, "topic": name} (starts with the first
@@ -31,7 +30,7 @@ BUNDLE = "public/default/0x00000000_0xffffffff"
 
 
 class Alone:
-    """`Directory` of a broker that owns everything."""
+    """The `Directory` of a broker that owns everything."""
 
     def __init__(self, port: int) -> None:
         self.lease = Lease(float("inf"))
@@ -112,9 +111,7 @@ class Server:
         return await self.measure(request) if "measure" in request else None
 
     async def measure(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Per-second counts in and out, and what each producer and consumer got, from the first
-        message on.
-        """
+        """Counts per second, and those of each producer or consumer, from the first message on."""
         name = str(TopicName.parse(request["topic"]))
         inwards = request.get("direction", "in") == "in"
         while (hosted := self.broker.served(name)) is None:

@@ -1,5 +1,4 @@
-"""The whole cluster, as its users meet it: time to ready, memory, lookups, throughput of the stock
-client, the pause of an unload.
+"""The whole cluster, as its users see it: start, memory, lookups, throughput, pauses of unloads.
 
 `python -m bench cluster [--unloads 100] [--seconds 5]`
 """
@@ -31,7 +30,7 @@ TOPIC = "persistent://public/default/bench"
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print, a line a figure."""
+    """Measure, and print one line per figure."""
     parser = argparse.ArgumentParser(prog="python -m bench cluster", description=__doc__)
     parser.add_argument("--unloads", type=int, default=100)
     parser.add_argument("--seconds", type=float, default=5.0)
@@ -47,9 +46,7 @@ def main(argv: list[str]) -> int:
         )
         time.sleep(3)
         rss = [psutil.Process(cluster.pid(index)).memory_info().rss / 1e6 for index in range(3)]
-        print(
-            f"RSS of idle brokers                     {', '.join(f'{item:.0f}' for item in rss)} MB"
-        )
+        print(f"RSS of idle brokers                     {', '.join(f'{mb:.0f}' for mb in rss)} MB")
         print(
             "lookups, one broker, 8 connections      "
             f"{asyncio.run(_lookups(cluster, args.seconds)):8.0f} /s"
@@ -130,8 +127,9 @@ def _throughput(cluster: Cluster, batching: bool, seconds: float) -> tuple[float
 
 
 def _unload_pauses(cluster: Cluster, unloads: int) -> list[float]:
-    """Longest time between two acknowledged sends around each unload, ms, with a destination as the
-    leader's shedding gives one.
+    """The longest times between two acknowledged sends around each unload, in ms.
+
+    The unloads have a destination, as those of the leader's shedding.
     """
     topic = f"{TOPIC}-pause"
     bundle = cluster.get(0, "/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")

@@ -1,8 +1,8 @@
-"""Faults done for real to three brokers: how long topics are unserved, who owns bundles twice.
+"""Faults of three real brokers: how long topics are unserved, and which bundles have two owners.
 
-`python -m bench faults [--session 4] [FAULT …]`; without names all of them. The observer is
-outside: see tests/system/observer.py. Exit status 1 when a bundle had two owners or a fault left a
-problem; figures beyond the aim are marked with `!`, for this machine may be busy.
+`python -m bench faults [--session 4] [FAULT …]`; without names it does all faults. The observer is
+outside the cluster: see tests/system/observer.py. Exits with 1 when a bundle had two owners or a
+fault left a problem. Figures beyond the aim are marked with `!`, because this machine may be busy.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ HEAD = f"{'fault':20} {'lasted':>8} {'pause':>8} {'after':>8} {'aim':>8}    twic
 
 
 def main(argv: list[str]) -> int:
-    """Print the table, a line a fault."""
+    """Print the table, one line per fault."""
     parser = argparse.ArgumentParser(prog="python -m bench faults", description=__doc__)
     parser.add_argument("--session", type=float, default=4.0, help="session timeout in seconds")
     parser.add_argument("--keep", type=Path, help="folder for logs; default: a temporary one")
     names, every = [*FAULTS, []], " ".join(FAULTS)
     parser.add_argument("faults", nargs="*", choices=names, metavar="FAULT", help=every)
     args = parser.parse_args(argv)
-    print("pause: longest time that one topic took nothing; after: from the fault's end until")
-    print("every topic took something; the aim is for the one with *; twice: bundles with two")
-    print("owners; lost: messages taken afterwards that no consumer got. Seconds.\n")
+    print("In seconds. pause: longest time without a receipt of one topic; after: from the fault's")
+    print("end until every topic had a receipt; the aim is for the figure with *; twice: bundles")
+    print("with two owners; lost: messages with a receipt afterwards that no consumer got.\n")
     print(HEAD, flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         return _run_all(args.faults or list(FAULTS), args.keep or Path(temporary), args.session)
@@ -40,7 +40,7 @@ def _run_all(names: list[str], folder: Path, session_s: float) -> int:
     failed = False
     left = list(names)
     while left:
-        # A cluster that a fault left broken is replaced, so that the other faults are measured.
+        # After a fault that broke the cluster, a new cluster serves for the other faults.
         place = folder / f"from-{left[0]}"
         place.mkdir(parents=True)
         failed |= _run_until_broken(left, place, session_s)
@@ -48,7 +48,7 @@ def _run_all(names: list[str], folder: Path, session_s: float) -> int:
 
 
 def _run_until_broken(left: list[str], folder: Path, session_s: float) -> bool:
-    """Do the faults that are left until one breaks the cluster for good; whether any failed."""
+    """Do the faults in `left` until one breaks the cluster for good; returns whether any failed."""
     failed = False
     with Fleet(folder, session_s=session_s) as fleet, observed(fleet) as observer:
         while left:

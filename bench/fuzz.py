@@ -1,8 +1,8 @@
 """Mutated frames and HTTP requests against three live brokers with a well-behaved neighbour.
 
-`python -m bench fuzz --frames 2000000 --requests 20000 --seed 1`; exit status 1 when anything is
-wrong: a 5xx other than 501 and 503 with a reason, a traceback in a log, a broker that ended, growth
-of memory, file descriptors or tasks, a neighbour that was not served.
+`python -m bench fuzz --frames 2000000 --requests 20000 --seed 1`. Exits with 1 for any problem: a
+5xx other than 501 and 503 with a reason, a traceback in a log, a broker that ended, growth of
+memory, file descriptors or tasks, or a neighbour that was not served.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fuzz.run import Result, fuzz
 
 
 def main(argv: list[str]) -> int:
-    """Run and print what was found."""
+    """Run, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m bench fuzz", description=__doc__)
     parser.add_argument("--frames", type=int, default=20_000)
     parser.add_argument("--requests", type=int, default=1_000)

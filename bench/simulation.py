@@ -1,4 +1,4 @@
-"""Whole clusters under seeded faults in virtual time: long runs, one seed again, or the mutants."""
+"""Whole clusters under random faults in virtual time: many seeds, one seed, or the mutants."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from simulation.simulate import Outcome, Plan, run, shorten
 
 
 def main(argv: list[str]) -> int:
-    """Run; 1 when an invariant broke, or a mutant survived."""
+    """Run; returns 1 when an invariant broke, or a mutant survived."""
     args = _arguments().parse_args(argv)
     if args.mutants:
         return _mutants(range(args.first, args.first + args.seeds), args.jobs)
     if args.seed is not None:
-        return _one(args)
-    return _many(args)
+        return _run_one(args)
+    return _run_many(args)
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -51,7 +51,7 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument(
         "--mutants",
         action="store_true",
-        help="put known bugs back and tell how many seeds each survives",
+        help="put known bugs back, and print how many seeds each survives",
     )
     return parser
 
@@ -62,7 +62,7 @@ def _plan(args: argparse.Namespace, seed: int) -> Plan:
     return Plan(seed=seed, brokers=args.brokers, faults_s=args.faults_s)
 
 
-def _one(args: argparse.Namespace) -> int:
+def _run_one(args: argparse.Namespace) -> int:
     plan = _plan(args, args.seed)
     if args.only is not None:
         plan = replace(plan, only=tuple(map(int, args.only.split(","))))
@@ -77,52 +77,41 @@ def _one(args: argparse.Namespace) -> int:
     return 1
 
 
-def _many(args: argparse.Namespace) -> int:
+def _run_many(args: argparse.Namespace) -> int:
     began_s, hours, steps, receipts, failed = time.monotonic(), 0.0, 0, 0, 0
     with concurrent.futures.ProcessPoolExecutor(args.jobs) as pool:
-        runs = [pool.submit(_quiet, _plan(args, args.first + index)) for index in range(args.seeds)]
+        seeds = range(args.first, args.first + args.seeds)
+        runs = [pool.submit(_without_log, _plan(args, seed)) for seed in seeds]
         for done, finished in enumerate(concurrent.futures.as_completed(runs), 1):
             outcome = finished.result()
-            hours, steps, receipts = (
-                hours + outcome.broker_hours,
-                steps + outcome.steps,
-                receipts + outcome.receipts,
-            )
+            hours += outcome.broker_hours
+            steps += outcome.steps
+            receipts += outcome.receipts
             if outcome.failure is not None:
                 failed += 1
                 print(f"{outcome.failure}\n  repeat it: {outcome.plan.line}", flush=True)
             if done % max(args.seeds // 20, 1) == 0:
                 took_s = time.monotonic() - began_s
                 print(
-                    f"{done}/{args.seeds} seeds, {hours:,.0f} hours of broker, {took_s:.0f} s, "
+                    f"{done}/{args.seeds} seeds, {hours:,.0f} broker hours, {took_s:.0f} s, "
                     f"{failed} failed",
                     flush=True,
                 )
     took_s = time.monotonic() - began_s
     print(
-        f"seeds {args.first} to {args.first + args.seeds - 1}: {failed} failed; {hours:,.1f} "
-        f"hours of broker, {steps:,} turns of loops, "
-        f"{receipts:,} receipts in {took_s:.1f} s with {args.jobs} processes"
+        f"seeds {args.first} to {args.first + args.seeds - 1}: {failed} failed; "
+        f"{hours:,.1f} broker hours, {steps:,} turns of loops, {receipts:,} receipts "
+        f"in {took_s:.1f} s with {args.jobs} processes"
     )
     return 1 if failed else 0
 
 
-def _quiet(plan: Plan) -> Outcome:
-    outcome = run(plan)
-    return Outcome(
-        plan,
-        outcome.failure,
-        outcome.digest,
-        outcome.steps,
-        outcome.receipts,
-        outcome.broker_hours,
-        (),
-        (),
-    )
+def _without_log(plan: Plan) -> Outcome:
+    return replace(run(plan), log=(), events=())
 
 
 def _mutants(seeds: range, jobs: int) -> int:
-    """A table: mutant, seeds it survived before one found it."""
+    """Print a table: mutant, seeds that it survived before one found it."""
 
     def hunt(mutation: Mutation) -> tuple[str, int | None]:
         return mutation.name, survived(mutation, seeds, timeout_s=3600.0)

@@ -1,6 +1,4 @@
-"""The metadata store on the embedded ZooKeeper: time to ready, cost and rate of operations, how
-fast a change is seen.
-"""
+"""The metadata store on the embedded ZooKeeper: time to ready, operations, notifications."""
 
 from __future__ import annotations
 

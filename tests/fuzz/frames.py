@@ -1,9 +1,10 @@
 """Mutated frames of the binary protocol, and the connections that send them.
 
-`FrameMaker` makes frames of every command from the protocol's own description: optional fields
-come and go, numbers are small or extreme, texts are hostile, some of them no UTF-8. Most leave the
-connection open if the broker is careful; those of `broken` end it. Frames are made into a pool and
-sent in chunks, each followed by a PING: its PONG tells that the broker has gone through the chunk.
+`FrameMaker` makes frames of every command from the protocol's description: with and without
+optional fields, with small and extreme numbers, and with hostile texts, some of them not UTF-8. A
+careful broker keeps the connection open after most of them; the frames of `broken` end it. Frames
+are made into a pool and sent in chunks, each followed by a PING: its PONG proves that the broker
+has processed the chunk.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import struct
 import urllib.request
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from crc32c import crc32c
@@ -110,7 +111,7 @@ def _wrapped(value: int, bits: int, signed: bool) -> int:
 
 
 class FrameMaker:
-    """Makes frames; the same seed makes the same ones."""
+    """Makes frames; the same seed makes the same frames."""
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
@@ -121,7 +122,7 @@ class FrameMaker:
         self._plans: dict[str, list[_Field]] = {}
 
     def frame(self) -> bytes:
-        """A frame of a command that clients send, well-formed on the outside."""
+        """A frame of a command that clients send, with correct sizes."""
         if self._rng.random() < HUGE_SHARE:
             return self._huge_name()
         (kind,) = self._rng.choices(self._kinds, self._weights)
@@ -271,7 +272,7 @@ class FrameMaker:
 
 @dataclass(slots=True)
 class _Field:
-    """How one field is filled; `value` is None for a message."""
+    """The values of one field; `value` is None for a message."""
 
     name: str
     required: bool
@@ -284,7 +285,7 @@ class _Field:
 
 @dataclass(slots=True)
 class Sent:
-    """What came of it."""
+    """The figures of a run."""
 
     frames: int = 0
     """Frames that the broker went through: a PONG came after them, or they ended the connection."""
@@ -299,14 +300,10 @@ class Sent:
     """Type of command → how many the broker sent."""
 
     def add(self, other: Sent) -> None:
-        """Sum up."""
-        self.frames += other.frames
-        self.made += other.made
-        self.connections += other.connections
-        self.ended_early += other.ended_early
-        self.refused += other.refused
-        self.problems += other.problems
-        self.answers += other.answers
+        """Add the figures of another run."""
+        for figure in fields(self):
+            mine, theirs = getattr(self, figure.name), getattr(other, figure.name)
+            setattr(self, figure.name, mine + theirs)
 
 
 def send_frames(ports: list[int], http_port: int, count: int, seed: int) -> Sent:
@@ -399,7 +396,7 @@ class _Sender:
 
 
 class _Exchange:
-    """One connection: chunks out, answers in and counted."""
+    """One connection: sends chunks, and counts the answers."""
 
     def __init__(
         self,
@@ -417,7 +414,7 @@ class _Exchange:
         self._progress = asyncio.Event()
 
     async def run(self, script: list[list[bytes]]) -> None:
-        """Send all chunks, unless the broker hangs up before."""
+        """Send all chunks, unless the broker closes the connection before."""
         ping = encode(ping=pb.CommandPing())
         reading = asyncio.create_task(self._read())
         *chunks, end = script

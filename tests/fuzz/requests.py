@@ -1,8 +1,8 @@
 """Hostile HTTP requests over all routes of the admin API.
 
-The routes come from the running broker's router, so that new ones are covered. Most requests fill a
-route with plausible or odd names, queries and bodies; some are no proper HTTP at all. What is valid
-stays in the tenant `web`, so that whoever is elsewhere must not notice.
+The routes come from the running broker's router, so that new routes are covered. Most requests fill
+a route with plausible or odd names, queries and bodies; some are not valid HTTP. Valid requests use
+the tenant `web` only, so that no other tenant may notice.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ VALID: list[Callable[[random.Random], Any]] = [
 
 @dataclass(slots=True)
 class Asked:
-    """What came of it."""
+    """The figures of a run."""
 
     requests: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
@@ -176,9 +176,9 @@ def send_requests(
     seed: int,
     without: list[str],
 ) -> Asked:
-    """Send `count` requests; meant to run in a process of its own.
+    """Send `count` requests; to be run in a process of its own.
 
-    Routes that contain one of `without` are left out: to go on behind a defect that is known.
+    `without` leaves out the routes that contain one of these texts, such as those of a known bug.
     """
     left = [(method, path) for method, path in routes if not any(text in path for text in without)]
     return _Sender(ports, left, seed).run(count)

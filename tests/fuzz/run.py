@@ -1,7 +1,7 @@
-"""Fuzzes a live cluster of three brokers, and judges what is left of it.
+"""Fuzzes a live cluster of three brokers, and checks what happened to it.
 
-Two processes send frames, one sends HTTP requests. A neighbour in a namespace of its own, an
-`Observer` that behaves well, must be served all the time.
+Two processes send frames, one sends HTTP requests. An `Observer` in a namespace of its own, the
+neighbour, sends valid messages only, and must be served all the time.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SAMPLE_S = 1.0
 
 @dataclass(slots=True)
 class Footprint:
-    """What one broker takes."""
+    """The resources that one broker uses."""
 
     rss_mb: float
     files: int
@@ -64,7 +64,7 @@ class Footprint:
 
 @dataclass(slots=True)
 class Result:
-    """What a run found; good when `problems` is empty."""
+    """The result of a run; good if `problems` is empty."""
 
     frames: frames.Sent = field(default_factory=frames.Sent)
     requests: requests.Asked = field(default_factory=requests.Asked)
@@ -109,7 +109,7 @@ def _neighbour_topics(bundles: int) -> dict[str, str]:
 
 
 def _warm_up(fleet: Fleet) -> None:
-    """Let each broker do once what it does for the first time: libraries load, pools fill."""
+    """Use each broker once, so that libraries are loaded and pools filled."""
     ports = [fleet.pulsar_port + index for index in range(fleet.count)]
     frames.owned_topics(ports, fleet.http_port)
     for index in range(fleet.count):
@@ -125,7 +125,7 @@ class _Run:
         self._result = Result()
 
     def run(self, frame_count: int, request_count: int, seed: int, without: list[str]) -> Result:
-        """Fuzz and judge."""
+        """Fuzz and check."""
         result, fleet = self._result, self._fleet
         everyone = range(fleet.count)
         result.before = [self._footprint(index) for index in everyone]
@@ -161,7 +161,7 @@ class _Run:
             result.requests = asking.result()
 
     def _wait(self, futures: list[Future[frames.Sent] | Future[requests.Asked]]) -> None:
-        """Until all are done; a sample of each broker's memory a second meanwhile."""
+        """Wait for the senders; sample each broker's memory once a second meanwhile."""
         said_s = time.monotonic()
         while not all(future.done() for future in futures):
             for index, samples in enumerate(self._result.rss_mb):
@@ -233,7 +233,7 @@ class _Run:
             problems.append(f"broker {index} grew: {middle_mb:.0f} → {after.rss_mb:.0f} MB")
 
     def _left_behind(self, index: int) -> int:
-        """Consumers and producers of the fuzzed topics: their clients are gone."""
+        """Consumers and producers of the fuzzed topics, whose clients are all gone."""
         page = str(self._fleet.get(index, "/metrics"))
         pattern = (
             rf'pulsar_bundle_(?:consumer|producer)_count{{[^}}]*"{frames.NAMESPACE}/.*}} (\S+)'

@@ -1,4 +1,4 @@
-"""A small run of `python -m bench fuzz`: hostile clients harm nobody but themselves."""
+"""A small run of `python -m bench fuzz`: hostile clients do not harm others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUTES_MIN = 100
 
 @pytest.mark.timeout(300)
 def test_hostile_frames_and_requests_harm_nobody_else(tmp_path: Path) -> None:
-    """No 5xx without a reason, no traceback, no growth; the neighbour is served, brokers live."""
+    """No unexplained 5xx, no traceback, no growth; neighbour and brokers are well."""
     result = fuzz(tmp_path, frame_count=FRAMES, request_count=REQUESTS, seed=SEED, without=[])
     assert result.problems == []
     assert result.frames.frames >= FRAMES
@@ -27,7 +27,7 @@ def test_hostile_frames_and_requests_harm_nobody_else(tmp_path: Path) -> None:
 
 
 def test_frames_repeat_with_the_seed() -> None:
-    """The same seed makes the same frames, another one makes others."""
+    """The same seed makes the same frames, another seed makes other frames."""
     makers = [FrameMaker(random.Random(seed)) for seed in (1, 1, 2)]
     one, same, other = makers
     made = [one.frame() for _ in range(500)]

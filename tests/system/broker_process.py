@@ -1,7 +1,7 @@
-"""A broker, started as `loadmanager broker` starts it, that tells about its inside when asked.
+"""A broker as `loadmanager broker` starts it, which reveals its state to tests.
 
-`python -m system.broker_process FILE broker …`: SIGUSR1 makes it write a JSON object to FILE with
-the names of its tasks and the routes of its admin API. Nothing of the broker is changed.
+`python -m system.broker_process FILE broker …`: on SIGUSR1 it writes a JSON object with the names
+of its tasks and the routes of its admin API to FILE. Nothing else of the broker changes.
 """
 
 from __future__ import annotations

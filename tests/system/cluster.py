@@ -1,6 +1,4 @@
-"""A whole cluster for tests: `loadmanager standalone` as a process of its own, its brokers' logs as
-they were written.
-"""
+"""A cluster for tests: `loadmanager standalone` as a process, and the logs of its brokers."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ STARTS_MAX = 3
 
 
 def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
-    """Poll until `condition` gives something true, and return it."""
+    """Poll until `condition` returns a true value, and return that."""
     deadline_s = time.monotonic() + timeout_s
     while time.monotonic() < deadline_s:
         found = condition()
@@ -38,7 +36,7 @@ def wait_for(condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -
 
 @dataclass(frozen=True)
 class Span:
-    """From when until when a broker owned a bundle, in seconds of the machine's monotonic clock."""
+    """When a broker owned a bundle, in seconds of the machine's monotonic clock."""
 
     broker: str
     since_s: float
@@ -46,9 +44,9 @@ class Span:
 
 
 class Cluster:
-    """Started by `with`; `brokers` are processes by index.
+    """A cluster, started by `with`; `brokers` are its processes by index.
 
-    What is killed stays dead, unless `restart`.
+    A killed broker is not started again, unless `restart` is set.
     """
 
     def __init__(
@@ -138,11 +136,11 @@ class Cluster:
     # Brokers
 
     def broker_id(self, index: int) -> str:
-        """Name of a broker."""
+        """The brokerId of a broker."""
         return f"127.0.0.1:{self.http_port + index}"
 
     def pid(self, index: int) -> int:
-        """Process of a broker."""
+        """The process id of a broker."""
         wanted = f"webServicePort={self.http_port + index}"
         return next(
             child.pid
@@ -151,13 +149,13 @@ class Cluster:
         )
 
     def kill(self, index: int) -> float:
-        """kill -9 a broker; returns when, on the monotonic clock."""
+        """Kill a broker (kill -9); returns when, on the monotonic clock."""
         os.kill(self.pid(index), signal.SIGKILL)
         self.killed_s[self.broker_id(index)] = time.monotonic()
         return self.killed_s[self.broker_id(index)]
 
     def service_url(self, *indexes: int) -> str:
-        """For clients: these brokers, or all."""
+        """The service URL of these brokers, or of all."""
         return "pulsar://" + ",".join(
             f"127.0.0.1:{self.pulsar_port + index}" for index in indexes or range(self.count)
         )
@@ -192,20 +190,20 @@ class Cluster:
         return body
 
     def owner_of(self, topic: str, asked: int = 0) -> int:
-        """Index of the broker that serves a topic, placing it if need be."""
+        """Index of the broker that serves a topic, which the lookup may place."""
         found = self.get(asked, "/lookup/v2/topic/" + topic.replace("://", "/"))
         return int(found["httpUrl"].rpartition(":")[2]) - self.http_port
 
     # Logs
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What the brokers logged, as objects."""
+        """The brokers' log lines, as objects."""
         for line in self.log.read_text().splitlines():
             if line.startswith("{"):
                 yield json.loads(line)
 
     def ownership(self) -> dict[str, list[Span]]:
-        """Who owned which bundle and when, by each broker's own log; ascending."""
+        """When each broker owned which bundle, from the brokers' logs, ascending."""
         begun: dict[tuple[str, str], float] = {}
         spans: dict[str, list[Span]] = {}
         for event in self.events():
@@ -225,9 +223,7 @@ class Cluster:
         }
 
     def check_single_ownership(self) -> int:
-        """No two brokers ever owned one bundle at once; returns how many spans that was checked
-        for.
-        """
+        """Assert that no bundle had two owners at once; returns the number of spans checked."""
         checked = 0
         for bundle, spans in self.ownership().items():
             checked += len(spans)

@@ -1,9 +1,9 @@
-"""Faults, done for real to a `Fleet` while an `Observer` watches.
+"""Faults of real processes in a `Fleet`, while an `Observer` watches.
 
 Each fault is a generator: it harms the cluster, yields when the harm is over, and repairs what the
-next fault needs. `run` measures around it. A fault that leaves other brokers and ZooKeeper working
-is measured by the longest pause of any topic; one that leaves nobody able to serve, by the time
-from its end until every topic is served again.
+next fault needs. `run` measures it. If other brokers and ZooKeeper go on working during a fault,
+the measure is the longest pause of any topic. If no broker can serve, it is the time from the
+fault's end until every topic is served again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TWIN_ADDRESS = "127.0.0.2"
 
 @dataclass(slots=True)
 class Outcome:
-    """What one fault did."""
+    """The figures of one fault."""
 
     fault: str
     lasted_s: float
@@ -58,12 +58,12 @@ class Outcome:
 
     @property
     def measured_s(self) -> float:
-        """What the aim is about."""
+        """The figure that the aim is for."""
         return self.served_again_s if self.from_end else self.pause_s
 
 
 class Scene:
-    """What a fault works with, and where it writes down what it saw."""
+    """The fleet and the observer of a fault, and the problems and notes that it records."""
 
     def __init__(self, fleet: Fleet, observer: Observer) -> None:
         self.fleet = fleet
@@ -73,11 +73,11 @@ class Scene:
 
     @property
     def twice_session_s(self) -> float:
-        """How long a fault lasts that shall cost a session."""
+        """The duration of a fault that must cost a session."""
         return 2 * self.fleet.session_s
 
     def require(self, condition: bool, problem: str) -> None:
-        """Write a problem down unless the condition holds."""
+        """Record a problem unless the condition holds."""
         if not condition:
             self.problems.append(problem)
 
@@ -86,7 +86,7 @@ Fault = Callable[[Scene], Iterator[None]]
 
 
 def topics() -> dict[str, str]:
-    """Twenty topics that lie in all sixteen bundles of `NAMESPACE`, with their bundles."""
+    """Twenty topics and their bundles, at least one in each of the bundles of `NAMESPACE`."""
     cut = NamespaceBundles(NamespaceName.parse(NAMESPACE), equal_boundaries(16))
     names = [f"persistent://{NAMESPACE}/topic-{index}" for index in range(1_000)]
     first: dict[str, str] = {}
@@ -105,7 +105,7 @@ def observed(fleet: Fleet) -> Iterator[Observer]:
 
 
 def run(name: str, fleet: Fleet, observer: Observer) -> Outcome:
-    """Do one fault to a cluster that works, and wait until it works again.
+    """Do one fault to a working cluster, and wait until it works again.
 
     Raises `AssertionError` when a topic is not served within `SERVED_TIMEOUT_S` of the fault's end.
     """
@@ -141,7 +141,7 @@ def run(name: str, fleet: Fleet, observer: Observer) -> Outcome:
 
 
 def wait_served(observer: Observer, since_s: float) -> None:
-    """Until each topic took a message that was sent since then."""
+    """Wait until each topic has a receipt for a message that was sent from now on."""
     try:
         wait_for(lambda: not observer.unserved(since_s), "every topic is served", SERVED_TIMEOUT_S)
     except AssertionError as error:
@@ -149,7 +149,7 @@ def wait_served(observer: Observer, since_s: float) -> None:
 
 
 def spread(fleet: Fleet, observer: Observer) -> None:
-    """Give each broker its part of the bundles, so that every fault meets some."""
+    """Give each broker a share of the bundles, so that every fault affects some."""
     wait_served(observer, time.monotonic())
     bundles = sorted(set(observer.topics.values()))
 
@@ -165,14 +165,14 @@ def spread(fleet: Fleet, observer: Observer) -> None:
 
 
 def _undelivered(observer: Observer, since_s: float, until_s: float) -> int:
-    """How many messages of that span do not come to a consumer, however long one waits."""
+    """The number of messages of that span that a consumer does not get within the timeout."""
     with contextlib.suppress(AssertionError):
         wait_for(lambda: not observer.undelivered(since_s, until_s), "delivery", 20)
     return len(observer.undelivered(since_s, until_s))
 
 
 def _claims(fleet: Fleet) -> list[str]:
-    """Bundles that not exactly one broker claims in `ownedNamespaces`, when nothing moves."""
+    """Bundles that no broker or several brokers list in `ownedNamespaces`, when nothing moves."""
     found: list[str] = []
 
     def one_each() -> bool:
@@ -297,12 +297,12 @@ def zookeeper_paused(scene: Scene) -> Iterator[None]:
 
 
 def link_cut(scene: Scene) -> Iterator[None]:
-    """One broker's way to ZooKeeper refuses connections; its clients stay."""
+    """The proxy between one broker and ZooKeeper refuses connections; its clients stay."""
     yield from _harm_link(scene, scene.fleet.proxy.cut)
 
 
 def link_held(scene: Scene) -> Iterator[None]:
-    """One broker's way to ZooKeeper is a black hole; its clients stay."""
+    """The proxy between one broker and ZooKeeper swallows all bytes; its clients stay."""
     connections = scene.fleet.proxy.connections
     harming = _harm_link(scene, scene.fleet.proxy.hold)
     next(harming)
@@ -324,7 +324,7 @@ def link_flaps(scene: Scene) -> Iterator[None]:
 
 
 def link_flaps_expired(scene: Scene) -> Iterator[None]:
-    """As `link_flaps`, after the session expired: the broker registers between hang-ups."""
+    """As `link_flaps`, after the session expired: the broker must register between the losses."""
 
     def harm() -> None:
         scene.fleet.proxy.cut()
@@ -383,7 +383,7 @@ def locks_deleted(scene: Scene) -> Iterator[None]:
 
 
 def history_disk_full(scene: Scene) -> Iterator[None]:
-    """The disk of a broker's history is full, and has room again later."""
+    """The disk of a broker's history is full, and later has room again."""
     fleet, victim = scene.fleet, scene.fleet.follower()
     fleet.terminate(victim)
     with _small_disk(fleet, victim):
@@ -416,7 +416,7 @@ def _history_bytes(fleet: Fleet, index: int) -> int:
 
 @contextlib.contextmanager
 def _small_disk(fleet: Fleet, index: int) -> Iterator[None]:
-    """A disk of 1 MB at a broker's history. Raises `Unable` where one may not mount."""
+    """A disk of 1 MB for a broker's history. Raises `Unable` where mounting is not permitted."""
     folder = fleet.history(index)
     folder.mkdir(exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
@@ -433,11 +433,11 @@ def _small_disk(fleet: Fleet, index: int) -> Iterator[None]:
 
 
 class Unable(Exception):  # noqa: N818 — it is no error of the cluster
-    """This machine does not allow that fault; the text says why."""
+    """This machine does not permit the fault; the text explains why."""
 
 
 def files_exhausted(scene: Scene) -> Iterator[None]:
-    """A broker under a small limit of file descriptors meets more idle connections than that."""
+    """A broker with a small limit of file descriptors meets more idle connections than that."""
     fleet, victim = scene.fleet, scene.fleet.follower()
     fleet.terminate(victim)
     fleet.start(victim, files_max=FILES_MAX)
@@ -456,7 +456,7 @@ def files_exhausted(scene: Scene) -> Iterator[None]:
 
 
 def _require_alive(scene: Scene, index: int) -> None:
-    """The broker goes on; one that ended is a problem, and is started again for the next fault."""
+    """Record a broker that ended as a problem, and start it again for the next fault."""
     process = scene.fleet.process_of(index)
     if process.poll() is not None:
         scene.problems.append(f"broker {index} ended with status {process.returncode}")

@@ -1,7 +1,7 @@
 """A cluster of processes that a test starts, stops and harms one by one.
 
-Unlike in `cluster.Cluster` there is no `standalone` above the brokers that could restart them. The
-last broker reaches ZooKeeper through a `proxy.Proxy`.
+Unlike `cluster.Cluster`, it has no `standalone` process that could restart brokers. The last broker
+reaches ZooKeeper through a `proxy.Proxy`.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ SETTINGS = {
 
 
 class Fleet(Cluster):
-    """ZooKeeper and brokers between `with` and its end; `bundles` are those of `NAMESPACE`.
+    """ZooKeeper and brokers, started by `with`; `bundles` are those of `NAMESPACE`.
 
-    It is asked over HTTP as a `Cluster` is; processes and logs are its own.
+    Has the HTTP methods of `Cluster`.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Fleet(Cluster):
     # Brokers
 
     def settings(self, index: int) -> dict[str, str]:
-        """What broker `index` is started with."""
+        """The settings of broker `index`."""
         server = self.proxy.port if index == self.proxied else self.zookeeper.port
         return {
             **SETTINGS,
@@ -136,11 +136,11 @@ class Fleet(Cluster):
         }
 
     def history(self, index: int) -> Path:
-        """Where broker `index` writes its history."""
+        """The folder of the history of broker `index`."""
         return self.folder / f"history-{index}"
 
     def log_of(self, name: str) -> Path:
-        """What a process wrote, over all its lives."""
+        """The output of a process, including its former runs."""
         return self.folder / f"{name}.log"
 
     def addresses(self) -> dict[str, tuple[str, int]]:
@@ -177,7 +177,7 @@ class Fleet(Cluster):
             self._processes[name] = _run(command, environment, output)
 
     def wait_until_ready(self, index: int) -> None:
-        """Block until broker `index` says that it is ready."""
+        """Block until broker `index` reports that it is ready."""
 
         def ready() -> bool:
             status = self.process_of(index).poll()
@@ -193,7 +193,7 @@ class Fleet(Cluster):
         return self.log_of(f"broker-{index}").read_text(errors="replace")[-1000:]
 
     def process_of(self, index: int) -> subprocess.Popen[bytes]:
-        """The process of broker `index`, the last one that was started."""
+        """The latest process of broker `index`."""
         return self._processes[f"broker-{index}"]
 
     def alive(self, name: str) -> bool:
@@ -205,14 +205,14 @@ class Fleet(Cluster):
         self.process_of(index).send_signal(number)
 
     def kill(self, index: int) -> float:
-        """kill -9, and wait for the end; returns when it was killed, on the monotonic clock."""
+        """Kill a broker (kill -9) and wait for its end; returns when, on the monotonic clock."""
         killed_s = time.monotonic()
         self.process_of(index).kill()
         self.process_of(index).wait()
         return killed_s
 
     def terminate(self, index: int) -> None:
-        """SIGTERM, and wait for the graceful end."""
+        """Send SIGTERM, and wait for the graceful end."""
         self.process_of(index).terminate()
         status = self.process_of(index).wait(STOP_TIMEOUT_S)
         assert status == 0, f"broker {index} ended with {status}: {self.last_words(index)}"
@@ -223,7 +223,7 @@ class Fleet(Cluster):
         self._processes[name].wait()
 
     def inside(self, index: int) -> dict[str, Any]:
-        """What `broker_process` tells of broker `index`: its tasks and its routes."""
+        """The tasks and routes of broker `index`, from its `broker_process`."""
         file = self.folder / f"broker-{index}.json"
         file.unlink(missing_ok=True)
         self.signal(index, signal.SIGUSR1)
@@ -232,7 +232,7 @@ class Fleet(Cluster):
         return told
 
     def tracebacks(self) -> Counter[str]:
-        """Tracebacks in all logs so far: what was logged, raised and where, with the number."""
+        """The tracebacks in all logs so far, logged and raised, with their numbers."""
         found: Counter[str] = Counter()
         for name in self._processes:
             for line in self.log_of(name).read_text(errors="replace").splitlines():
@@ -264,12 +264,12 @@ class Fleet(Cluster):
         return (self.leader() + 1) % self.count
 
     def owned(self, index: int) -> set[str]:
-        """Bundles that broker `index` says it owns."""
+        """The bundles in `ownedNamespaces` of broker `index`."""
         path = f"/admin/v2/brokers/standalone/{self.broker_id(index)}/ownedNamespaces"
         return set(self.get(index, path))
 
     def create_namespace(self, namespace: str, bundles: int) -> None:
-        """Create a namespace, with its tenant if need be."""
+        """Create a namespace, and its tenant if it is missing."""
         tenant = namespace.partition("/")[0]
         clusters = {"allowedClusters": ["standalone"]}
         status, body = self.request(0, "PUT", f"/admin/v2/tenants/{tenant}", clusters)
@@ -279,19 +279,19 @@ class Fleet(Cluster):
         assert status == 204, body
 
     def move(self, bundle: str, to: int) -> bool:
-        """Unload a bundle (`tenant/namespace/range`) to a broker; returns whether that was done."""
+        """Unload a bundle (`tenant/namespace/range`) to a broker; returns whether it succeeded."""
         path = f"/admin/v2/namespaces/{bundle}/unload?destinationBroker={self.broker_id(to)}"
         return self.request(to, "PUT", path)[0] in (204, 409)
 
     # ZooKeeper
 
     def start_zookeeper(self) -> None:
-        """Start the server over the data that it has, and wait until it answers."""
+        """Start the server with its data, and wait until it answers."""
         self.zookeeper.start()
         self.zookeeper.wait_until_ready()
 
     def kill_zookeeper(self) -> None:
-        """kill -9 the server."""
+        """Kill the server (kill -9)."""
         os.kill(self.zookeeper_pid(), signal.SIGKILL)
         wait_for(lambda: not self.zookeeper.running, "ZooKeeper is gone")
         self.zookeeper.stop()
@@ -304,7 +304,7 @@ class Fleet(Cluster):
         return next(child.pid for child in children if "ZooKeeperServerMain" in child.cmdline()[-2])
 
     def delete_node(self, path: str) -> None:
-        """Delete a node as an operator does with ZooKeeper's shell."""
+        """Delete a node, as an operator does with ZooKeeper's shell."""
         self._with_zookeeper(lambda shell: shell.delete(path))
 
     def _with_zookeeper(self, work: Callable[[KazooClient], object]) -> None:

@@ -1,20 +1,20 @@
-"""Clients from outside that see who serves what, and when.
+"""Clients outside the cluster that observe which broker serves which topic, and when.
 
-The observer keeps one connection to each broker, and on each tries to have a producer and a
-consumer for every topic. Only the owner of a topic's bundle lets them attach. Every attached
-producer sends a numbered message every `PACE_S` without waiting for receipts, so that a broker that
-was paused finds messages sent meanwhile when it wakes up. A topic without receipts is looked up
-through every broker.
+The observer keeps one connection to each broker, and over each tries to attach a producer and a
+consumer to every topic. Only the owner of a topic's bundle accepts them. Every attached producer
+sends a numbered message every `PACE_S` without waiting for receipts, so that a broker that was
+paused finds new messages when it resumes. Topics without receipts are looked up through every
+broker.
 
-What proves two owners. A receipt names the ledger of the message, and a topic gets a new ledger,
-from a counter of the whole cluster, each time a broker opens it. So all receipts with one ledger
-come from one life of the topic's bundle on one broker. A life has no holes: a broker that lost a
-bundle closes its topics. The broker stored a message after it was sent and before its receipt
-arrived. Therefore the life of a ledger certainly covers the time from the arrival of its first
-receipt to the sending of the last message that got a receipt; both are read from one monotonic
-clock. When such spans of two brokers for one bundle overlap, the bundle had two owners. A broker
-that serves on after another has begun is found by the first message sent after the other's first
-receipt. The converse does not hold: an overlap shorter than a round trip may stay unseen.
+How it proves two owners: a receipt contains the ledger of the message, and each time a broker opens
+a topic, the topic gets a new ledger from a counter of the whole cluster. So all receipts with one
+ledger come from one life of the topic's bundle on one broker. A life has no gaps, because a broker
+that lost a bundle closes its topics. The broker stored a message after it was sent and before its
+receipt arrived. So the life of a ledger covers at least the time from the arrival of its first
+receipt to the sending of the last message with a receipt, both read from one monotonic clock. If
+such spans of two brokers overlap for one bundle, the bundle had two owners. A broker that goes on
+serving after another broker has begun is detected at the first message that was sent after the
+other's first receipt. An overlap shorter than a round trip may remain undetected.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REDIRECT, CONNECT_THERE = 0, 1
 
 @dataclass(slots=True)
 class Life:
-    """What receipts tell of one ledger."""
+    """The receipts of one ledger."""
 
     broker: str
     topic: str
@@ -55,14 +55,14 @@ class Life:
     receipts: int = 1
 
     def overlaps(self, other: Life) -> bool:
-        """Whether both were certainly alive at some moment."""
+        """Whether both lives certainly existed at the same moment."""
         begun_s = max(self.first_received_s, other.first_received_s)
         return begun_s <= min(self.last_sent_s, other.last_sent_s)
 
 
 @dataclass(slots=True)
 class Receipt:
-    """One message that a broker took."""
+    """A receipt of one message."""
 
     number: int
     broker: str
@@ -74,7 +74,7 @@ class Receipt:
 
 @dataclass(slots=True)
 class Notice:
-    """A producer was told to go: by CLOSE_PRODUCER, or by the end of its connection."""
+    """A producer was closed: by CLOSE_PRODUCER, or by the end of its connection."""
 
     at_s: float
     broker: str
@@ -97,7 +97,7 @@ class _Attachment:
 
 
 class Observer:
-    """Observes between `with` and its end, in a thread; `topics` maps topic to bundle."""
+    """Observes in a thread, within `with`; `topics` maps topic to bundle."""
 
     def __init__(self, topics: dict[str, str], brokers: dict[str, tuple[str, int]]) -> None:
         self.topics = topics
@@ -122,13 +122,13 @@ class Observer:
         self._thread.join()
 
     def watch(self, broker: str, host: str, port: int) -> None:
-        """Watch one broker more."""
+        """Observe another broker."""
         self._loop.call_soon_threadsafe(self._add, broker, host, port)
 
     # What was seen
 
     def twice_owned(self, since_s: float = 0.0) -> list[str]:
-        """Bundles that had two owners at once, seen since then; see the head of this module."""
+        """Bundles with two owners at once, since then; see the docstring of this module."""
         by_bundle: dict[str, list[Life]] = {}
         for life in list(self.lives.values()):
             if life.last_sent_s >= since_s:
@@ -141,18 +141,18 @@ class Observer:
         ]
 
     def unserved(self, since_s: float) -> list[str]:
-        """Topics of which no message sent at or after `since_s` was taken."""
+        """Topics without a receipt for a message that was sent at or after `since_s`."""
         last = {name: taken[-1] if taken else None for name, taken in self.receipts.items()}
         return [name for name, one in last.items() if one is None or one.sent_s < since_s]
 
     def served_again_s(self, since_s: float) -> float:
-        """How long after `since_s` every topic had had a receipt of a message sent since then."""
+        """The time from `since_s` until every topic had a receipt for a message sent since then."""
         every = self.receipts.values()
         first_s = (next(r.received_s for r in taken if r.sent_s >= since_s) for taken in every)
         return max(first_s) - since_s
 
     def longest_pause_s(self, since_s: float, until_s: float) -> float:
-        """Longest time without a receipt of one topic that touches this span; the worst topic."""
+        """The longest time without a receipt that overlaps this span, of the worst topic."""
         longest_s = 0.0
         for receipts in self.receipts.values():
             marks = [r.received_s for r in list(receipts) if r.received_s < until_s] + [until_s]
@@ -161,12 +161,12 @@ class Observer:
         return longest_s
 
     def latencies_s(self, since_s: float, until_s: float) -> list[float]:
-        """From send to receipt of the messages sent in a span, ascending."""
+        """The times from sending to receipt of the messages sent in a span, ascending."""
         every = itertools.chain.from_iterable(self.receipts.values())
         return sorted(r.received_s - r.sent_s for r in every if since_s <= r.sent_s < until_s)
 
     def undelivered(self, since_s: float, until_s: float) -> list[Receipt]:
-        """Messages that were sent in a span, were taken, and have not come to the consumer."""
+        """Messages of a span that have a receipt and have not reached the consumer."""
         every = itertools.chain.from_iterable(map(list, self.receipts.values()))
         return [r for r in every if since_s <= r.sent_s < until_s and not r.delivered_s]
 
@@ -233,7 +233,7 @@ class _Sent:
 
 
 class _Link(asyncio.Protocol):
-    """The connection to one broker, made again whenever it ends."""
+    """The connection to one broker, opened again whenever it ends."""
 
     _numbers = itertools.count()
 

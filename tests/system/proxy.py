@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 
 class Proxy:
-    """Runs in a thread of its own between `with` and its end; listens on `port`."""
+    """A proxy in a thread of its own, within `with`; listens on `port`."""
 
     def __init__(self, target_port: int, seed: int = 1) -> None:
         self.port = 0
@@ -64,11 +64,11 @@ class Proxy:
         self._change(self._apply_hold, holding=True)
 
     def flap(self, low_s: float, high_s: float) -> None:
-        """Close every connection; new ones live between `low_s` and `high_s`."""
+        """Close every connection; new connections live between `low_s` and `high_s`."""
         self._change(self._abort_all, lives_s=(low_s, high_s))
 
     def restore(self) -> None:
-        """Work again."""
+        """Pass bytes again."""
         self._change(self._apply_hold)
 
     def _change(
@@ -99,7 +99,7 @@ class Proxy:
 
 
 class _Side(asyncio.Protocol):
-    """One end of a connection; `peer` is the other end, None until there is one."""
+    """One end of a connection; `peer` is the other end, None until it is connected."""
 
     transport: asyncio.Transport
 

@@ -1,4 +1,4 @@
-"""A socket that speaks frames: for bytes that no client would send."""
+"""A socket that speaks frames, for bytes that no real client sends."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Raw:
         self.socket.sendall(b"".join(frames))
 
     def take(self) -> Frame:
-        """The next frame; fails when the broker hung up instead."""
+        """The next frame; fails if the broker closes the connection."""
         while (frame := self._reader.take()) is None:
             data = self.socket.recv(65536)
             assert data, "the broker hung up"
@@ -40,7 +40,7 @@ class Raw:
         return frame
 
     def ended(self) -> bool:
-        """Whether the broker hangs up without sending another frame."""
+        """Whether the broker closes the connection without sending another frame."""
         try:
             data = self.socket.recv(65536)
         except ConnectionError:
@@ -67,7 +67,7 @@ class Raw:
 def a_send(
     sequence_id: int, payload: bytes = b"x", *, spoil: bool = False, producer_id: int = 1
 ) -> bytes:
-    """A SEND frame, with a wrong checksum if asked."""
+    """A SEND frame, optionally with a wrong checksum."""
     metadata = pb.MessageMetadata(
         producer_name="p", sequence_id=sequence_id, publish_time=1
     ).SerializeToString()

@@ -21,8 +21,10 @@ TOPICS, BUNDLES = 20, 16
 
 
 def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
-    """20 topics over 16 bundles, every client through a broker that does not own its topic; one
-    broker is killed: nothing sent afterwards is lost.
+    """No message that was sent after the kill of a broker is lost.
+
+    There are 20 topics over 16 bundles, and every client looks up through another broker than the
+    owner.
     """
     with Cluster(tmp_path) as cluster:
         assert (
@@ -109,9 +111,7 @@ def test_kill_one_broker_in_the_middle(tmp_path: Path) -> None:
 
 
 def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
-    """After the leader's kill -9 another broker leads within the session timeout plus a second,
-    with a greater epoch.
-    """
+    """Another broker leads within the session timeout plus a second, with a greater epoch."""
     with Cluster(tmp_path) as cluster:
         first = cluster.get(0, "/admin/v2/brokers/leaderBroker")["brokerId"]
         index = int(first.rpartition(":")[2]) - cluster.http_port
@@ -130,9 +130,7 @@ def test_new_leader_soon_after_the_old_one_dies(tmp_path: Path) -> None:
 
 
 def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
-    """A broker that was stopped for longer than its session timeout serves nothing when it goes on:
-    others own its bundles by then.
-    """
+    """A broker that was paused beyond its session timeout serves nothing when it resumes."""
     topic = "persistent://public/default/paused"
     with Cluster(tmp_path) as cluster:
         owner = cluster.owner_of(topic)
@@ -167,9 +165,7 @@ def test_a_paused_broker_wakes_up_fenced(tmp_path: Path) -> None:
 
 
 def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
-    """SIGTERM: bundles are given back, clients carry on elsewhere at once, the process exits with
-    0.
-    """
+    """After SIGTERM clients go on elsewhere at once, and the process exits with 0."""
     with Cluster(tmp_path) as cluster:
         item = TopicWork("persistent://public/default/graceful")
         owner = cluster.owner_of(item.topic)
@@ -205,7 +201,7 @@ def test_a_graceful_stop_loses_no_time(tmp_path: Path) -> None:
 
 
 def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
-    """A broker that is told twice does not wait for anything."""
+    """A second SIGTERM ends the broker without waiting."""
     with Cluster(
         tmp_path, brokers=1, settings={"metadataStoreOperationTimeoutSeconds": "30"}
     ) as cluster:
@@ -226,9 +222,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
 
 
 def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
-    """One broker gets almost all the traffic: the shedding loop moves a bundle away from it, and
-    its clients lose nothing and keep order.
-    """
+    """Shedding moves a bundle off the busiest broker; its clients lose nothing and keep order."""
     settings = {
         "loadBalancerSheddingIntervalMinutes": "0.05",
         "loadBalancerBundleUnloadMinThroughputThreshold": "0",
@@ -315,7 +309,7 @@ def _unread(item: TopicWork) -> bool:
 
 
 def _spread(cut: NamespaceBundles) -> list[str]:
-    """Names of 20 topics that lie in all bundles of a namespace."""
+    """Names of 20 topics, at least one in each bundle of a namespace."""
     names = [f"persistent://{cut.namespace}/topic-{index}" for index in range(1_000)]
     first: dict[str, str] = {}
     for name in names:

@@ -1,6 +1,6 @@
-"""Faults done for real to broker processes and to ZooKeeper, seen by clients from outside.
+"""Faults of real broker processes and of ZooKeeper, observed by clients.
 
-`python -m bench faults` does more of them, and gives the figures.
+`python -m bench faults` does more faults, and prints the figures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAUSE_S_MAX = 60.0
     ids=["brokers", "zookeeper"],
 )
 def test_one_owner_and_every_topic_served_again(tmp_path: Path, names: tuple[str, ...]) -> None:
-    """After each fault every topic takes and delivers messages; no bundle had two owners."""
+    """After each fault every topic accepts and delivers messages; no bundle had two owners."""
     with Fleet(tmp_path) as fleet, observed(fleet) as observer:
         outcomes = [run(name, fleet, observer) for name in names]
     for outcome in outcomes:
@@ -54,7 +54,7 @@ def _life(broker: str, topic: str, first_received_s: float, last_sent_s: float) 
     ],
 )
 def test_the_observer_proves_two_owners(other: Life, owners: int) -> None:
-    """Spans that certainly overlap, of one bundle on two brokers, are told; nothing else is."""
+    """The observer reports exactly the spans of two owners that certainly overlap."""
     observer = Observer({"same": "bundle", "sibling": "bundle", "elsewhere": "another"}, {})
     lives = [_life("a", "same", 1.0, 2.0), other]
     observer.lives = {(life.broker, life.topic, number): life for number, life in enumerate(lives)}

@@ -1,6 +1,4 @@
-"""The HTTP API of real broker processes: the stock client that looks up over HTTP, the shell, the
-metrics page.
-"""
+"""The HTTP API of real broker processes: lookups of the stock client, the shell, the metrics."""
 
 from __future__ import annotations
 

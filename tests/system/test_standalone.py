@@ -1,6 +1,4 @@
-"""`loadmanager standalone` as a keeper: what dies comes back, what was told to stop does not, and a
-stop stops all.
-"""
+"""`loadmanager standalone` supervises: it restarts what died, but not what was stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
 
 def java_of(cluster: Cluster) -> psutil.Process:
-    """ZooKeeper's process."""
+    """The Java process of ZooKeeper."""
     children = psutil.Process(cluster.process.pid).children(recursive=True)
     return next(
         child
@@ -35,7 +33,7 @@ def java_of(cluster: Cluster) -> psutil.Process:
 
 
 def lives(cluster: Cluster, count: int) -> bool:
-    """Whether so many brokers are registered, as the first one says."""
+    """Whether so many brokers are registered, according to the first broker."""
     try:
         status, brokers = cluster.request(0, "GET", "/admin/v2/brokers")
     except OSError:
@@ -49,9 +47,7 @@ def started(cluster: Cluster, times: int) -> bool:
 
 
 def test_what_dies_comes_back(tmp_path: Path) -> None:
-    """A broker, again and again with a growing delay; ZooKeeper over its data, while brokers wait;
-    and Ctrl-C stops all.
-    """
+    """Brokers are restarted with growing delays, ZooKeeper with its data; Ctrl-C stops all."""
     with Cluster(tmp_path, brokers=2, restart=True) as cluster:
         assert (
             cluster.request(
@@ -99,7 +95,7 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
 
 
 def test_one_cluster_a_data_directory(tmp_path: Path) -> None:
-    """A second start says who holds the directory, and disturbs nothing."""
+    """A second start names the process that uses the directory, and does not disturb it."""
     with Cluster(tmp_path, brokers=1) as cluster:
         port = free_ports(3)
         command = [
@@ -131,15 +127,13 @@ def test_one_cluster_a_data_directory(tmp_path: Path) -> None:
 
 
 def fill(client: KazooClient) -> None:
-    """Write more than the server's heap holds."""
+    """Write more than fits into the server's heap."""
     for number in range(1000):
         client.create(f"/{number:04}", bytes(900_000))
 
 
 def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
-    """A server whose heap is full must not linger with its port closed: it ends, says why, and can
-    be started again.
-    """
+    """A server whose heap is full ends with a message, and can be started again."""
     server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
     server.start()
     try:
@@ -180,7 +174,7 @@ def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
 def test_what_cannot_start_says_why(
     words: list[str], status: int, said: str, tmp_path: Path
 ) -> None:
-    """In one line, without a traceback."""
+    """The reason is one line, without a traceback."""
     command = [
         sys.executable,
         "-m",

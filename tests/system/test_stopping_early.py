@@ -1,4 +1,4 @@
-"""A broker that is told to stop before it is ready."""
+"""A broker that is stopped before it is ready."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 def test_a_broker_that_waits_for_its_name_stops_when_told(
     zookeeper_server: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
-    """Another broker of this name may run for ever; SIGTERM is obeyed all the same."""
+    """SIGTERM ends a broker that waits because another broker has its name."""
     port, root = free_ports(2), f"tests/{os.getpid()}-stopping-early"
     client = KazooClient(f"{zookeeper_server.host}:{zookeeper_server.port}")
     client.start()

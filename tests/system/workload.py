@@ -1,6 +1,4 @@
-"""Producers and consumers with the stock client, one thread each, that write down what they sent
-and got.
-"""
+"""Producers and consumers with the stock client, one thread each, that record their messages."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 def client(service_url: str) -> pulsar.Client:
-    """A stock client that says nothing; never with a Python logger, which would take the
-    interpreter lock for every line.
-    """
+    """A stock client that logs nothing: a Python logger would need the interpreter lock."""
     return pulsar.Client(service_url, logger=QUIET, operation_timeout_seconds=30)
 
 
@@ -31,7 +27,7 @@ class Sent:
 
 @dataclass
 class TopicWork:
-    """One topic's producer and consumer."""
+    """The producer and the consumer of one topic."""
 
     topic: str
     sent: list[Sent] = field(default_factory=list)
@@ -40,7 +36,7 @@ class TopicWork:
     errors: list[str] = field(default_factory=list)
 
     def produce(self, producer: pulsar.Producer, stop: threading.Event, pace_s: float) -> None:
-        """Send one numbered message after the other, waiting for each acknowledgement."""
+        """Send numbered messages, one by one, each after the acknowledgement of the last."""
         number = 0
         while not stop.is_set():
             began_s = time.monotonic()
@@ -53,7 +49,7 @@ class TopicWork:
             stop.wait(pace_s)
 
     def consume(self, consumer: pulsar.Consumer, stop: threading.Event) -> None:
-        """Receive and acknowledge until told to stop."""
+        """Receive and acknowledge until stopped."""
         seen: set[int] = set()
         while not stop.is_set():
             try:
@@ -70,9 +66,7 @@ class TopicWork:
             consumer.acknowledge(message)
 
     def missing(self, *, since_s: float = 0.0) -> list[int]:
-        """Numbers that were acknowledged to the producer, begun at or after `since_s`, and never
-        arrived.
-        """
+        """Numbers of messages begun since `since_s`, acknowledged, and never received."""
         got = set(self.got)
         return [
             item.number for item in self.sent if item.began_s >= since_s and item.number not in got

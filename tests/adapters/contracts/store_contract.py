@@ -1,6 +1,6 @@
-"""What every metadata store must do.
+"""The contract of every metadata store.
 
-The subclasses beside each adapter say how to open a store and how to hurt its session.
+The subclasses, in the tests of each adapter, open stores and expire their sessions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DEADLINE_S = 15.0
 
 
 async def until(condition: Callable[[], Any], what: str) -> Any:
-    """Wait for a condition; it may be asynchronous."""
+    """Wait for a condition, which may be asynchronous."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             found = condition()
@@ -45,7 +45,7 @@ async def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 async def next_of(items: AsyncIterator[Any]) -> Any:
-    """The next item, within the deadline."""
+    """The next item."""
     async with asyncio.timeout(DEADLINE_S):
         return await anext(items)
 
@@ -71,7 +71,7 @@ class StoreContract:
         raise NotImplementedError
 
     async def expire(self, store: Store) -> None:
-        """Have the server end a store's session."""
+        """Expire a store's session."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -109,7 +109,7 @@ class StoreContract:
         assert await store.put("/v/x", b"3", version=1) == 2
 
     async def test_compare_and_set_refuses_other_versions(self, store: Store) -> None:
-        """A put or delete with another version, or of nothing, changes nothing and says so."""
+        """A put or delete with another version, or of a missing node, fails and changes nothing."""
         await store.put("/v", b"1")
         with pytest.raises(VersionConflictError):
             await store.put("/v", b"2", version=1)
@@ -134,14 +134,14 @@ class StoreContract:
         assert [result for result in results if not isinstance(result, VersionConflictError)] == [1]
 
     async def test_many_writers_of_a_new_node_all_succeed(self, store: Store) -> None:
-        """Concurrent puts of one new node lose nothing, though only one can create it."""
+        """Concurrent puts of one new node all take effect, though only one can create it."""
         await asyncio.gather(*(store.put("/new/deep/node", b"x") for _ in range(10)))
         node = await store.get("/new/deep/node")
         assert node is not None
         assert node.version == 9
 
     async def test_delete(self, store: Store) -> None:
-        """A node is deleted once, and not while it has children; a tree goes with all."""
+        """A node with children cannot be deleted; `delete_tree` deletes it with its children."""
         await store.create("/d/e/f", b"")
         with pytest.raises(ConflictError):
             await store.delete("/d")
@@ -159,7 +159,7 @@ class StoreContract:
         ]
 
     async def test_too_long_values_are_refused(self, store: Store) -> None:
-        """A value that no node can hold is the caller's fault; the longest one that fits does."""
+        """A value longer than a node can hold is refused; the longest possible value is not."""
         with pytest.raises(BadInputError):
             await store.put("/long", bytes(VALUE_BYTES_MAX + 1))
         with pytest.raises(BadInputError):
@@ -212,7 +212,7 @@ class StoreContract:
     async def test_transactions_do_nothing_when_one_part_fails(
         self, store: Store, failing: Any
     ) -> None:
-        """A failing operation, wherever it stands, undoes the others."""
+        """A failing operation at any position undoes the others."""
         await store.put("/t/a", b"1")
         for operations in (
             [Put("/t/a", b"2"), Create("/t/new", b""), failing],
@@ -225,7 +225,7 @@ class StoreContract:
         assert (node.value, node.version, await store.children("/t")) == (b"1", 0, ["a"])
 
     async def test_ephemeral_nodes_go_with_their_session(self, store: Store) -> None:
-        """Whoever closes its store takes its ephemeral nodes along, and only these."""
+        """Closing a store deletes its ephemeral nodes, and no others."""
         other = await self.open()
         assert other.session_id not in (0, store.session_id)
         await other.create("/e/mine", b"", ephemeral=True)
@@ -245,9 +245,7 @@ class StoreContract:
     # Watches
 
     async def test_watch_tells_every_change_below_in_order(self, store: Store) -> None:
-        """After the first RESYNC each creation, change and deletion at any depth is told, whoever
-        did it; siblings are not.
-        """
+        """After a RESYNC, a watch reports every change below its root, of any session."""
         other = await self.open()
         changes = store.watch("/w")
         assert await next_of(changes) == Change(ChangeKind.RESYNC, "/w")
@@ -266,9 +264,7 @@ class StoreContract:
         ]
 
     async def test_watches_of_nested_roots_are_independent(self, store: Store) -> None:
-        """Two watches, one within the other, each see their own; one that ended does
-        not disturb.
-        """
+        """Two watches with nested roots each see their changes, also after a third has ended."""
         outer, inner, again = store.watch("/n"), store.watch("/n/m"), store.watch("/n")
         for changes in (outer, inner, again):
             await next_of(changes)
@@ -285,7 +281,7 @@ class StoreContract:
         await skip_to(changes, Change(ChangeKind.CREATED, "/any"))
 
     async def test_watch_ends_with_the_store(self, store: Store) -> None:
-        """Closing the store ends the watch and the states; one asked for later is over at once."""
+        """Closing the store ends watches and states; later ones end at once."""
         other = await self.open()
         changes, states = other.watch("/c"), other.session_states()
         await next_of(changes)
@@ -306,18 +302,14 @@ class StoreContract:
         return time.monotonic()
 
     async def test_lease_is_proven_again_and_again(self, store: Store) -> None:
-        """The lease is held from the start, never beyond a session timeout, and
-        advances by itself.
-        """
+        """The lease is held and extended, and never exceeds a session timeout."""
         first_s = store.lease.valid_until_s
         assert store.lease.held(self.now_s())
         await until(lambda: store.lease.valid_until_s > first_s, "the lease advances")
         assert store.lease.valid_until_s <= self.now_s() + store.session_timeout_s
 
     async def test_expired_session_is_lost_and_a_new_one_follows(self, store: Store) -> None:
-        """An expired session: LOST, ephemeral nodes gone, then CONNECTED with a new id, a RESYNC of
-        each watch, and watches that work.
-        """
+        """LOST, no ephemeral nodes, CONNECTED with a new id, and a RESYNC of each watch."""
         other = await self.open()
         states, changes = other.session_states(), other.watch("/x")
         assert await next_of(states) is SessionState.CONNECTED

@@ -1,6 +1,4 @@
-"""Leader election on both stores: one leader a term, epochs that grow, deposed before anybody else
-can lead.
-"""
+"""Leader election on both stores: one leader at a time, growing epochs, fenced leaders."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ Opener = Callable[[], Awaitable[Any]]
 
 
 class Candidates:
-    """Brokers that stand for election, each with a session of its own."""
+    """Brokers that campaign, each with a session of its own."""
 
     def __init__(self, open_store: Opener, stack: AsyncExitStack, scope: Scope) -> None:
         self._open_store = open_store
@@ -44,7 +42,7 @@ class Candidates:
         self.terms: list[tuple[int, int]] = []
 
     async def add(self) -> tuple[Any, StoreElection]:
-        """A further broker, which watches but does not campaign yet."""
+        """Add a broker that watches and does not campaign yet."""
         number = len(self.stores)
         store = await self._stack.enter_async_context(await self._open_store())
         election = StoreElection(
@@ -58,7 +56,7 @@ class Candidates:
         return store, election
 
     async def run(self, number: int) -> None:
-        """Campaign and lead forever, as the runtime does, noting each term."""
+        """Campaign and lead forever, as the runtime does, recording each term."""
         while True:
             mine = await self.elections[number].campaign()
             self.terms.append((number, mine.epoch))
@@ -70,7 +68,7 @@ Electorate = Callable[[], AbstractAsyncContextManager[Candidates]]
 
 @pytest.fixture(params=["memory", pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
 def electorate(request: pytest.FixtureRequest) -> Electorate:
-    """Opens an empty electorate on either store (in the test's own task, which its scope needs)."""
+    """Opens an empty electorate on either store, in the test's own task, which its scope needs."""
     if request.param == "memory":
         tree = MemoryTree()
 
@@ -95,9 +93,7 @@ def electorate(request: pytest.FixtureRequest) -> Electorate:
 
 
 async def test_one_leads_and_everybody_knows(electorate: Electorate) -> None:
-    """The first to campaign leads; the node is Pulsar's JSON with an epoch; the second sees the
-    first.
-    """
+    """The first candidate leads; the node is Pulsar's JSON with an epoch; the second reads it."""
     async with electorate() as candidates:
         store, first = await candidates.add()
         _, second = await candidates.add()
@@ -115,9 +111,7 @@ async def test_one_leads_and_everybody_knows(electorate: Electorate) -> None:
 
 
 async def test_resigning_hands_over(electorate: Electorate) -> None:
-    """Whoever resigns is deposed at once and stands no more; the other leads with
-    the next epoch.
-    """
+    """A leader that resigns is deposed at once; the other candidate leads with the next epoch."""
     async with electorate() as candidates:
         _, first = await candidates.add()
         await candidates.add()
@@ -132,9 +126,7 @@ async def test_resigning_hands_over(electorate: Electorate) -> None:
 
 
 async def test_who_could_not_begin_stands_again(electorate: Electorate) -> None:
-    """Resigning with the wish to stand again leads to a term of its own when nobody else wants to
-    lead.
-    """
+    """A leader that resigns to campaign again leads again if there is no other candidate."""
     async with electorate() as candidates:
         _, only = await candidates.add()
         candidates.scope.spawn(candidates.run(0), "run-0")
@@ -145,9 +137,7 @@ async def test_who_could_not_begin_stands_again(electorate: Electorate) -> None:
 
 
 async def test_many_candidates_lead_one_after_the_other(electorate: Electorate) -> None:
-    """Twelve brokers campaign at once and each leads in turn: never two at a time, epochs without a
-    gap.
-    """
+    """Of twelve candidates each leads in turn: never two at once, no gaps between epochs."""
     async with electorate() as candidates:
         count = 12
         for number in range(count):
@@ -162,7 +152,7 @@ async def test_many_candidates_lead_one_after_the_other(electorate: Electorate) 
 
 
 async def test_nonsense_that_nobody_holds_is_replaced(electorate: Electorate) -> None:
-    """A leader's node without a session behind it keeps nobody from leading, whatever it holds."""
+    """A persistent node in the place of the leader's node is replaced, whatever it contains."""
     async with electorate() as candidates:
         _, election = await candidates.add()
         other, _ = await candidates.add()
@@ -174,7 +164,7 @@ async def test_nonsense_that_nobody_holds_is_replaced(electorate: Electorate) ->
 async def test_something_below_a_node_that_nobody_holds_is_no_obstacle(
     electorate: Electorate,
 ) -> None:
-    """ZooKeeper deletes no node with children: they go first."""
+    """The children of such a node are deleted first, as ZooKeeper requires."""
     async with electorate() as candidates:
         _, election = await candidates.add()
         other, _ = await candidates.add()
@@ -184,9 +174,7 @@ async def test_something_below_a_node_that_nobody_holds_is_no_obstacle(
 
 @pytest.mark.parametrize("digits", [16, 30, 4300])
 async def test_an_impossible_epoch_is_nonsense(electorate: Electorate, digits: int) -> None:
-    """Counting on from it ended every broker, or made orders that peers refuse (an int of so many
-    digits is no text).
-    """
+    """A huge epoch is ignored: the next one could be neither printed nor obeyed."""
     nines = b"9" * digits
     async with electorate() as candidates:
         _, election = await candidates.add()
@@ -200,7 +188,7 @@ async def test_an_impossible_epoch_is_nonsense(electorate: Electorate, digits: i
 
 
 async def test_nonsense_over_a_term_ends_the_term(electorate: Electorate) -> None:
-    """Nobody can read who leads: the leader begins a new term, which can be read."""
+    """A leader whose node was overwritten begins a new term."""
     async with electorate() as candidates:
         _, election = await candidates.add()
         other, follower = await candidates.add()
@@ -215,7 +203,7 @@ async def test_nonsense_over_a_term_ends_the_term(electorate: Electorate) -> Non
 
 
 async def test_node_without_an_epoch_is_understood(electorate: Electorate) -> None:
-    """Pulsar's own brokers write none; the next term of ours is greater than any that was seen."""
+    """Pulsar's brokers write no epoch; our next epoch exceeds all that were read."""
     async with electorate() as candidates:
         store, election = await candidates.add()
         await store.create("/loadbalance/leader", b'{"brokerId": "b7:1"}', ephemeral=True)
@@ -227,7 +215,7 @@ async def test_node_without_an_epoch_is_understood(electorate: Electorate) -> No
 
 
 async def test_writes_of_a_deposed_leader_are_refused(electorate: Electorate) -> None:
-    """The fence of a term holds while it lasts, and fails once it was given up or another began."""
+    """The fence holds until the leader resigns or another term begins."""
     async with electorate() as candidates:
         store, first = await candidates.add()
         _, second = await candidates.add()
@@ -243,9 +231,7 @@ async def test_writes_of_a_deposed_leader_are_refused(electorate: Electorate) ->
 
 
 async def test_leader_is_deposed_before_another_can_lead() -> None:
-    """A leader without a connection is deposed when its lease runs out, while its node still keeps
-    everybody else from leading.
-    """
+    """The term of a disconnected leader ends while its node still prevents other terms."""
     tree, clock = MemoryTree(), SystemClock()
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -269,9 +255,7 @@ async def test_leader_is_deposed_before_another_can_lead() -> None:
 
 
 async def test_a_term_never_goes_on() -> None:
-    """A session that survives an outage leads again only when it is proven, and in a new term: the
-    old one's work has ended.
-    """
+    """A session that survives an outage leads again only in a new term."""
     tree, clock = MemoryTree(), SystemClock()
     async with (
         asyncio.timeout(DEADLINE_S),
@@ -311,9 +295,7 @@ asyncio.run(main())
 async def test_new_leader_within_the_session_timeout_and_a_second(
     zookeeper_server: EmbeddedZooKeeper, zookeeper_settings: Callable[..., ZooKeeperSettings]
 ) -> None:
-    """After kill -9 of the leading process another one leads within the session timeout plus a
-    second, with a higher epoch.
-    """
+    """After kill -9 of the leader another broker leads within that time."""
     settings = zookeeper_settings(session_timeout_ms=2000)
     async with (
         asyncio.timeout(DEADLINE_S),

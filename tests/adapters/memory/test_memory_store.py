@@ -31,9 +31,7 @@ class TestMemoryStore(StoreContract):
         store.resume()
 
     async def test_suspended_session_runs_out(self, store: MemoryStore) -> None:
-        """Without a connection nothing is answered and the lease runs out; what was missed is
-        announced when it is back.
-        """
+        """Without a connection operations fail and the lease runs out; a RESYNC follows."""
         other, session_id = await self.open(), store.session_id
         changes = store.watch("/s")
         await next_of(changes)

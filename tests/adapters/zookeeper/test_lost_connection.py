@@ -1,4 +1,4 @@
-"""Connections to the real ZooKeeper that die without a word, and what the log says of it."""
+"""Silent connections to the real ZooKeeper, and the log of outages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ SESSION_MS = 2000
 
 
 def through(*ports: int, chroot: str = "") -> ZooKeeperSettings:
-    """Settings of an ensemble at these ports."""
+    """The settings of an ensemble at these ports."""
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
     return ZooKeeperSettings(url=f"zk:{hosts}/{chroot}", session_timeout_ms=SESSION_MS)
 
 
 @contextlib.contextmanager
 def black_hole() -> Iterator[int]:
-    """A port that lets connections wait for ever, as behind a firewall that drops packets."""
+    """A port at which connections wait forever, as behind a firewall that drops packets."""
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.socket())
         listener.bind(("127.0.0.1", 0))
@@ -46,7 +46,7 @@ def black_hole() -> Iterator[int]:
 async def test_dead_connection_is_left_and_the_session_kept(
     zookeeper_server: EmbeddedZooKeeper,
 ) -> None:
-    """When no byte arrives any more, the store goes to another server before its lease ends."""
+    """The store leaves a silent connection for another server before its lease runs out."""
     port, now_s = zookeeper_server.port, asyncio.get_running_loop().time
     with Proxy(port) as one, Proxy(port) as two:
         async with ZooKeeperStore(through(one.port, two.port)) as store:
@@ -67,7 +67,7 @@ async def test_dead_connection_is_left_and_the_session_kept(
 
 @pytest.mark.zookeeper
 async def test_only_server_is_connected_to_again(zookeeper_server: EmbeddedZooKeeper) -> None:
-    """With one server that answers nothing the store makes new connections until one works."""
+    """With one silent server the store makes new connections until one works."""
     with Proxy(zookeeper_server.port) as proxy:
         async with ZooKeeperStore(through(proxy.port)) as store:
             made = proxy.connections
@@ -82,7 +82,7 @@ async def test_only_server_is_connected_to_again(zookeeper_server: EmbeddedZooKe
 async def test_server_that_accepts_no_connection_costs_no_session(
     zookeeper_server: EmbeddedZooKeeper,
 ) -> None:
-    """A black hole among the servers takes no more than its part of the session timeout."""
+    """A server that drops packets takes only its share of the session timeout."""
     with Proxy(zookeeper_server.port) as proxy, black_hole() as hole:
         async with ZooKeeperStore(through(hole, proxy.port)) as store:
             session_id, states = store.session_id, store.session_states()
@@ -99,7 +99,7 @@ async def test_server_that_accepts_no_connection_costs_no_session(
 async def test_outage_is_logged_once_with_what_to_look_at(
     zookeeper_server: EmbeddedZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line at the loss, one when ZooKeeper is back; kazoo's retries say nothing."""
+    """One line at the beginning, one at the end, and none for kazoo's retries."""
     now_s = asyncio.get_running_loop().time
     with Proxy(zookeeper_server.port) as proxy, capture_logs() as logs:
         async with ZooKeeperStore(through(proxy.port)) as store:
@@ -121,7 +121,7 @@ async def test_outage_is_logged_once_with_what_to_look_at(
 
 
 def test_long_outage_is_said_once_a_minute() -> None:
-    """While it lasts there is one line a minute; the first says how long the lease holds."""
+    """During an outage there is one line a minute; the first contains how long the lease holds."""
     outage = Outage("zoo:2181")
     with capture_logs() as logs:
         for now_s in range(100, 231):
@@ -135,7 +135,7 @@ def test_long_outage_is_said_once_a_minute() -> None:
 
 
 def test_link_that_comes_and_goes_is_said_once_a_minute() -> None:
-    """Losses within a minute of a line are told by number in the next line."""
+    """Outages within a minute share a line, which contains their number."""
     outage = Outage("zoo:2181")
     with capture_logs() as logs:
         for now_s in range(100, 170, 2):

@@ -1,6 +1,4 @@
-"""The store on the real ZooKeeper server keeps the contract, and its own promises about sessions
-and outages.
-"""
+"""The store on a real ZooKeeper server: the contract, sessions and outages."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.zookeeper
 
 
 def end_session(settings: ZooKeeperSettings, identity: tuple[int, bytes]) -> None:
-    """Close somebody's session from elsewhere, as its expiry would."""
+    """Close a session from another connection, as its expiry would."""
     thief = KazooClient(
         settings.hosts, client_id=identity, timeout=settings.session_timeout_ms / 1000
     )
@@ -69,7 +67,7 @@ class TestZooKeeperStore(StoreContract):
         assert node.value == b"1"
 
     async def test_many_operations_are_pipelined(self, store: ZooKeeperStore) -> None:
-        """Two thousand concurrent writes and reads come through one connection."""
+        """One connection carries two thousand concurrent writes and reads."""
         await asyncio.gather(*(store.create(f"/bulk/{number}", b"") for number in range(1000)))
         assert len(await store.children("/bulk")) == 1000
         assert None not in await store.get_many([f"/bulk/{number}" for number in range(1000)])
@@ -78,9 +76,7 @@ class TestZooKeeperStore(StoreContract):
 async def test_client_that_gave_up_ends_its_readers(
     zookeeper_settings: Callable[..., ZooKeeperSettings],
 ) -> None:
-    """When kazoo ends for good, nobody waits forever: states and watches end, the
-    lease is revoked.
-    """
+    """When kazoo ends, watches and states end, and the lease is revoked."""
     async with ZooKeeperStore(zookeeper_settings()) as store:
         states, changes = store.session_states(), store.watch("/g")
         await next_of(states)
@@ -107,7 +103,7 @@ def settings_for(server: EmbeddedZooKeeper, **changes: float) -> ZooKeeperSettin
 
 
 def java_of(server: EmbeddedZooKeeper) -> psutil.Process:
-    """The server's own process."""
+    """The Java process of a server."""
     assert server._process is not None
     found = [
         child
@@ -119,7 +115,7 @@ def java_of(server: EmbeddedZooKeeper) -> psutil.Process:
 
 
 def gone(process: psutil.Process) -> bool:
-    """Whether a process has ended, even if nobody has waited for it yet."""
+    """Whether a process has ended, even if its parent has not waited for it yet."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -127,9 +123,7 @@ def gone(process: psutil.Process) -> bool:
 
 
 async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooKeeper) -> None:
-    """A stopped server (kill -STOP) proves nothing: the lease runs out in time, operations fail
-    with `OperationalError`, and -CONT heals all.
-    """
+    """While the server is stopped the lease runs out, and operations fail until it goes on."""
     async with ZooKeeperStore(settings_for(own_server)) as store:
         states, now_s = store.session_states(), asyncio.get_running_loop().time
         assert await next_of(states) is SessionState.CONNECTED
@@ -148,9 +142,7 @@ async def test_lease_runs_out_when_the_server_is_silent(own_server: EmbeddedZooK
 
 
 async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
-    """A server that restarts with its data within the session timeout keeps the session; the watch
-    resyncs and works.
-    """
+    """A server that restarts in time with its data keeps the session, and watches get a RESYNC."""
     port = free_port()
     async with EmbeddedZooKeeper(port=port, data_dir=tmp_path, tick_ms=100) as server:
         store = ZooKeeperStore(
@@ -173,15 +165,13 @@ async def test_restarted_server_is_found_again(tmp_path: Path) -> None:
 
 
 async def test_granted_timeout_counts_not_the_wanted_one(own_server: EmbeddedZooKeeper) -> None:
-    """The server may grant another session timeout than was asked for; the lease goes by the
-    granted one.
-    """
+    """The lease follows the session timeout that the server grants, not the one asked for."""
     async with ZooKeeperStore(settings_for(own_server, session_timeout_ms=100)) as store:
         assert store.session_timeout_s == pytest.approx(0.5, abs=0.01)
 
 
 async def test_no_server_is_said_clearly() -> None:
-    """Nobody answers: an `OperationalError` that names the address and the setting."""
+    """Without a server, the `OperationalError` contains the address and the setting."""
     settings = ZooKeeperSettings(url=f"zk:127.0.0.1:{free_port()}", operation_timeout_s=0.3)
     with pytest.raises(
         OperationalError,
@@ -200,7 +190,7 @@ async def test_no_server_is_said_clearly() -> None:
     ],
 )
 def test_urls(url: str, hosts: str, chroot: str) -> None:
-    """`metadataStoreUrl` with its scheme, and `zookeeperServers` without, give hosts and chroot."""
+    """`metadataStoreUrl` with a scheme and `zookeeperServers` without one give hosts and chroot."""
     settings = ZooKeeperSettings(url=url)
     assert (settings.hosts, settings.chroot) == (hosts, chroot)
 
@@ -209,7 +199,7 @@ def test_urls(url: str, hosts: str, chroot: str) -> None:
     "url", ["rocksdb:///data", "etcd:http://e:2379", "zk:", "zk:a:port", "zk:a:1,,b:2"]
 )
 def test_other_urls_are_refused(url: str) -> None:
-    """Another store, or no address at all, is a `ConfigError` that says what is allowed."""
+    """Another store, or no address, is a `ConfigError` with the allowed form."""
     with pytest.raises(ConfigError, match=r"metadataStoreUrl.*zk:host:port"):
         ZooKeeperSettings(url=url)
 
@@ -223,9 +213,7 @@ class TestEmbedded:
             EmbeddedZooKeeper(port=own_server.port).start()
 
     async def test_data_survive_and_stopping_leaves_no_process(self, tmp_path: Path) -> None:
-        """With a data directory what was written is there after a restart; after the end no process
-        is left.
-        """
+        """With a data directory the data survive a restart; at the end no process is left."""
         port = free_port()
         async with (
             EmbeddedZooKeeper(port=port, data_dir=tmp_path) as server,
@@ -241,7 +229,7 @@ class TestEmbedded:
             assert await store.get("/durable") is not None
 
     async def test_server_ends_when_its_parent_is_killed(self, tmp_path: Path) -> None:
-        """kill -9 of the process that started the server takes the server along."""
+        """kill -9 of the process that started the server ends the server."""
         port = free_port()
         program = (
             "import pathlib, sys, time; from loadmanager.adapters.zookeeper.embedded import "
@@ -265,13 +253,13 @@ class TestEmbedded:
         await until(lambda: gone(java), "the server is gone")
 
     async def test_dead_server_is_noticed(self, own_server: EmbeddedZooKeeper) -> None:
-        """A server that is killed is not taken for a running one."""
+        """A server that was killed is not reported as running."""
         assert own_server.running
         java_of(own_server).kill()
         await until(lambda: not own_server.running, "the death is noticed")
 
     async def test_server_that_ends_while_starting_says_why(self, tmp_path: Path) -> None:
-        """A server that cannot start ends the wait at once, with its last words."""
+        """A server that cannot start ends the wait at once, with the end of its log."""
         (tmp_path / "data").write_text("a file where the folder should be")
         server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
         with pytest.raises(OperationalError, match=r"(?s)ZooKeeper ended while it started: .*data"):
