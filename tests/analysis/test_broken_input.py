@@ -74,8 +74,7 @@ def test_impossible_numbers_and_damaged_files(
     """What would break the arithmetic of a whole night is put aside with the reason; a file with
     flipped bytes, and one of nothing, are named.
     """
-    folder = tmp_path / "a folder {of} [us]"
-    root = folder / "history"
+    root = tmp_path / "history {of} [us]"
     good = history.broker_load(1, "b0", 0.5)
     bad = [good.replace("0.5", text) for text in ("1e999", '"Infinity"', "NaN", "-0.1")]
     bad += [
@@ -133,13 +132,13 @@ def test_impossible_numbers_and_damaged_files(
             ],
         )
         zeroed.write_bytes(zeroed.read_bytes()[:-4096] + bytes(4096))
-    assert analyze(folder) == 3
+    assert analyze(tmp_path, "--history", str(root)) == 3
     out = capsys.readouterr().out
     assert "usage is impossible: 4" in out
     assert "intervalMs is impossible: 2" in out
     assert f"{rotten.name} is cut off or damaged" in out
     assert "b1-1-1.jsonl.gz: left out, is cut off after 0 bytes" in out
-    found = report(folder)
+    found = report(tmp_path)
     assert (found["records"]["broker_load"], found["records"]["throttle"]) == (1, 0)
     assert 0 < found["records"]["bundle_load"] < 20_000
     assert (found["records"]["ownership"], found["records"]["topic_load"]) == (1, 1)
