@@ -51,7 +51,7 @@ def write(
 def record(kind_fields: dict[str, Any], minute: float, broker: str) -> str:
     """One record's line."""
     return json.dumps(
-        {"v": 1, "ts": START_MS + int(minute * MINUTE_MS), "broker": broker, **kind_fields}
+        {"v": 2, "ts": START_MS + int(minute * MINUTE_MS), "broker": broker, **kind_fields}
     )
 
 
@@ -131,7 +131,16 @@ def move(
     """Both brokers' records of a move."""
     return {
         source: [
-            step(minute, source, bundle, "Owned", "Releasing", "shed", destination=destination),
+            step(
+                minute,
+                source,
+                bundle,
+                "Owned",
+                "Releasing",
+                "shed",
+                cause="leader",
+                destination=destination,
+            ),
             step(
                 minute + pause_ms / MINUTE_MS,
                 source,
@@ -139,6 +148,7 @@ def move(
                 "Releasing",
                 "Free",
                 "shed",
+                cause="leader",
                 destination=destination,
                 pauseMs=pause_ms,
             ),
@@ -304,7 +314,7 @@ def _designed_splits() -> list[str]:
         middle = {"0x00000000": "0x40000000", "0x80000000": "0xc0000000"}[low]
         lines.append(step(SPLIT_MINUTE, "b1", parent, "Owned", "Splitting", "admin"))
         lines += [
-            step(SPLIT_MINUTE, "b1", f"t/split/{edges}", "Free", "Owned", f"split of {low}_{high}")
+            step(SPLIT_MINUTE, "b1", f"t/split/{edges}", "Free", "Owned", "split", parent=parent)
             for edges in (f"{low}_{middle}", f"{middle}_{high}")
         ]
         lines.append(step(SPLIT_MINUTE, "b1", parent, "Splitting", "Free", "split into 2"))
@@ -379,7 +389,7 @@ def _large_segment(root: Path, number: int, sequences: int, rows: int, seed: int
         bundle = (offset + index) % BUNDLES
         load = (bundle % 97 + 1) * 1000.0 * (0.5 + waves[index % 997])
         lines.append(
-            f'{{"v":1,"ts":{first_ms + index * span_ms // rows},"broker":"b{bundle % BROKERS:02}",'
+            f'{{"v":2,"ts":{first_ms + index * span_ms // rows},"broker":"b{bundle % BROKERS:02}",'
             f'"intervalMs":60000,"bundle":"t/n{bundle // 500}/0x{bundle % 500 * 8589934:08x}_'
             f'0x{(bundle % 500 + 1) * 8589934 - 1:08x}","msgRateIn":{load / 100:.1f},'
             f'"msgRateOut":{load / 50:.1f},"msgThroughputIn":{load:.1f},'

@@ -24,7 +24,8 @@ from loadmanager.analysis.history_source import (
 from loadmanager.analysis.schema import CORRUPT, measured_of, numbers_of, required_of, schema_of
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.layout import DAY_MS, day_of, day_start_ms, partition
-from loadmanager.core.history.records import KINDS
+from loadmanager.core.history.records import KINDS, OwnershipStep
+from loadmanager.core.ownership.states import Cause
 
 CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""
@@ -204,6 +205,8 @@ class Ingest:
             .option(LINE_BYTES_OPTION, LINE_BYTES_MAX)
         )
         lines = reader.json(self._source.spark_paths(segments))
+        if kind == OwnershipStep.kind:
+            lines = _with_cause_and_parent(lines)
         return lines.withColumn("segment", F.col("_metadata.file_name")).withColumn(
             "problem", self._problem(kind)
         )
@@ -235,6 +238,19 @@ class Ingest:
             row.asDict()
             for row in some.withColumn("text", F.substring("text", 1, SAMPLE_CHARS_MAX)).collect()
         ]
+
+
+def _with_cause_and_parent(steps: DataFrame) -> DataFrame:
+    """Ownership records of version 1 say in `reason` what later ones have fields for."""
+    reason, old = F.col("reason"), F.col("v") == 1
+    cause = F.when(old & (reason == "broker stops"), Cause.STOP.value).when(
+        old & (reason == "admin"), Cause.OPERATOR.value
+    )
+    namespace = F.substring_index("bundle", "/", 2)
+    parent = F.concat_ws("/", namespace, F.substring_index("reason", " ", -1))
+    return steps.withColumn("cause", F.coalesce("cause", cause)).withColumn(
+        "parent", F.coalesce("parent", F.when(old & reason.startswith("split of "), parent))
+    )
 
 
 def first_line(error: Exception) -> str:

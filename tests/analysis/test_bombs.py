@@ -88,7 +88,7 @@ def test_looking_takes_bounded_memory(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_day_with_bombs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The day is analysed without them, and says so.
 

@@ -11,7 +11,7 @@ from analysis.nightly import analyze, report
 
 from bench import _history as history
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,8 +23,8 @@ def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     bad = [
         "{",
         "[1, 2]",
-        json.dumps({"v": 1, "ts": "yesterday", "broker": "b0"}),
-        json.dumps({"v": 1, "broker": "b0"}),
+        json.dumps({"v": 2, "ts": "yesterday", "broker": "b0"}),
+        json.dumps({"v": 2, "broker": "b0"}),
         history.broker_load(1440 * 30, "b0", 0.5),
         history.broker_load(-1440, "b0", 0.5),
     ]

@@ -17,7 +17,7 @@ from analysis.nightly import analyze, report
 
 from bench import _history as history
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 class Analysed:

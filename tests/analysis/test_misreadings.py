@@ -12,10 +12,11 @@ from analysis.nightly import rows
 
 from bench import _history as history
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-ON_THE_SPOT, LATE_AT_NIGHT, LOST, STOPPED, UNNAMED, SKEWED = (
-    f"t/{name}/0x00000000_0xffffffff" for name in ("spot", "night", "lost", "stop", "un", "skew")
+ON_THE_SPOT, LATE_AT_NIGHT, LOST, STOPPED, UNNAMED, SKEWED, STALLED, REQUESTED = (
+    f"t/{name}/0x00000000_0xffffffff"
+    for name in ("spot", "night", "lost", "stop", "un", "skew", "stalled", "requested")
 )
 RESTARTED, IDLE = "t/restarted/0x00000000_0xffffffff", "t/idle/0x00000000_0xffffffff"
 PARENT, CHILDREN = (
@@ -36,18 +37,19 @@ def acquired(minute: float, broker: str, bundle: str) -> list[str]:
 
 
 def released(
-    minute: float, broker: str, bundle: str, reason: str = "shed", pause_ms: float = 10.0
+    minute: float, broker: str, bundle: str, cause: str = "leader", pause_ms: float = 10.0
 ) -> list[str]:
     """A broker gives a bundle up, to nobody by name."""
     return [
-        history.step(minute, broker, bundle, "Owned", "Releasing", reason),
+        history.step(minute, broker, bundle, "Owned", "Releasing", f"by {cause}", cause=cause),
         history.step(
             minute + pause_ms / 60_000,
             broker,
             bundle,
             "Releasing",
             "Free",
-            reason,
+            f"by {cause}",
+            cause=cause,
             pauseMs=pause_ms,
         ),
     ]
@@ -65,7 +67,7 @@ def steps() -> list[str]:
     lines += [*acquired(1, "b0", LOST), *acquired(100, "b1", LOST)]  # no release: b0 died
     lines += [
         *acquired(1, "b0", STOPPED),
-        *released(110, "b0", STOPPED, "broker stops"),
+        *released(110, "b0", STOPPED, "stop"),
         *acquired(110 + SECOND, "b1", STOPPED),
     ]
     lines += [
@@ -78,13 +80,23 @@ def steps() -> list[str]:
         *released(130, "b0", SKEWED, pause_ms=20),
         *acquired(130 - 0.05 * SECOND, "b1", SKEWED),
     ]
-    lines += [*released(140, "b0", RESTARTED, "broker stops"), *acquired(141, "b0", RESTARTED)]
+    lines += [*released(140, "b0", RESTARTED, "stop"), *acquired(141, "b0", RESTARTED)]
+    # b0 stalls, and records the end of the release after b1 records the acquisition
+    lines += [
+        *acquired(1, "b0", STALLED),
+        *released(160, "b0", STALLED, pause_ms=8400),
+        *acquired(160 + 5 * SECOND, "b1", STALLED),
+    ]
+    lines += [
+        *acquired(1, "b0", REQUESTED),
+        *released(170, "b0", REQUESTED, "operator"),
+        *acquired(170 + SECOND, "b1", REQUESTED),
+    ]
     # nobody looked it up for five minutes
     lines += [*released(150, "b0", IDLE), *acquired(155, "b1", IDLE)]
     for minute, parent, children in ((200, PARENT, CHILDREN), (300, CHILDREN[0], GRANDCHILDREN)):
-        edges = parent.rpartition("/")[2]
         lines += [
-            history.step(minute, "b0", child, "Free", "Owned", f"split of {edges}")
+            history.step(minute, "b0", child, "Free", "Owned", "split", parent=parent)
             for child in children
         ]
     return lines
@@ -183,23 +195,24 @@ def test_flapping_on_the_spot_and_over_midnight(report: dict[str, Any]) -> None:
 def test_moves_that_nobody_chose_are_not_judged(report: dict[str, Any]) -> None:
     """A lost broker and one that stops: forced, with the reason, and no verdict."""
     found = rows(report, "moves", "bundle")
-    assert (found[LOST]["forced"], found[LOST]["worth_it"], found[LOST]["reason"]) == (
-        True,
-        None,
-        "its broker was lost",
-    )
-    assert (found[STOPPED]["forced"], found[STOPPED]["worth_it"], found[STOPPED]["reason"]) == (
-        True,
-        None,
-        "broker stops",
-    )
+    for bundle, cause, reason in (
+        (LOST, "loss", "its broker was lost"),
+        (STOPPED, "stop", "by stop"),
+    ):
+        row = found[bundle]
+        assert (row["forced"], row["worth_it"]) == (True, None)
+        assert (row["cause"], row["reason"]) == (cause, reason)
     assert ON_THE_SPOT not in found
-    assert (found[IDLE]["forced"], found[IDLE]["reason"], found[IDLE]["pause_ms"]) == (
-        False,
-        "shed",
-        None,
-    )
+    idle, stalled = found[IDLE], found[STALLED]
+    assert (idle["forced"], idle["cause"], idle["pause_ms"]) == (False, "leader", None)
+    assert (stalled["forced"], stalled["cause"], stalled["pause_ms"]) == (False, "leader", 8400)
     assert RESTARTED not in rows(report, "flapping", "bundle")
+
+
+def test_an_operators_move_does_not_count_against_the_leader(report: dict[str, Any]) -> None:
+    """It is in the table with its cause, and not among the moves that did not help."""
+    assert rows(report, "moves", "bundle")[REQUESTED]["cause"] == "operator"
+    assert "4 of 4 moves did not help" in [finding["title"] for finding in report["findings"]]
 
 
 def test_a_bundle_without_an_owner(report: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from loadmanager.analysis.questions import hot_bundles
 from loadmanager.analysis.session import session
 from loadmanager.core.strategies.settings import StrategySettings
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 FULL = "0x00000000_0xffffffff"
 
@@ -70,7 +70,7 @@ def idle(root: Path) -> None:
     ]
     history.write(root, "topic_load", "b0", topics)
     steps = [
-        history.step(1, "b0", bundle, "Free", "Owned", f"split of {FULL}")
+        history.step(1, "b0", bundle, "Free", "Owned", "split", parent=f"t/split/{FULL}")
         for bundle in bundles[-2:]
     ]
     steps += [

@@ -24,7 +24,7 @@ from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java
 from loadmanager.analysis.session import java_home
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 READY_TIMEOUT_S = 60.0
 HOST = "127.0.0.1"
@@ -115,7 +115,7 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
         ):
             command += ["--spark", setting]
         result = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=200, check=False
+            command, env=environment, capture_output=True, text=True, timeout=800, check=False
         )
         assert result.returncode == 0, result.stderr[-3000:]
     report = nightly.report(tmp_path)

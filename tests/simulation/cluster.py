@@ -243,9 +243,7 @@ class Peers:
             "release",
             epoch,
             bundle,
-            lambda parts: parts.use_cases.orders.release(
-                bundle, destination, "leader", epoch=epoch
-            ),
+            lambda parts: parts.use_cases.orders.release(bundle, destination, epoch=epoch),
         )
         return released
 

@@ -12,7 +12,7 @@ from system.cluster import Cluster, wait_for
 
 from loadmanager.cli import main
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.client, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.client, pytest.mark.timeout(900)]
 
 TOPIC = "persistent://public/default/measured"
 LIMITED = "persistent://public/default/limited"
@@ -94,14 +94,14 @@ def test_from_clients_to_the_report(tmp_path: Path) -> None:
     (topic,) = [row for row in tables["hot_topics"] if row["topic"] == TOPIC]
     assert topic["throughput_max"] > 1000
     moves = {
-        (row["bundle"], row["source"], row["destination"]): row["pause_ms"]
+        (row["bundle"], row["source"], row["destination"]): (row["cause"], row["pause_ms"])
         for row in tables["moves"]
     }
-    assert (
-        0
-        < moves[f"public/default/{bundle}", cluster.broker_id(owner), cluster.broker_id(1 - owner)]
-        < 5000
-    )
+    cause, pause_ms = moves[
+        f"public/default/{bundle}", cluster.broker_id(owner), cluster.broker_id(1 - owner)
+    ]
+    assert cause == "operator"
+    assert 0 < pause_ms < 5000
     assert [row["parent"] for row in tables["splits"]] == [f"public/default/{bundle}"]
     (limit,) = [row for row in tables["throttling"] if LIMITED in row["limit"]]
     assert limit["configured_messages_per_s"] == 50

@@ -190,7 +190,7 @@ class Cluster:
         if broker is None:
             self.released.append(bundle)
         else:
-            await broker.use.orders.release(bundle, destination, "peer")
+            await broker.use.orders.release(bundle, destination, epoch=epoch)
         return True
 
     async def split_bundle(
@@ -204,7 +204,7 @@ class Cluster:
         running = self.at(broker)
         if running is None:
             raise OperationalError(f"{broker.broker_id} only reports")
-        await running.use.orders.acquire(bundle)
+        await running.use.orders.acquire(bundle, epoch=epoch)
 
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         running = self.at(owner)

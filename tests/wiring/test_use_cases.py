@@ -172,9 +172,9 @@ async def test_brokers_and_peers(brokers: list[UseCases]) -> None:
     assert here.brokers.address("b1:8080") == there.self_address
     assert here.brokers.address("nobody:1") is None
     await there.orders.acquire(f"{NS}/{FIRST}")
-    assert not await here.orders.release(f"{NS}/{FIRST}", None, "test")
+    assert not await here.orders.release(f"{NS}/{FIRST}", None)
     assert there.ownership.owned() == [f"{NS}/{FIRST}"]
-    assert await there.orders.release(f"{NS}/{FIRST}", None, "test")
+    assert await there.orders.release(f"{NS}/{FIRST}", None)
     assert not there.ownership.owned()
 
 
@@ -188,10 +188,10 @@ async def test_orders_of_a_deposed_leader(brokers: list[UseCases]) -> None:
         await there.orders.acquire(bundle, epoch=before)
     await there.orders.acquire(bundle, epoch=leader.epoch)
     with pytest.raises(ConflictError, match="deposed"):
-        await there.orders.release(bundle, None, "test", epoch=before)
+        await there.orders.release(bundle, None, epoch=before)
     with pytest.raises(ConflictError, match="deposed"):
         await there.orders.split(NS, FIRST, unload=False, epoch=before)
     assert there.ownership.owned() == [bundle]
     with pytest.raises(OperationalError, match="another owner"):
         await here.orders.split(NS, FIRST, unload=False, epoch=leader.epoch)
-    assert await there.orders.release(bundle, None, "test")
+    assert await there.orders.release(bundle, None)

@@ -51,16 +51,13 @@ class PeerRoutes:
         return web.Response(status=204)
 
     async def release(self, request: web.Request) -> web.Response:
-        """Unload a bundle of this broker; `?destination=`, `?epoch=`, `?reason=`.
+        """Unload a bundle of this broker; `?destination=`, `?epoch=`.
 
         Answers: 200 `{"released": true}`, or false when the broker does not own it.
         """
         name = request.query.get("destination", "")
         destination = self._brokers.address(name) if name else None
-        reason = request.query.get("reason", "leader")
-        released = await self._orders.release(
-            _bundle(request), destination, reason, epoch=_epoch(request)
-        )
+        released = await self._orders.release(_bundle(request), destination, epoch=_epoch(request))
         return web.json_response({"released": released})
 
     async def split(self, request: web.Request) -> web.Response:

@@ -115,12 +115,7 @@ class Orders(Protocol):
 
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None: ...
     async def release(
-        self,
-        bundle: str,
-        destination: BrokerAddress | None,
-        reason: str,
-        *,
-        epoch: int | None = None,
+        self, bundle: str, destination: BrokerAddress | None, *, epoch: int | None = None
     ) -> bool: ...
     async def split(
         self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None

@@ -26,7 +26,7 @@ def table(day: Day) -> DataFrame:
     yesterday = day.records_before("ownership")
     if yesterday is not None:
         left = left.unionByName(moves.released(yesterday))
-    left = left.where(F.col("why") != moves.STOPPING)  # a restart is no flapping
+    left = left.where(~moves.stopped())  # a bundle that survives a restart does not flap
     events = (
         moves.acquisitions(day)
         .select("bundle", "broker", "ts", "source", F.lit(1).alias("acquired"))

@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, many
+from loadmanager.core.ownership.states import Cause
 
 NAME = "moves"
 ABOUT = (
@@ -26,59 +27,59 @@ GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
 SKEW_MS = 1000
 """Brokers' clocks may differ by so much."""
 NEAR_MS = 60_000
-STOPPING = "broker stops"
-"""The reason that a broker gives when it stops."""
+"""A release and an acquisition that are this close belong together."""
 
 
 def acquisitions(day: Day) -> DataFrame:
-    """Who came to own which bundle, and whose it was before.
+    """Who came to own which bundle, and who owned it before: bundle, broker, ts, source.
 
-    Columns bundle, broker, ts, reason, source.
-
-    Who gives up a bundle before anybody acquired it that day has owned it since before.
+    A broker whose first event of the day is a release owned the bundle at midnight.
     """
     steps = day.records("ownership")
     # Older histories know no Opening; a bundle that stays owned after a split that failed was not
     # acquired.
     taken = (F.col("after") == "Owned") & F.col("before").isin("Assigning", "Opening")
-    acquired = steps.where(taken).select("bundle", "broker", "ts", "reason")
+    acquired = steps.where(taken).select("bundle", "broker", "ts")
     given_up = (
         steps.where(F.col("before") == "Owned")
         .groupBy("bundle")
         .agg(F.min_by("broker", "ts").alias("broker"), F.min("ts").alias("given"))
     )
     begun = acquired.groupBy("bundle").agg(F.min("ts").alias("begun"))
-    earlier = (
+    at_midnight = (
         given_up.join(begun, "bundle", "left")
         .where(F.col("begun").isNull() | (F.col("begun") > F.col("given") - SKEW_MS))
-        .select(
-            "bundle",
-            "broker",
-            F.lit(day.start_ms).alias("ts"),
-            F.lit("owned before").alias("reason"),
-        )
+        .select("bundle", "broker", F.lit(day.start_ms).alias("ts"), F.lit(True).alias("midnight"))
     )
     order = Window.partitionBy("bundle").orderBy("ts", "broker")
     return (
-        acquired.unionByName(earlier)
+        acquired.withColumn("midnight", F.lit(False))
+        .unionByName(at_midnight)
         .withColumn("source", F.lag("broker").over(order))
-        .where(F.col("reason") != "owned before")
+        .where(~F.col("midnight"))
+        .drop("midnight")
     )
 
 
 def released(steps: DataFrame) -> DataFrame:
-    """Who gave up which bundle, after which pause.
+    """Who gave up which bundle, why, and after which pause.
 
-    Columns bundle, source, released, pause_ms, why, named (whether its destination was).
+    Columns bundle, source, released, pause_ms, reason, cause, named (whether a destination was).
     """
     return steps.where((F.col("before") == "Releasing") & (F.col("after") == "Free")).select(
         "bundle",
         F.col("broker").alias("source"),
         F.col("ts").alias("released"),
         F.col("pauseMs").alias("pause_ms"),
-        F.col("reason").alias("why"),
+        "reason",
+        "cause",
         F.col("destination").isNotNull().alias("named"),
     )
+
+
+def stopped(cause: str = "cause") -> Column:
+    """Whether a broker gave up a bundle because it stopped."""
+    return F.col(cause).eqNullSafe(Cause.STOP.value)
 
 
 def table(day: Day) -> DataFrame:
@@ -88,22 +89,25 @@ def table(day: Day) -> DataFrame:
         .where(F.col("source") != F.col("broker"))
         .withColumnRenamed("broker", "destination")
     )
-    before = F.col("released") <= F.col("ts") + SKEW_MS
-    near = (F.col("released") >= F.col("ts") - NEAR_MS) & (
-        F.col("released") <= F.col("ts") + NEAR_MS
-    )
+    releases = released(day.records("ownership"))
+    release = F.struct("released", "pause_ms", "reason", "cause", "named").alias("release")
+    away_ms = F.abs(F.col("release.released") - F.col("ts"))
+    before = F.col("release.released") <= F.col("ts") + SKEW_MS
     # A release that names its destination ends when that has acquired the bundle; any other leaves
     # it to the next lookup.
-    unowned = F.greatest(F.col("ts") - F.col("released"), F.lit(0))
-    pause = F.col("pause_ms") + F.when(F.col("named"), 0.0).otherwise(unowned)
+    unowned_ms = F.when(F.col("near.named"), 0.0).otherwise(
+        F.greatest(F.col("ts") - F.col("near.released"), F.lit(0))
+    )
     paused = (
-        moved.join(released(day.records("ownership")), ["bundle", "source"], "left")
-        .groupBy("bundle", "source", "destination", "ts", "reason")
+        moved.join(releases.select("bundle", "source", release), ["bundle", "source"], "left")
+        .groupBy("bundle", "source", "destination", "ts")
         .agg(
-            F.max_by(F.when(near, pause), F.when(near, F.col("released"))).alias("pause_ms"),
-            F.max_by(F.when(before, F.col("why")), F.when(before, F.col("released"))).alias("why"),
+            F.min_by("release", F.when(away_ms <= NEAR_MS, away_ms)).alias("near"),
+            F.max_by("release", F.when(before, F.col("release.released"))).alias("last"),
         )
-        .withColumn("forced", F.col("why").isNull() | (F.col("why") == STOPPING))
+        .withColumn("pause_ms", F.col("near.pause_ms") + unowned_ms)
+        .withColumn("release", F.coalesce("near", "last"))
+        .withColumn("forced", F.col("release").isNull() | stopped("release.cause"))
     )
     here = bucket() / BUCKET_MS
     std_before = _imbalance(
@@ -117,16 +121,15 @@ def table(day: Day) -> DataFrame:
     return (
         paused.join(F.broadcast(std_before), "ts", "left")
         .join(F.broadcast(std_after), "ts", "left")
-        .withColumn(
-            "reason",
-            F.when(F.col("why").isNull(), F.lit("its broker was lost")).otherwise(F.col("why")),
-        )
         .select(
             "ts",
             "bundle",
             "source",
             "destination",
-            "reason",
+            F.coalesce("release.reason", F.lit("its broker was lost")).alias("reason"),
+            F.coalesce("release.cause", F.when(F.col("release").isNull(), Cause.LOSS.value)).alias(
+                "cause"
+            ),
             "forced",
             "pause_ms",
             "std_before",
@@ -147,8 +150,8 @@ def _imbalance(day: Day, times: DataFrame, first: Any, last: Any) -> DataFrame:
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """Moves that did not help, and long pauses."""
-    judged = [row for row in rows if row.worth_it is not None]
+    """Moves of the leader that did not help, and long pauses of all moves."""
+    judged = [row for row in rows if row.worth_it is not None and row.cause != Cause.OPERATOR.value]
     useless = [row for row in judged if not row.worth_it]
     found = []
     if useless:

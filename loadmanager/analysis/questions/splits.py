@@ -21,15 +21,10 @@ USELESS_SHARE = 0.9
 
 def table(day: Day) -> DataFrame:
     """A row a split."""
-    born = day.records("ownership").where(
-        (F.col("before") == "Free") & F.col("reason").startswith("split of ")
-    )
-    prefix = F.regexp_extract("bundle", r"^(.*)/[^/]+$", 1)
-    children = born.select(
-        F.concat(prefix, F.lit("/"), F.substring_index("reason", " ", -1)).alias("parent"),
-        "bundle",
-        F.col("ts").alias("born"),
-        "broker",
+    children = (
+        day.records("ownership")
+        .where((F.col("before") == "Free") & F.col("parent").isNotNull())
+        .select("parent", "bundle", F.col("ts").alias("born"), "broker")
     )
     # A child may have been split again: what its descendants carried counts, too.
     known = day.answer("hot_bundles").select("bundle")

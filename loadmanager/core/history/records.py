@@ -18,7 +18,7 @@ from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats,
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.plan_document import placement_reason, plan_document
 
-VERSION = 1
+VERSION = 2
 SKIPS_MAX = 100
 """Reasons for doing nothing that one cycle records at most."""
 
@@ -114,6 +114,11 @@ class OwnershipStep(Record):
     before: str
     after: str
     reason: str
+    """For people; programs read `cause` and `parent`."""
+    cause: str | None = None
+    """`core.ownership.states.Cause`; None in version 1."""
+    parent: str | None = None
+    """The bundle whose split began this life of the bundle; None in version 1."""
     destination: str | None = None
     pause_ms: float | None = None
     """From the fence to the acquisition by the destination, on the transition that

@@ -36,6 +36,25 @@ class BundleState(Enum):
     """Fenced: nothing is served. The lock is being deleted."""
 
 
+class Cause(Enum):
+    """Why a bundle takes a step; `reason` says more, for people."""
+
+    LOOKUP = "lookup"
+    LEADER = "leader"
+    """The leader moves the bundle away from its broker."""
+    OPERATOR = "operator"
+    SPLIT = "split"
+    STOP = "stop"
+    """Its broker stops."""
+    LOSS = "loss"
+    """The session or the lock of its broker is lost."""
+
+    @classmethod
+    def of_order(cls, epoch: int | None) -> Cause:
+        """The cause of an order: a leader's order carries the epoch of its term."""
+        return cls.OPERATOR if epoch is None else cls.LEADER
+
+
 TRANSITIONS: dict[BundleState, tuple[BundleState, ...]] = {
     # OWNED at once: the child of a split, whose lock came with the parent's transaction
     BundleState.FREE: (BundleState.ASSIGNING, BundleState.OWNED),
@@ -65,6 +84,10 @@ class BundleLife:
     """
     session_id: int = 0
     """The session that holds the lock, once it is ours."""
+    cause: Cause = Cause.LOOKUP
+    """Why the bundle takes its next step."""
+    parent: str | None = None
+    """The bundle whose split began this life."""
     state: BundleState = BundleState.FREE
     over: bool = False
     """Whether the life has ended, for good."""
@@ -101,5 +124,7 @@ class Transition:
     before: BundleState
     after: BundleState
     reason: str
+    cause: Cause
+    parent: str | None = None
     destination: str | None = None
     pause_ms: float | None = None

@@ -62,7 +62,18 @@ class Lives:
                 self._changed_locks.discard(life.bundle)
         else:
             self._lives[life.bundle] = life
-        self._observe(Transition(life.bundle, before, state, reason, destination, pause_ms))
+        self._observe(
+            Transition(
+                life.bundle,
+                before,
+                state,
+                reason,
+                cause=life.cause,
+                parent=life.parent,
+                destination=destination,
+                pause_ms=pause_ms,
+            )
+        )
 
     def end(
         self,

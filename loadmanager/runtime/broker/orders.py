@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.ownership.states import Cause
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.splitting import Splitting
@@ -29,7 +30,7 @@ class Orders:
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None:
         """Acquire a bundle. Raises `OperationalError` when another broker owns it."""
         self.leading.check(epoch)
-        owner = await self.ownership.acquire(bundle, "transferred")
+        owner = await self.ownership.acquire(bundle, "transferred", Cause.of_order(epoch))
         if owner.address != self.self_address:
             raise OperationalError(f"{bundle} is owned by {owner.address.broker_id}")
 
@@ -37,12 +38,12 @@ class Orders:
         self,
         bundle: str,
         destination: BrokerAddress | None,
-        reason: str,
         *,
         epoch: int | None = None,
     ) -> bool:
         """Unload a bundle; see `Unloading.release`."""
         self.leading.check(epoch)
+        reason = "admin" if epoch is None else "leader"
         return await self.unloading.release(bundle, destination, reason, epoch=epoch)
 
     async def split(

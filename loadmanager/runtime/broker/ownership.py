@@ -30,7 +30,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import ConflictError, CorruptDataError, NotFoundError, OperationalError
-from loadmanager.core.ownership.states import BundleLife, BundleState, Transition
+from loadmanager.core.ownership.states import BundleLife, BundleState, Cause, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
@@ -190,7 +190,14 @@ class Ownership:
                     "they no longer contain",
                     bundle=life.bundle,
                 )
-                await self._release(life, "boundaries changed by hand", None, CLOSE_TIMEOUT_S, None)
+                await self._release(
+                    life,
+                    "boundaries changed by hand",
+                    Cause.OPERATOR,
+                    None,
+                    CLOSE_TIMEOUT_S,
+                    epoch=None,
+                )
 
     async def _verify(self, lives: list[BundleLife]) -> None:
         """Stop serving the bundles whose lock is no longer ours.
@@ -222,6 +229,7 @@ class Ownership:
             reason=reason,
         )
         self._hosting.fence_bundle(life.bundle, life.token)
+        life.cause = Cause.LOSS
         self._lives.become(life, BundleState.FREE, reason)
         self._scope.spawn(self._close(life, None, CLOSE_TIMEOUT_S), f"close {life.bundle}")
 
@@ -247,13 +255,14 @@ class Ownership:
         """
         lost = self.owned()
         for life in self._lives.all():
+            life.cause = Cause.LOSS
             self._lives.become(life, BundleState.FREE, reason)
         self._locks.forget_all()
         return lost
 
     # Acquire
 
-    async def acquire(self, bundle: str, reason: str) -> Owner:
+    async def acquire(self, bundle: str, reason: str, cause: Cause = Cause.LOOKUP) -> Owner:
         """Acquire the bundle unless another broker owns it; returns the owner.
 
         Concurrent calls for one bundle share one attempt. Raises `OperationalError` when the bundle
@@ -264,7 +273,7 @@ class Ownership:
         if pending is not None:
             await asyncio.shield(pending)
         elif not self.served(bundle):
-            await self._scope.finish(self._acquire_once(bundle, reason), f"acquire {bundle}")
+            await self._scope.finish(self._acquire_once(bundle, reason, cause), f"acquire {bundle}")
         if self.served(bundle):
             return Owner(self._self, self._store.session_id)
         owner = await self.owner(bundle)
@@ -272,7 +281,7 @@ class Ownership:
             raise OperationalError(f"Failed to acquire ownership of {bundle}; look it up again")
         return owner
 
-    async def _acquire_once(self, bundle: str, reason: str) -> None:
+    async def _acquire_once(self, bundle: str, reason: str, cause: Cause) -> None:
         pending = self._acquiring.get(bundle)
         if pending is not None:
             await asyncio.shield(pending)
@@ -280,12 +289,12 @@ class Ownership:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._acquiring[bundle] = future
         try:
-            await self._acquire(bundle, reason)
+            await self._acquire(bundle, reason, cause)
         finally:
             del self._acquiring[bundle]
             future.set_result(None)
 
-    async def _acquire(self, bundle: str, reason: str) -> None:
+    async def _acquire(self, bundle: str, reason: str, cause: Cause) -> None:
         namespace, bundle_range = split_bundle_name(bundle)
         boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
         boundaries.require(bundle_range)
@@ -296,7 +305,7 @@ class Ownership:
                 f"Failed to acquire ownership of {bundle}: this broker is stopping or "
                 "has no session"
             )
-        life, session_id = BundleLife(bundle), self._store.session_id
+        life, session_id = BundleLife(bundle, cause=cause), self._store.session_id
         self._lives.become(life, BundleState.ASSIGNING, reason)
         try:
             token = await self._locks.take(bundle, boundaries.version)
@@ -361,6 +370,7 @@ class Ownership:
         reason: str,
         destination: BrokerAddress | None,
         timeout_s: float,
+        cause: Cause | None = None,
         epoch: int | None = None,
     ) -> int | None:
         """Unload a bundle; returns the number of topics closed, or None if the bundle is not ours.
@@ -368,20 +378,22 @@ class Ownership:
         With a destination, that broker acquires the bundle before clients are told to go there. An
         idle lock is deleted: one that this session still holds, though the lease had run out and
         the bundle was fenced. Raises `ConflictError` while the bundle is being opened, split or
-        unloaded here.
+        unloaded here. `cause` is by default what `epoch` says: see `ports.peers.Peers`.
         """
+        cause = cause or Cause.of_order(epoch)
         life = self._lives.get(bundle)
         if life is None:
             return await self._scope.finish(
-                self._release_idle(bundle, reason), f"release idle {bundle}"
+                self._release_idle(bundle, reason, cause), f"release idle {bundle}"
             )
         if life.state is not BundleState.OWNED:
             raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
         return await self._scope.finish(
-            self._release(life, reason, destination, timeout_s, epoch), f"release {bundle}"
+            self._release(life, reason, cause, destination, timeout_s, epoch=epoch),
+            f"release {bundle}",
         )
 
-    async def _release_idle(self, bundle: str, reason: str) -> int | None:
+    async def _release_idle(self, bundle: str, reason: str, cause: Cause) -> int | None:
         """Delete a lock that this session still holds for a life that is over.
 
         Without a lookup of the bundle it would stay until the session ends.
@@ -394,7 +406,7 @@ class Ownership:
         ):
             return None
         # This life keeps `acquire` from the bundle meanwhile.
-        life = BundleLife(bundle, session_id=self._store.session_id)
+        life = BundleLife(bundle, session_id=self._store.session_id, cause=cause)
         self._lives.become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
         await self._give_back(life)
         self._lives.end(life, reason)
@@ -404,12 +416,15 @@ class Ownership:
         self,
         life: BundleLife,
         reason: str,
+        cause: Cause,
         destination: BrokerAddress | None,
         timeout_s: float,
+        *,
         epoch: int | None,
     ) -> int | None:
         if life.state is not BundleState.OWNED:
             return None  # lost before this task began
+        life.cause = cause
         started_s = self._clock.monotonic_s()
         self._hosting.fence_bundle(life.bundle, life.token)
         self._lives.become(

@@ -64,6 +64,8 @@ class OwnershipLog:
                 before=step.before.value,
                 after=step.after.value,
                 reason=step.reason,
+                cause=step.cause.value,
+                parent=step.parent,
                 destination=step.destination,
                 pause_ms=step.pause_ms,
             )

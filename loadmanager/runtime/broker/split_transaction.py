@@ -9,7 +9,7 @@ from typing import TypeVar
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.core.ownership.states import BundleLife, BundleState
+from loadmanager.core.ownership.states import BundleLife, BundleState, Cause
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Delete, Operation, Store, VersionConflictError
 from loadmanager.runtime.broker.lives import Lives
@@ -52,6 +52,7 @@ class SplitTransaction:
             raise ConflictError(f"{life.bundle} was lost meanwhile")
         namespace, bundle_range = split_bundle_name(life.bundle)
         name = NamespaceName.parse(namespace)
+        life.cause = Cause.SPLIT
         self._lives.become(life, BundleState.SPLITTING, reason)
         try:
             children, token = await self._commit(
@@ -72,7 +73,10 @@ class SplitTransaction:
         if life.over:
             raise OperationalError(f"{life.bundle}: the session was lost during the split")
         self._hosting.split_bundle(life.bundle, life.token, children, token)
-        lives = [BundleLife(child, token, life.session_id) for child in children]
+        lives = [
+            BundleLife(child, token, life.session_id, Cause.SPLIT, life.bundle)
+            for child in children
+        ]
         for child_life in lives:
             self._lives.become(child_life, BundleState.OWNED, f"split of {bundle_range}")
         if changed := self._lives.take_changed(lives):

@@ -10,6 +10,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.ownership.states import Cause
 from loadmanager.core.strategies.splitting.algorithms import (
     ALGORITHMS,
     HashedTopic,
@@ -76,7 +77,7 @@ class Splitting:
         if owner is not None and owner.address != self._self:
             return owner.address.web_url
         if owner is None:
-            await self._ownership.acquire(bundle, "to be split")
+            await self._ownership.acquire(bundle, "to be split", Cause.SPLIT)
         settings = self._settings.value
         topics = {
             name: HashedTopic(
@@ -110,6 +111,7 @@ class Splitting:
                 await self._ownership.release(
                     child,
                     reason="split",
+                    cause=Cause.SPLIT,
                     destination=None,
                     timeout_s=self._broker.value.bundle_unload_timeout_ms / 1000,
                 )

@@ -6,6 +6,7 @@ import structlog
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.ownership.states import Cause
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -37,7 +38,11 @@ async def release_all(
         try:
             timeout_s = settings.value.bundle_unload_timeout_ms / 1000
             await ownership.release(
-                bundle, reason="broker stops", destination=None, timeout_s=timeout_s
+                bundle,
+                reason="broker stops",
+                cause=Cause.STOP,
+                destination=None,
+                timeout_s=timeout_s,
             )
         except ConflictError:
             return  # in transit: the next round tries again

@@ -248,7 +248,7 @@ async def test_journal(tmp_path: Path) -> None:
     assert [line["bundle"] for line in lines] == [f"t/n/{number}" for number in range(len(lines))]
     assert journal.written == len(lines) > 0
     assert journal.written + journal.dropped == 20
-    assert lines[0] | {"v": 1, "before": "Free"} == lines[0]
+    assert lines[0] | {"v": 2, "before": "Free"} == lines[0]
     assert {sample.name: sample.value for sample in journal.samples()}[
         "loadmanager_history_records"
     ] == len(lines)
