@@ -226,7 +226,7 @@ def main() -> int:
     adding = commands.add_parser("add", help="add 1 to a key")
     adding.add_argument("key")
     adding.add_argument("--url", default="http://127.0.0.1:8080", help="any process")
-    adding.add_argument("--patience", type=float, default=30, metavar="S")
+    adding.add_argument("--patience", type=float, default=60, metavar="S")
     adding.set_defaults(run=add)
     args = parser.parse_args()
     status: int = args.run(args)
