@@ -453,7 +453,7 @@ class Parts:
 
     def _on_broker(self, broker_id: str, report: LocalBrokerData | None) -> None:
         if report is None and broker_id == self._outside.me.broker_id:
-            self._session_keeper.verify_registration()  # somebody deleted or spoilt it
+            self._session_keeper.verify_registration()  # it was deleted or overwritten
 
     def _on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         if self._recorder is not None:

@@ -33,31 +33,31 @@ CHUNK = 50
 CHUNKS_AHEAD = 3
 ANSWER_TIMEOUT_S = 30.0
 CONNECTIONS = 4
-"""Connections of one process at once."""
+"""Concurrent connections of one process."""
 POOL = 6_000
 REMADE = 600
-"""So many frames of the pool are made anew whenever `REMADE_EVERY` were sent."""
+"""So many frames of the pool are replaced after every `REMADE_EVERY` frames."""
 REMADE_EVERY = 2_000
 
 OWNERS_EVERY = 50
-"""So many connections later it is looked up again who owns which topic: bundles move."""
+"""The owners of topics are looked up again after so many connections, because bundles move."""
 
 SEND, CLOSE_PRODUCER, PONG = 6, 15, 19
 WEIGHTS = {
     4: 10, 5: 8, SEND: 25, 10: 12, 11: 8, 12: 3, 15: 3, 16: 3, PONG: 1, 20: 5, 21: 3, 23: 3, 25: 4,
     28: 5, 29: 4, 32: 1, 34: 3, 39: 3,
 }  # fmt: skip
-"""Command type → how often: what clients may send. PING is left out, because PONGs are counted."""
+"""Command type of clients → weight. PING is left out, because PONGs are counted."""
 
 INTEGERS = [
     *(0, 1, 2, 3, 5, 7, 10, 127, 128, 255, 1000),
     *(2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1),
 ]
 HUGE_SHARE = 0.0002
-"""Of all frames: they are large, and go to ZooKeeper."""
+"""Share of frames with huge names, which are written to ZooKeeper."""
 SPOILED = "ZZ"
 SPOILED_SHARE = 0.001
-"""Replaced by bytes that are no UTF-8 after encoding."""
+"""Share of texts that are replaced by bytes that are not UTF-8."""
 NO_UTF8 = [b"\xff\xfe", b"\xc3\x28", b"\xed\xa0"]
 TEXTS = [
     *(
@@ -128,7 +128,7 @@ class FrameMaker:
         (kind,) = self._rng.choices(self._kinds, self._weights)
         command = self._command(kind)
         if kind == SEND and self._rng.random() < 0.98:
-            # A SEND that is refused ends the connection, and little would come after it.
+            # A refused SEND ends the connection, so SENDs are rare.
             command.send.producer_id = self._rng.randrange(3)
             command.send.sequence_id = self._rng.randrange(2**40)
             command.send.num_messages = self._rng.choice([1, 1, 2, 1000])
@@ -288,16 +288,16 @@ class Sent:
     """The figures of a run."""
 
     frames: int = 0
-    """Frames that the broker went through: a PONG came after them, or they ended the connection."""
+    """Frames that the broker processed: a PONG followed, or they ended the connection."""
     made: int = 0
     """Different frames among them."""
     connections: int = 0
     ended_early: int = 0
-    """Connections that the broker closed before the frame that was to end them."""
+    """Connections that the broker closed before the frame that should end them."""
     refused: int = 0
     problems: list[str] = field(default_factory=list)
     answers: Counter[int] = field(default_factory=Counter)
-    """Type of command → how many the broker sent."""
+    """Type of command → number of answers."""
 
     def add(self, other: Sent) -> None:
         """Add the figures of another run."""
@@ -420,7 +420,7 @@ class _Exchange:
         *chunks, end = script
         try:
             for out, chunk in enumerate(chunks):
-                # The first chunk attaches: what follows needs its answers.
+                # The first chunk attaches; the next chunks need its answers.
                 await self._until_pongs(out if out == 1 else out - CHUNKS_AHEAD)
                 if not self._ended:
                     self._writer.write(b"".join([*chunk, ping]))

@@ -21,18 +21,18 @@ from typing import Any
 ANSWER_TIMEOUT_S = 20.0
 SLOW_S = 5.0
 PROBLEMS_MAX = 100
-"""Then the run ends: one broken broker would fill pages."""
+"""The run ends after so many problems; a broken broker would fill pages."""
 HUNG_MAX = 2
-"""So many requests may have no answer at all, before the run ends."""
+"""The run ends after so many requests without an answer."""
 TENANT = "web"
 RESTORED = ["one", "two", "a" * 32 + "-"]
-"""They exist, mostly. The last one makes `(a+)+` backtrack."""
+"""Namespaces that are created again. The last name makes `(a+)+` backtrack."""
 NAMESPACES = [*RESTORED, "new"]
 CHUNKED = b"Transfer-Encoding: chunked\r\n\r\n"
 GO_ON = b"HTTP/1.1 100 Continue\r\n\r\n"
 RESTORED_EVERY = 150
 SKIPPED = "/admin/v2/brokers/shutdown"
-"""Does what it says."""
+"""It would stop the broker."""
 ALLOWED_5XX = (501, 503)
 
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS", "TRACE", "FOO"]
@@ -87,7 +87,7 @@ DYNAMIC_VALUES = [
         "١",
     ),
 ]
-"""Nothing here is meant to be valid for a key that could slow down others."""
+"""No value is valid for a key that could slow down the neighbour."""
 KEYS = [
     *(
         "bundles",
@@ -162,11 +162,11 @@ class Asked:
 
     requests: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
-    """Status, or what happened instead of one."""
+    """Status, or the reason why there is none."""
     problems: Counter[str] = field(default_factory=Counter)
     slowest_s: float = 0.0
     routes: int = 0
-    """Different routes (method and path) that were asked with their own method."""
+    """Different routes (method and path) that were requested with their method."""
 
 
 def send_requests(
@@ -190,7 +190,7 @@ class _Request:
     route: str
     raw: bytes
     proper: bool = True
-    """Whether it is HTTP, so that an answer must come."""
+    """Whether the request is valid HTTP, which must be answered."""
 
 
 class _Sender:

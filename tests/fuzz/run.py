@@ -36,19 +36,19 @@ SETTINGS = {
     "loadBalancerAutoBundleSplitEnabled": "true",
     "loadBalancerSheddingIntervalMinutes": "0.02",
 }
-"""Topics are small, so that memory that grows is not what they may hold. The leader decides every
-second, so that it meets whatever was stored."""
+"""Topics are small, so that growing memory is a leak. The leader decides every second, so that it
+reads all that was stored."""
 
 PAUSE_S_MAX = 10.0
-"""The neighbour may wait so long on a busy machine; the figures say how long it did."""
+"""The longest pause of the neighbour on a busy machine; the result has the real one."""
 RSS_SHARE_MAX = 0.25
 RSS_MB_MAX = 24.0
-"""Between the middle and the end of a run a broker may grow by that share and these MB."""
+"""The limit of a broker's growth from the middle to the end of a run: a share, and MB."""
 RSS_MB_AFTER_MAX = 5.0
-"""When nothing is sent any more."""
+"""The limit of growth after the run."""
 TASKS_MORE_MAX = 4
 FILES_MORE_MAX = 12
-"""Connections between brokers are kept, and segments of the history come and go."""
+"""The number of connections between brokers and of segments of the history varies."""
 QUIET_TIMEOUT_S = 30.0
 SAMPLE_S = 1.0
 
@@ -72,7 +72,7 @@ class Result:
     before: list[Footprint] = field(default_factory=list)
     after: list[Footprint] = field(default_factory=list)
     rss_mb: list[list[float]] = field(default_factory=list)
-    """By broker: one sample a second."""
+    """For each broker one sample a second."""
     pause_s: float = 0.0
     latency_p50_s: float = 0.0
     latency_p99_s: float = 0.0
@@ -148,7 +148,7 @@ class _Run:
         web = [fleet.http_port + index for index in range(fleet.count)]
         routes = [tuple(route) for route in fleet.inside(0)["routes"]]
         share = -(-frame_count // SENDERS)
-        context = multiprocessing.get_context("spawn")  # threads run here: no fork
+        context = multiprocessing.get_context("spawn")  # no fork, because there are threads
         with ProcessPoolExecutor(SENDERS + 1, mp_context=context) as pool:
             sending = [
                 pool.submit(frames.send_frames, ports, fleet.http_port, share, seed * 1000 + number)
@@ -204,7 +204,7 @@ class _Run:
                 self._result.problems.append(str(error))
 
     def _judge_footprint(self, index: int, before: Footprint) -> None:
-        # The leader has more tasks than others, and may be another one by now.
+        # The leader has more tasks than other brokers, and another broker may lead now.
         tasks_max = TASKS_MORE_MAX + max(item.tasks for item in self._result.before)
 
         def quiet() -> bool:

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
 FRAMES, REQUESTS, SEED = 12_000, 600, 1
 ROUTES_MIN = 100
-"""Most of the routes are met even by a small run."""
+"""Even a small run covers most routes."""
 
 
 @pytest.mark.timeout(300)

@@ -170,7 +170,7 @@ def test_orders_of_deposed_leaders() -> None:
     leading.check(8)
     with pytest.raises(ConflictError, match="epoch 7 has begun"):
         leading.check(6)
-    leading.follow(Leader("b1:1", "", 1))  # somebody deleted the counter of epochs
+    leading.follow(Leader("b1:1", "", 1))  # an operator deleted the counter of epochs
     leading.check(1)
 
 

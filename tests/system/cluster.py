@@ -80,7 +80,7 @@ class Cluster:
                     self.process.poll() is not None
                     and "Address already in use" in self.log.read_text()
                 ):
-                    continue  # somebody who does not use `ports` was faster
+                    continue  # another program took the port
                 assert self.process.poll() is None, self.log.read_text()
                 wait_for(
                     lambda: len(self.get(0, "/admin/v2/brokers")) == self.count,

@@ -27,9 +27,9 @@ from loadmanager.runtime.shared import paths
 
 TOPICS = 20
 SERVED_TIMEOUT_S = 60.0
-"""Generous: a slow minute must not fail a test. The figures say how long it took."""
+"""Generous, so that a slow minute fails no test. The outcome has the real time."""
 WATCHED_AFTER_S = 1.0
-"""So long the observer looks on when every topic is served again."""
+"""The observer goes on for so long after every topic is served again."""
 LINK_HARMED_S_MIN = 6.0
 FILES_MAX = 200
 TOLD_TIMEOUT_S = 20.0
@@ -44,15 +44,15 @@ class Outcome:
     fault: str
     lasted_s: float
     pause_s: float
-    """Longest time that one topic had no receipt."""
+    """Longest time without a receipt of one topic."""
     served_again_s: float
     """From the fault's end until every topic had a receipt."""
     aim_s: float
     from_end: bool
-    """Whether the aim is measured from the fault's end, because nobody could serve before."""
+    """Whether the aim counts from the fault's end, because no broker could serve before."""
     twice_owned: list[str]
     undelivered: int
-    """Messages taken after the fault that no consumer got."""
+    """Messages with a receipt after the fault that no consumer got."""
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -349,7 +349,7 @@ def _harm_link(scene: Scene, harm: Callable[[], None]) -> Iterator[None]:
 def leader_node_deleted(scene: Scene) -> Iterator[None]:
     """The leader's node is deleted by hand, three times within a second."""
     for _ in range(3):
-        with contextlib.suppress(Exception):  # nobody leads at this moment: just as well
+        with contextlib.suppress(Exception):  # there is no leader now, which is fine, too
             scene.fleet.delete_node(paths.LEADER)
         time.sleep(0.3)
     yield

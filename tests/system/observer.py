@@ -36,7 +36,7 @@ RETRY_S = 0.25
 QUIET_S = 0.3
 """A topic without a receipt for this long is looked up."""
 ANSWER_TIMEOUT_S = 3.0
-"""A request without an answer for this long is made again."""
+"""A request without an answer for this long is sent again."""
 PERMITS = 1_000
 SUBSCRIPTION = "observer"
 SHARED, EARLIEST = 1, 1
@@ -69,7 +69,7 @@ class Receipt:
     sent_s: float
     received_s: float
     delivered_s: float = 0.0
-    """When a consumer got it; 0 for not yet."""
+    """When a consumer got it; 0: not yet."""
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class _Attachment:
     attached: bool = False
     consuming: bool = False
     asked_s: float = 0.0
-    """When it was last tried; 0 for at once."""
+    """When it was last tried; 0: try at once."""
     waiting: bool = False
     lookup_asked_s: float = 0.0
     lookup_waiting: bool = False
@@ -105,7 +105,7 @@ class Observer:
         self.lives: dict[tuple[str, str, int], Life] = {}
         self.notices: list[Notice] = []
         self.faults: list[str] = []
-        """What no broker should do: unreadable frames, answers to nothing."""
+        """Bugs of brokers: unreadable frames, answers without a request."""
         self._names = list(topics)
         self._brokers = brokers
         self._links: dict[str, _Link] = {}
@@ -467,7 +467,7 @@ class _Link(asyncio.Protocol):
         self._leave(index)
 
     def _leave(self, index: int) -> None:
-        """The topic is to be attached anew, producer and consumer."""
+        """Attach the producer and the consumer again."""
         asked_s = self._attachments[index].lookup_asked_s
         self._attachments[index] = _Attachment(lookup_asked_s=asked_s)
 

@@ -1,6 +1,6 @@
 """A TCP proxy on loopback that can fail as networks do.
 
-`Proxy(port)` passes bytes between whoever connects and `port`, until it is told to
+`Proxy(port)` passes bytes between its clients and `port`. Its modes are
 
 * `cut()`: close every connection, and each new one at once;
 * `hold()`: a black hole. Connections stay, new ones are accepted, no byte arrives. `restore()` lets
@@ -29,7 +29,7 @@ class Proxy:
         self.rng = random.Random(seed)
         self.sides: set[_Side] = set()
         self.connections = 0
-        """How many were accepted so far."""
+        """Number of connections accepted so far."""
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="proxy")
 

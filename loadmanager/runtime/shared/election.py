@@ -107,7 +107,7 @@ class StoreElection:
             self._latest.set((leader, session_id))
 
     async def leaders(self) -> AsyncIterator[Leader | None]:
-        """The present leader, then the leader after each change; None while there is none."""
+        """The present leader, then the leader after each change; None without a leader."""
         async for leader, _ in self._latest.follow():
             yield leader
 

@@ -59,7 +59,7 @@ class Leading:
         """Refuse the orders of earlier terms from now on.
 
         The epoch may be smaller than the last one, if an operator deleted the counter of epochs:
-        the leader in the store must be obeyed all the same.
+        brokers must obey the leader in the store even then.
         """
         self.epoch = leader.epoch
 

@@ -116,7 +116,7 @@ async def test_resigning_hands_over(electorate: Electorate) -> None:
         _, first = await candidates.add()
         await candidates.add()
         candidates.scope.spawn(candidates.run(0), "run-0")
-        await until(lambda: candidates.terms, "somebody leads")
+        await until(lambda: candidates.terms, "a broker leads")
         candidates.scope.spawn(candidates.run(1), "run-1")
         await first.resign()
         await until(lambda: len(candidates.terms) == 2, "the other leads")
