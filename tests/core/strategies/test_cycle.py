@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.load.cluster_view import ClusterView
-from loadmanager.core.load.reports import BundleData, LocalBrokerData, NamespaceBundleStats
+from loadmanager.core.load.reports import (
+    BundleData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+)
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder
 
@@ -132,3 +139,71 @@ def test_another_strategy_cannot_take_a_name() -> None:
         registry.register(Shedder(name="Watching", shed=shed))
     with pytest.raises(ConfigError, match="another strategy with the name RoundRobin"):
         registry.register(PlacementRule(name="RoundRobin", candidates=candidates))
+
+
+def brokers(**cpu: float) -> ClusterSnapshot:
+    """Brokers by name, with their CPU in percent."""
+    return ClusterSnapshot(
+        now_ms=0,
+        reports={
+            name: LocalBrokerData(cpu=ResourceUsage(usage=percent, limit=100))
+            for name, percent in cpu.items()
+        },
+    )
+
+
+def test_a_bundle_on_its_way_stays_on_its_way() -> None:
+    """The rule is not called; a broker that is gone does not count."""
+    snapshot = replace(
+        brokers(left=1, right=1),
+        pending={
+            "right": {A: BundleData()},
+            "gone": {B: BundleData()},
+            "left": {C: BundleData()},
+        },
+    )
+    placements, _ = cycle.place(snapshot, [A, C], SETTINGS, Memories(), random.Random(0))
+    assert placements == [
+        Placement(A, "right", ("right",), {"left": "UnderWay: it is on its way to right"}),
+        Placement(C, "left", ("left",), {"right": "UnderWay: it is on its way to left"}),
+    ]
+    assert SEEN == []
+
+
+def test_nothing_is_shed_when_shedding_is_off() -> None:
+    """The shedder is not called."""
+    settings = replace(SETTINGS, shedding_enabled=False)
+    plan, _ = cycle.shed(brokers(left=1, right=1), settings, Memories())
+    assert plan == Plan("Watching", skipped=(Skip("cluster", "SheddingDisabled"),))
+    assert SEEN == []
+
+
+def test_a_move_without_a_possible_destination_is_dropped() -> None:
+    """The only broker is the one that the bundle leaves."""
+    plan = Plan("x", unloads=(Unload(A, "left", None, "x"),), skipped=(Skip(B, "y"),))
+    done, _ = cycle.destinations(brokers(left=1), plan, SETTINGS, Memories(), random.Random(0))
+    assert done.unloads == ()
+    assert done.skipped == (Skip(B, "y"), Skip(A, "NoDestination: no broker qualifies"))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "candidates"),
+    [
+        ({"a": 10, "b": 85, "c": 10}, ("b",)),
+        ({"a": 10, "b": 86, "c": 10}, ("a", "c")),
+        ({"a": 10, "b": 86, "c": 90}, ("a",)),
+        ({"a": 99, "b": 86, "c": 90}, ("b",)),
+    ],
+)
+def test_a_rule_follows_the_planned_destination(
+    cpu: dict[str, float], candidates: tuple[str, ...]
+) -> None:
+    """Once. If it is overloaded by now, any healthy broker is as good, if there is one."""
+    settings = StrategySettings(shedder="AvgShedder", placement="AvgShedder")
+    before = Memories(planned={A: "b", B: "a"})
+    (placement,), after = cycle.place(brokers(**cpu), [A], settings, before, random.Random(0))
+    assert placement.candidates == candidates
+    assert after.planned == {B: "a"}
+    other = StrategySettings(placement="LeastLongTermMessageRate")
+    _, kept = cycle.place(brokers(**cpu), [A], other, before, random.Random(0))
+    assert kept.planned == before.planned
