@@ -135,6 +135,7 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: Transfer
 def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str, _Stats | None]:
     """The loads that count, or the reason why nothing can be decided."""
     loads: dict[str, float] = {}
+    available = snapshot.available
     cool_down_ms = settings.of(TransferSettings).delay_s * 1000
     outdated = False
     for broker in sorted(snapshot.load_data):
@@ -145,11 +146,11 @@ def _measure(snapshot: ClusterSnapshot, settings: StrategySettings) -> tuple[str
         unloaded_ms = snapshot.recently_unloaded_brokers_ms.get(broker)
         if unloaded_ms is not None and data.updated_at - unloaded_ms < cool_down_ms:
             return f"CoolDown: {broker} was unloaded at {unloaded_ms}", None
-        if broker in snapshot.available:
+        if broker in available:
             loads[broker] = data.weighted_max_ema
     if not loads:
         return "OutDatedData" if outdated else "NoBrokers", None
-    missing = sorted(snapshot.available - snapshot.load_data.keys())
+    missing = sorted(available - snapshot.load_data.keys())
     if missing:
         return f"NoLoadData: {', '.join(missing)}", None
     return "", _Stats(loads)
