@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark.sql import Row
+from pyspark.sql import Column, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, throughput
@@ -41,20 +41,26 @@ class Plots:
 
 
 def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
-    """Everything that is drawn."""
-    found = Plots(day.start_ms)
-    busiest = [row.bundle for row in shown["hot_bundles"][:BUNDLES_MAX]]
+    """Everything that is drawn; `shown` are the rows of each question that people see."""
+    plots = Plots(day.start_ms)
     step = F.floor((F.col("ts") - day.start_ms) / STEP_MS).alias("step")
-    if busiest:
+    _heat_map(plots, day, step, shown)
+    _usage(plots, day, step, shown)
+    _limits(plots, day, step, shown)
+    return plots
+
+
+def _heat_map(plots: Plots, day: Day, step: Column, shown: dict[str, list[Any]]) -> None:
+    bundles = [row.bundle for row in shown["hot_bundles"][:BUNDLES_MAX]]
+    if bundles:
         loads = (
             day.records("bundle_load")
-            .where(F.col("bundle").isin(busiest))
+            .where(F.col("bundle").isin(bundles))
             .groupBy("bundle", step)
             .agg(F.avg(throughput()).alias("value"))
         )
-        found.heat = _lines(loads.collect(), "bundle", busiest)
-    known = set(busiest)
-    found.heat_moves = [
+        plots.heat = _lines(loads.collect(), "bundle", bundles)
+    plots.heat_moves = [
         (
             row.bundle,
             row.ts,
@@ -62,20 +68,19 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
             + ("" if row.worth_it is None else ", worth it" if row.worth_it else ", no gain"),
         )
         for row in shown["moves"]
-        if row.bundle in known
+        if row.bundle in plots.heat
     ][:MARKS_MAX]
-    found.heat_splits = [
+    plots.heat_splits = [
         (bundle, row.ts, f"split of {row.parent}")
         for row in shown["splits"]
         for bundle in (row.parent, *row.children)
-        if bundle in known
+        if bundle in plots.heat
     ][:MARKS_MAX]
-    brokers = sorted(
-        row.broker
-        for row in sorted(shown["broker_usage"], key=lambda row: (-row.max, row.broker))[
-            :BROKERS_MAX
-        ]
-    )
+
+
+def _usage(plots: Plots, day: Day, step: Column, shown: dict[str, list[Any]]) -> None:
+    busiest = sorted(shown["broker_usage"], key=lambda row: (-row.max, row.broker))
+    brokers = sorted(row.broker for row in busiest[:BROKERS_MAX])
     if brokers:
         usage = (
             day.records("broker_load")
@@ -83,7 +88,7 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
             .groupBy("broker", step)
             .agg(F.avg("usage").alias("value"))
         )
-        found.usage = _lines(usage.collect(), "broker", brokers)
+        plots.usage = _lines(usage.collect(), "broker", brokers)
     means = (
         day.answer("imbalance")
         .withColumnRenamed("bucket", "ts")
@@ -91,12 +96,15 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
         .agg(F.avg("std").alias("std"), F.avg("max_over_mean").alias("ratio"))
         .collect()
     )
-    found.std, found.max_over_mean = [None] * STEPS, [None] * STEPS
+    plots.std, plots.max_over_mean = [None] * STEPS, [None] * STEPS
     for row in means:
         if 0 <= row.step < STEPS:
-            found.std[row.step], found.max_over_mean[row.step] = row.std, row.ratio
+            plots.std[row.step], plots.max_over_mean[row.step] = row.std, row.ratio
+
+
+def _limits(plots: Plots, day: Day, step: Column, shown: dict[str, list[Any]]) -> None:
     holding = [row for row in shown["throttling"][:BROKERS_MAX] if row.held_share > 0]
-    found.held = {throttling.name_of(row): row.held_share for row in holding}
+    plots.held = {throttling.name_of(row): row.held_share for row in holding}
     if holding:
         records = day.records("throttle").where(
             F.col("limit").isin(sorted({row.limit for row in holding}))
@@ -108,15 +116,14 @@ def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
             Row(name=throttling.name_of(row), step=row.step, value=row.value)
             for row in ratios.collect()
         ]
-        found.delivered = _lines(
-            [row for row in named if row.name in found.held], "name", list(found.held)
+        plots.delivered = _lines(
+            [row for row in named if row.name in plots.held], "name", list(plots.held)
         )
-    return found
 
 
 def _lines(rows: list[Any], name: str, order: list[str]) -> dict[str, list[float | None]]:
-    found: dict[str, list[float | None]] = {key: [None] * STEPS for key in order}
+    lines: dict[str, list[float | None]] = {key: [None] * STEPS for key in order}
     for row in rows:
         if 0 <= row.step < STEPS:
-            found[row[name]][row.step] = row.value
-    return found
+            lines[row[name]][row.step] = row.value
+    return lines
