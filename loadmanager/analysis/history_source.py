@@ -36,7 +36,7 @@ NOT_IN_HADOOPS_PATHS = re.compile(r"[:{}\[\]*?,\\]")
 """A colon is none of its path's characters, the others are wildcards."""
 
 
-Seen = tuple[str, str, int]
+SeenSegment = tuple[str, str, int]
 """Kind, name and size of a segment."""
 
 
@@ -75,7 +75,7 @@ class Listing:
 
     segments: tuple[Segment, ...]
     left_out: tuple[tuple[str, str], ...]
-    seen: frozenset[Seen]
+    seen: frozenset[SeenSegment]
     """All of them."""
 
     def of(self, kind: str) -> list[Segment]:
@@ -129,7 +129,7 @@ class HistorySource:
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise OperationalError(f"{self.url} cannot be read: {error}") from None
 
-    def seen(self, cluster: str, date: str) -> set[Seen]:
+    def seen(self, cluster: str, date: str) -> set[SeenSegment]:
         """Kind, name and size of the day's segments, without looking into files."""
         return set(_seen(self._files(cluster, date)))
 
@@ -287,7 +287,7 @@ def _plain_sizes(file: Any) -> Iterator[int]:
         yield len(rest)
 
 
-def _seen(files: Mapping[str, int]) -> frozenset[Seen]:
+def _seen(files: Mapping[str, int]) -> frozenset[SeenSegment]:
     return frozenset(
         (part["kind"], part["name"], size)
         for path, size in files.items()

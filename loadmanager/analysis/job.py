@@ -6,19 +6,19 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from types import ModuleType
 from typing import Any
 
-import fsspec
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from loadmanager.analysis.analysed_days import AnalysedDays, gone_count
 from loadmanager.analysis.day import Day, Finding, many
-from loadmanager.analysis.history_source import HistorySource, Seen, spark_url
+from loadmanager.analysis.history_source import HistorySource, SeenSegment
 from loadmanager.analysis.ingest import Ingest, Ingested, SegmentsMovedError, first_line
 from loadmanager.analysis.questions import (
     broker_usage,
@@ -36,7 +36,6 @@ from loadmanager.analysis.questions import (
 from loadmanager.analysis.report import plots
 from loadmanager.analysis.report.page import render
 from loadmanager.core.errors import BadInputError, OperationalError
-from loadmanager.core.history.layout import OPEN, cluster_folder, stem_of
 from loadmanager.core.strategies.settings import StrategySettings
 
 QUESTIONS: tuple[ModuleType, ...] = (
@@ -52,21 +51,19 @@ QUESTIONS: tuple[ModuleType, ...] = (
     sensors,
     namespaces,
 )
-"""In an order in which each finds the tables of those that it builds on."""
+"""Each question comes after those that it builds on."""
 ROWS_JUDGED_MAX = 20_000
-"""Of a table, findings are drawn from so many rows."""
+"""Findings are drawn from this many rows of a table."""
 ROWS_SHOWN_MAX = 500
-"""So many rows reach the report; all are stored."""
+"""Rows of a table in the report; the stored table has all."""
 FINDINGS_MAX = 5
 OTHERS_NAMED_MAX = 20
 READS_MAX = 3
-LATE_DAYS = 3
-MANIFEST = "_manifest.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A question's table as far as people see it, and how many rows it has."""
+    """The first rows of a question's table, and how many rows it has."""
 
     rows: list[Any] = field(default_factory=list)
     total: int = 0
@@ -123,51 +120,11 @@ class Job:
                 f"{source.url} has no history of cluster {self.cluster}; it has "
                 f"{', '.join(found) or 'none'}"
             )
-        try:
-            fs, root = fsspec.core.url_to_fs(output)
-            self._fs: Any = fs
-            self._root = f"{root.rstrip('/')}/{cluster_folder(self.cluster)}"
-            fs.makedirs(self._root, exist_ok=True)
-        except Exception as error:  # noqa: BLE001 - every file system raises its own
-            raise BadInputError(f"--output {output} cannot be written: {error}") from None
-        self._spark_root = spark_url(fs, output, self._root)
+        self._days = AnalysedDays(output, self.cluster)
 
     def late(self, date: str) -> list[str]:
-        """Days before `date` whose segments came after they were analysed, or, since the first day
-        that was, were not analysed at all.
-
-        A day of which segments are gone meanwhile is left as it is: what is stored knows more than
-        what could be read now.
-        """
-        analysed = {
-            path.rpartition("date=")[2].removesuffix(MANIFEST)
-            for path in self._fs.glob(f"{self._root}/records/date=*{MANIFEST}")
-        }
-        found = []
-        for day in [day for day in self._source.dates(self.cluster) if day < date][-LATE_DAYS:]:
-            if day not in analysed:
-                found += [day] if analysed and day > min(analysed) else []
-                continue
-            known, present = self._known(day), self._source.seen(self.cluster, day)
-            if not _new(known, present):
-                continue
-            if gone := _gone(known, present):
-                print(
-                    f"{day}: segments came late, but {gone} of those analysed before are gone; it "
-                    "stays as it was",
-                    file=sys.stderr,
-                )
-                continue
-            found.append(day)
-        return found
-
-    def _known(self, date: str) -> set[Seen]:
-        """The segments that earlier runs saw."""
-        path = f"{self._root}/records/date={date}{MANIFEST}"
-        if not self._fs.exists(path):
-            return set()
-        with self._fs.open(path, "r") as file:
-            return {(kind, name, size) for kind, name, size in json.load(file)["seen"]}
+        """Days before `date` whose segments came late; see `AnalysedDays.late`."""
+        return self._days.late(date, self._source, self.cluster)
 
     def run(self, date: str) -> Outcome | None:
         """Analyse one day; None when it has no segments at all."""
@@ -178,8 +135,8 @@ class Job:
             return None
         ingest, ingested, seen = read
         problems = list(ingested.problems)
-        known = self._known(date)
-        if gone := _gone(known, seen):
+        before = self._days.segments(date)
+        if gone := gone_count(before, seen):
             problems.append(
                 f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the "
                 "tables have what is left"
@@ -200,12 +157,7 @@ class Job:
         findings.sort(key=lambda finding: (-finding.importance, finding.title))
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
-        self._write(
-            f"records/date={date}{MANIFEST}",
-            json.dumps(
-                {"seen": sorted(seen | _absent(known, seen)), "rows": _rows(ingested)}, indent=1
-            ),
-        )
+        self._days.remember(date, seen, _rows(ingested))
         return Outcome(
             self.cluster,
             date,
@@ -219,10 +171,9 @@ class Job:
         )
 
     def _ask(self, question: ModuleType, day: Day) -> tuple[Answer, list[Finding]]:
-        """One question's answer and findings; one that fails costs those that build on it, and no
-        other.
+        """A question's answer and findings. If it fails, only the questions that build on it fail.
 
-        Raises what Spark raises when it is gone: then nothing can be answered.
+        Raises what Spark raises when its Java process is gone.
         """
         try:
             day.tables[question.NAME] = table = self._stored(question, day)
@@ -233,23 +184,21 @@ class Job:
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
             day.tables.pop(question.NAME, None)
-            # that of an earlier run would not be today's
-            self._remove(self._table_path(question, day))
+            # The table of an earlier run would be taken for this run's.
+            self._days.remove(self._table_path(question, day))
             return Answer(failed=first_line(error)), []
 
     def _read(
         self, date: str, steps: dict[str, float]
-    ) -> tuple[Ingest, Ingested, set[Seen]] | None:
-        """List the segments and read them; list them again when brokers sealed or dropped some
-        meanwhile.
-        """
+    ) -> tuple[Ingest, Ingested, set[SeenSegment]] | None:
+        """List and read the segments; again, if brokers sealed or deleted some meanwhile."""
         for attempt in range(READS_MAX):
             listing = self._source.day(self.cluster, date)
             if not listing.segments and not listing.left_out:
                 return None
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
                 ingest = Ingest(
-                    self._spark, self._source, self._spark_root, date, remove=self._remove
+                    self._spark, self._source, self._days.spark_root, date, remove=self._days.remove
                 )
                 try:
                     return ingest, ingest.run(listing), set(listing.seen)
@@ -260,14 +209,8 @@ class Job:
                         ) from None
         raise AssertionError("unreachable")
 
-    def _remove(self, spark_path: str) -> None:
-        """Delete what an earlier run stored."""
-        path = self._root + spark_path.removeprefix(self._spark_root)
-        if self._fs.exists(path):
-            self._fs.rm(path, recursive=True)
-
     def _table_path(self, question: ModuleType, day: Day) -> str:
-        return f"{self._spark_root}/tables/{question.NAME}/date={day.date}"
+        return f"{self._days.spark_root}/tables/{question.NAME}/date={day.date}"
 
     def _stored(self, question: ModuleType, day: Day) -> Any:
         path = self._table_path(question, day)
@@ -320,17 +263,17 @@ class Job:
             "findings": [asdict(finding) for finding in findings],
             "tables": tables,
         }
-        self._write(
+        self._days.write(
             f"reports/{day.date}.json",
             json.dumps(_finite(document), indent=1, default=str, allow_nan=False),
         )
-        return self._write(
+        return self._days.write(
             f"reports/{day.date}.html",
             render(document, drawn, overloaded=self._settings.overloaded_percent / 100),
         )
 
     def _plots(self, day: Day, answers: Mapping[str, Answer], problems: list[str]) -> plots.Plots:
-        """What the plots show; those that build on a failed question, or fail, show nothing."""
+        """What the plots show: nothing if they fail, or build on a question that failed."""
         try:
             return plots.gather(day, {name: answer.rows for name, answer in answers.items()})
         except (Py4JNetworkError, ConnectionError):
@@ -338,13 +281,6 @@ class Job:
         except Exception as error:  # noqa: BLE001 - contained, as a question is
             problems.append(f"the plots could not be drawn: {first_line(error)}")
             return plots.Plots(day.start_ms)
-
-    def _write(self, name: str, text: str) -> str:
-        path = f"{self._root}/{name}"
-        self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-        with self._fs.open(path, "w") as file:
-            file.write(text)
-        return str(self._fs.unstrip_protocol(path)) if "file" not in self._fs.protocol else path
 
     @contextmanager
     def _step(self, text: str, steps: dict[str, float], name: str) -> Iterator[None]:
@@ -386,36 +322,8 @@ def _rows(ingested: Ingested) -> dict[str, int]:
     return {kind: read.rows for kind, read in ingested.kinds.items()}
 
 
-def _stems(seen: Set[Seen]) -> set[tuple[str, str]]:
-    return {(kind, stem_of(name)) for kind, name, _ in seen}
-
-
-def _new(known: Set[Seen], present: Set[Seen]) -> bool:
-    """Whether there is a segment that was not there, was still being written, or has other contents
-    under the same name.
-    """
-    sealed = _stems({item for item in known if not item[1].endswith(OPEN)})
-    sizes = {(kind, name): size for kind, name, size in known}
-    return any(
-        sizes.get((kind, name), size) != size
-        or ((kind, name) not in sizes and (kind, stem_of(name)) not in sealed)
-        for kind, name, size in present
-    )
-
-
-def _absent(known: Set[Seen], present: Set[Seen]) -> set[Seen]:
-    """Segments that were there and are not any more, in no state."""
-    there = _stems(present)
-    return {item for item in known if (item[0], stem_of(item[1])) not in there}
-
-
-def _gone(known: Set[Seen], present: Set[Seen]) -> int:
-    """How many those are."""
-    return len(_stems(_absent(known, present)))
-
-
 def _finite(value: Any) -> Any:
-    """A value as JSON can have it: numbers that are none become null."""
+    """A value for JSON: NaN and infinity become null."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -424,9 +332,7 @@ def _finite(value: Any) -> Any:
 
 
 def _the_worst(question: ModuleType, findings: Sequence[Finding]) -> list[Finding]:
-    """A few findings of each kind, and one that names the others: a report of a thousand cards is
-    none.
-    """
+    """The worst findings of a question, and one that names the others."""
     ranked = sorted(findings, key=lambda finding: (-finding.importance, finding.title))
     if len(ranked) <= FINDINGS_MAX:
         return ranked

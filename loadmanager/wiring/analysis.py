@@ -16,10 +16,8 @@ from loadmanager.core.strategies.settings import StrategySettings
 FAILURES = (PySparkException, Py4JError, OSError)
 
 
-def _made_up(job: Job, day: str) -> Outcome | None:
-    """An earlier day whose segments came late; that it cannot be analysed must not keep the night
-    from its own.
-    """
+def _catch_up(job: Job, day: str) -> Outcome | None:
+    """Analyse a day whose segments came late; a failure is reported and stops nothing."""
     try:
         return job.run(day)
     except (*FAILURES, OperationalError) as error:
@@ -51,7 +49,7 @@ def analyze(
     try:
         with session(master=master, java=find_java(), settings=spark_settings) as spark:
             job = Job(spark, source, output, cluster=cluster, settings=strategies, quiet=quiet)
-            outcomes = [_made_up(job, day) for day in (job.late(date) if late else [])]
+            outcomes = [_catch_up(job, day) for day in (job.late(date) if late else [])]
             return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
     except FAILURES as error:
         raise OperationalError(
