@@ -14,7 +14,7 @@ from loadmanager.core.history.layout import DAY_MS, day_start_ms
 from loadmanager.core.strategies.settings import StrategySettings
 
 BUCKET_MS = 300_000
-"""Time in plots and comparisons goes in steps of five minutes."""
+"""Comparisons go in steps of five minutes."""
 HOUR_MS = 3_600_000
 MIB = 1024 * 1024
 
@@ -28,7 +28,7 @@ class Day:
     ingest: Ingest
     settings: StrategySettings
     tables: dict[str, DataFrame] = field(default_factory=dict)
-    """Answers of earlier questions, as they were stored; without those of questions that failed."""
+    """Stored tables of earlier questions that did not fail."""
 
     def answer(self, question: str) -> DataFrame:
         """The table of an earlier question. Raises `OperationalError` when that question failed."""
@@ -51,7 +51,7 @@ class Day:
         return self.ingest.records(kind)
 
     def records_before(self, kind: str) -> DataFrame | None:
-        """Those of the day before, where it was analysed."""
+        """The good records of the day before; None if it was not analysed."""
         return self.ingest.records_before(kind)
 
 
@@ -74,7 +74,7 @@ def bucket(ts: str = "ts") -> Column:
 
 
 def number(name: str) -> Column:
-    """An optional number of a record; one that was not given is 0."""
+    """An optional number of a record; 0 where it is missing."""
     return F.coalesce(F.col(name), F.lit(0))
 
 

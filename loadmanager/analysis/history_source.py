@@ -1,5 +1,5 @@
-"""Which segments there are of a day, on any file system that fsspec knows; duplicates are left out
-before anything is read.
+"""Finds the segments of a day on any file system that fsspec knows, without duplicates, and checks
+which are damaged.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SAME_NAME = "duplicate of the same name"
 TRAILER_BYTES = 8
 """CRC-32 and length modulo 2³², at the end of a gzip file (RFC 1952)."""
 GZIP_BYTES_MIN = 20
-"""Of nothing, compressed."""
+"""The size of an empty file, compressed."""
 NOT_IN_HADOOPS_PATHS = re.compile(r"[:{}\[\]*?,\\]")
-"""A colon is none of its path's characters, the others are wildcards."""
+"""Hadoop's paths cannot have a colon; the others are wildcards."""
 
 
 SeenSegment = tuple[str, str, int]
@@ -61,8 +61,8 @@ class Segment:
 
     @property
     def rank(self) -> int:
-        """Of several files of one stem the first is whole: a crash may leave the plain one beside
-        the compressed one.
+        """Of several files of one stem, the one of the lowest rank is complete: a crash may leave
+        the plain file beside the compressed one.
         """
         return (layout.SEALED, layout.COMPRESSED, layout.OPEN).index(
             self.name.removeprefix(self.stem)
@@ -161,8 +161,7 @@ class HistorySource:
                 left_out.append((second.path, SAME_NAME))
         unique: dict[tuple[str, str], Segment] = {}
         for segment in found.values():
-            # A trailer of nothing is an empty segment's, or one that was overwritten: such are
-            # read, whatever they are.
+            # A trailer of zeros is that of an empty segment, or was overwritten: read those anyway.
             identity = segment.identity if segment.plain_bytes else segment.name
             twin = unique.setdefault((segment.kind, identity), segment)
             if twin is not segment:
@@ -192,8 +191,7 @@ class HistorySource:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
         segment = Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
-        # The trailer of a file that is cut off says anything: it is what the file holds that
-        # counts.
+        # The trailer of a file that is cut off says anything, so the contents are measured.
         if (
             name.endswith(".gz")
             and length > self._plain_bytes_max
@@ -203,15 +201,15 @@ class HistorySource:
         return segment
 
     def gone(self, segments: Iterable[Segment]) -> list[Segment]:
-        """Those that are not there any more: sealed, compressed or dropped meanwhile."""
+        """The segments that no longer exist: sealed, compressed or deleted meanwhile."""
         return [segment for segment in segments if not self._fs.exists(segment.path)]
 
     @property
     def too_large(self) -> str:
-        """Why a segment is passed over that holds too much."""
+        """Why a segment that is too large is skipped."""
         return (
             f"is damaged: decompressed it has more than {self._plain_bytes_max >> 20} MiB; "
-            "it was passed over"
+            "it was skipped"
         )
 
     def broken(self, segments: Iterable[Segment]) -> dict[Segment, str]:

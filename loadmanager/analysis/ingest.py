@@ -1,6 +1,6 @@
-"""JSON lines → typed Parquet of one day, each day anew: run twice, the same result.
+"""JSON lines of one day → typed Parquet; running it again gives the same result.
 
-Rows that are no records are put aside, counted, with samples.
+Lines that are not valid records are quarantined and counted, with samples.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from loadmanager.core.ownership.states import Cause
 CLOCK_TOLERANCE_MS = 600_000
 """A record may be this far outside of its day: clocks differ."""
 LINE_BYTES_MAX = 16 << 20
-"""No record is as long; Spark passes over longer lines, because it holds each line in memory."""
+"""Records are shorter. Spark holds each line in memory, and skips longer ones."""
 LINE_BYTES_OPTION = "mapreduce.input.linerecordreader.line.maxlength"
 SAMPLES_MAX = 5
 SAMPLE_CHARS_MAX = 300
 
 
 class SegmentsMovedError(Exception):
-    """Segments were sealed, compressed or dropped between listing and reading: list them again."""
+    """Segments were sealed, compressed or deleted between listing and reading: list them again."""
 
 
 @dataclass(slots=True)
@@ -46,14 +46,14 @@ class KindRead:
 
     rows: int = 0
     put_aside: dict[str, int] = field(default_factory=dict)
-    """Why rows are no records → how many."""
+    """Reason → number of quarantined rows."""
     samples: list[dict[str, str]] = field(default_factory=list)
     broken_segments: list[str] = field(default_factory=list)
-    """Segments that end before their end, have rotten, or hold too much; with what is wrong."""
+    """Segments that are cut off, damaged or too large, with what is wrong."""
 
     @property
     def quarantined(self) -> int:
-        """Rows that are no records."""
+        """Number of rows that are not valid records."""
         return sum(self.put_aside.values())
 
 
@@ -66,7 +66,7 @@ class Ingested:
 
     @property
     def rows(self) -> int:
-        """Records that are good."""
+        """Number of valid records."""
         return sum(kind.rows for kind in self.kinds.values())
 
     @property
@@ -109,9 +109,7 @@ class Ingest:
         self._date = date
 
     def run(self, listing: Listing) -> Ingested:
-        """All kinds. Raises `SegmentsMovedError`, and `OperationalError` when Spark cannot read at
-        all.
-        """
+        """Read all kinds. Raises `SegmentsMovedError`, and `OperationalError` if Spark cannot."""
         return Ingested(
             {kind: self._kind(kind, listing.of(kind)) for kind in KINDS}, listing.left_out
         )
@@ -144,8 +142,7 @@ class Ingest:
         try:
             return self._read(kind, segments, tolerant=False)
         except (PySparkException, Py4JError) as error:
-            # Spark does not say which file it is about, so all are looked at; that this costs time
-            # does not matter, because it is rare.
+            # Spark does not name the damaged file, so all files are checked.
             if self._source.gone(segments):
                 raise SegmentsMovedError from None
             broken, said = self._source.broken(segments), first_line(error)
@@ -180,7 +177,7 @@ class Ingest:
             seen, F.count(F.lit(1)).alias("rows"), F.count("problem").alias("bad")
         )
         good = observed.where(F.col("problem").isNull()).select(*fields, "segment")
-        # Measured values and times hardly repeat: a dictionary of them is work for nothing.
+        # Measured values and times hardly repeat: a dictionary would not make them smaller.
         plain = {
             f"parquet.enable.dictionary#{name}": "false" for name in ("ts", *measured_of(kind))
         }
@@ -194,8 +191,8 @@ class Ingest:
         return read
 
     def _parsed(self, kind: str, segments: list[Segment], *, tolerant: bool) -> DataFrame:
-        """The fields, typed; CORRUPT, the text of what is none; segment; problem, why a row is no
-        record (null for a good one).
+        """Columns: the record's fields; CORRUPT, the raw text of an unparsable line; segment;
+        problem, why the line was rejected (null for a valid record).
         """
         schema = StructType([*schema_of(kind).fields, StructField(CORRUPT, StringType())])
         reader = (

@@ -31,7 +31,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     """Declare the command's arguments."""
     parser = subparsers.add_parser(
         "analyze",
-        help="what happened last night, and why: the PySpark job over the history",
+        help="the nightly report: a PySpark job over the recorded history",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -53,7 +53,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--config",
         type=Path,
         metavar="FILE",
-        help="broker.conf: thresholds and grace period that answers go by",
+        help="broker.conf with the thresholds and the grace period in force",
     )
     parser.add_argument(
         "--set",
@@ -75,7 +75,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument(
         "--no-late",
         action="store_true",
-        help="do not analyse earlier days anew whose segments came late",
+        help="do not analyse earlier days again whose segments came late",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
     parser.set_defaults(run=run)

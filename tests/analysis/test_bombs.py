@@ -1,4 +1,4 @@
-"""Segments that decompress to far more than any broker wrote: named as damaged, passed over, in
+"""Segments that decompress to far more than any broker wrote: named as damaged, skipped, in
 bounded memory.
 """
 
@@ -107,6 +107,6 @@ def test_a_day_with_bombs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         (said,) = [
             line for line in out.splitlines() if f"{name}-1-1.jsonl.gz" in line and kind in line
         ]
-        assert "is damaged: decompressed it has more than 512 MiB; it was passed over" in said
+        assert "is damaged: decompressed it has more than 512 MiB; it was skipped" in said
     found = report(tmp_path)
     assert (found["records"]["broker_load"], found["records"]["throttle"]) == (10, 0)

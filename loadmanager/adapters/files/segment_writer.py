@@ -57,7 +57,7 @@ class SegmentWriter:
         self._sequence = 0
         self._uncompressed = False
         self._compress_ms = 0
-        """Not before this: the last attempt failed."""
+        """Compress nothing before this time: the last attempt failed."""
         self.lines = 0
         """Lines that were written whole."""
         self.sealed = 0
@@ -68,8 +68,8 @@ class SegmentWriter:
         """What the compressed segments take, as of the last `retain`."""
 
     def recover(self, now_ms: int, left_behind: Iterable[tuple[str, str, bytes]] = ()) -> int:
-        """Seal what an earlier process left behind, with lines (kind, day, line) that it may not
-        have written; returns how many segments.
+        """Seal the segments of an earlier process; returns their number. `left_behind` are lines
+        (kind, day, line) that it may not have written.
 
         They are compressed with the next that are due. Raises `OSError`.
         """
@@ -100,7 +100,7 @@ class SegmentWriter:
     def write(self, batch: Mapping[tuple[str, str], Sequence[bytes]], now_ms: int) -> None:
         """Append lines (without line ends) by kind and day.
 
-        Raises `OSError`; what was written whole stays, and is counted in `lines`.
+        Raises `OSError`; lines that were written completely stay, and are counted in `lines`.
         """
         for key, lines in batch.items():
             segment = self._open.get(key) or self._begin(key, now_ms)
@@ -114,7 +114,7 @@ class SegmentWriter:
             self.lines += len(lines)
 
     def seal_due(self, now_ms: int) -> bool:
-        """Seal what is full or old, and compress what is sealed; whether anything was.
+        """Seal full and old segments, and compress sealed ones; returns whether there was one.
 
         Raises `OSError`.
         """
@@ -191,7 +191,7 @@ class SegmentWriter:
         self._uncompressed = True
 
     def compress(self, now_ms: int) -> bool:
-        """Compress what is sealed, and could not be before; whether there was any.
+        """Compress sealed segments; returns whether it did so.
 
         Raises `OSError`.
         """
@@ -205,7 +205,7 @@ class SegmentWriter:
 
 
 def _write_all(file: IO[bytes], data: bytes) -> None:
-    """A full disk first takes a part, and then raises."""
+    """Write everything: a full disk first takes a part, then raises."""
     rest = memoryview(data)
     while rest:
         rest = rest[file.write(rest) :]
@@ -235,7 +235,7 @@ def _marker(path: Path) -> Path:
 
 
 def _last_lines(path: Path) -> set[bytes]:
-    """The last lines of a segment, as many as may have been on their way."""
+    """The last lines of a segment, as many as the spool may hold, too."""
     with path.open("rb") as file:
         file.seek(max(file.seek(0, 2) - TAIL_BYTES, 0))
         return set(file.read().splitlines())

@@ -42,7 +42,7 @@ class Shipper:
         self._stopped = True
 
     def ship(self, segments: SegmentWriter) -> int:
-        """Copy what is not there yet; returns how many segments.
+        """Copy segments that were not shipped yet; returns their number.
 
         Raises `OperationalError` at the first that fails; it is tried again next time.
         """

@@ -21,7 +21,7 @@ import structlog
 
 MEMORY = Path("/dev/shm")
 HEADER_BYTES = 4096
-"""Begins with the place of the history: when that is gone, so may be the spool."""
+"""Holds the path of the history: a spool whose history is gone is removed."""
 HALF_BYTES = 4 << 20
 SPOOL_BYTES = HEADER_BYTES + 2 * HALF_BYTES
 _ENTRY = re.compile(rb"[a-z_]+ \d{4}-\d\d-\d\d .")
@@ -31,9 +31,9 @@ log = structlog.get_logger("history")
 
 
 class Spool:
-    """One process's lines, by the place that its history has.
+    """Lines of one process that wait for the disk; the file is named after the history's folder.
 
-    Never raises: without the file it keeps nothing. What goes wrong is logged once, and counted.
+    Never raises: without the file it keeps nothing. Failures are counted, and the first is logged.
     """
 
     def __init__(self, place: Path, broker: str) -> None:
@@ -46,7 +46,7 @@ class Spool:
         self._used = [0, 0]
         self._found: list[bytes] = []
         self.errors = 0
-        """What could not be kept, read or removed."""
+        """Lines and files that could not be kept, read or removed."""
         self._sweep()
         try:
             self._open()
@@ -81,7 +81,7 @@ class Spool:
             self._found += content[: content.rfind(b"\n") + 1].splitlines()
 
     def left_behind(self) -> list[tuple[str, str, bytes]]:
-        """Kind, day and line of what an earlier process had not written."""
+        """Lines that an earlier process had not written: kind, day, line."""
         found = []
         for entry in self._found:
             if _ENTRY.match(entry):
@@ -92,7 +92,7 @@ class Spool:
         return found
 
     def forget(self) -> None:
-        """What was left behind is on the disk."""
+        """Clear the spool, because what was left behind is on the disk."""
         self._found = []
         for _ in range(2):
             self.switch()
@@ -112,11 +112,11 @@ class Spool:
             self._used[self._half] = used + len(data)
 
     def switch(self) -> None:
-        """What was kept so far goes to the disk now; what comes is kept in the other half."""
+        """Keep new lines in the other half, because those kept so far go to the disk now."""
         self._half = 1 - self._half
 
     def written(self) -> None:
-        """What was kept until the last `switch` is on the disk, or lost for good."""
+        """Clear the half that was in use before the last `switch`: it is on the disk, or lost."""
         if self._map is not None:
             other = 1 - self._half
             start, used = HEADER_BYTES + other * HALF_BYTES, self._used[other]
@@ -124,7 +124,7 @@ class Spool:
             self._used[other] = 0
 
     def close(self) -> None:
-        """Everything is on the disk: remove the file."""
+        """Remove the file, because everything is on the disk."""
         if self._map is not None:
             try:
                 self._path.unlink(missing_ok=True)
@@ -141,7 +141,7 @@ class Spool:
             self._file = -1
 
     def _sweep(self) -> None:
-        """Remove the spools of histories that are not there any more, unless their process is."""
+        """Remove the spools of histories that no longer exist, unless a process still uses them."""
         for path in MEMORY.glob(f"loadmanager-{os.getuid()}-*.spool"):
             try:
                 with path.open("rb") as file:

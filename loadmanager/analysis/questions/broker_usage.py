@@ -13,7 +13,7 @@ from loadmanager.analysis.day import Day, Finding, hours, lasting, throughput
 NAME = "broker_usage"
 ABOUT = "How busy was each broker? Usage is the most used resource after weighting, as a fraction."
 OVER_HOURS_MIN = 0.1
-"""A short peak is none of anybody's business."""
+"""Shorter peaks are not reported."""
 ORDER = ("hours_over DESC", "p95 DESC", "broker")
 
 
@@ -61,8 +61,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             text=f"Its usage was above {threshold:g} % for {lasting(row.hours_over)} of "
             f"{lasting(row.hours)}; half of the time it was above "
             f"{row.p50:.0%}, and a twentieth of the time above {row.p95:.0%}.",
-            advice="If others had room, see how the moves of the day served; if nobody had, "
-            "add a broker.",
+            advice="If other brokers had room, look at the day's moves; otherwise add a broker.",
             numbers={"hoursOver": row.hours_over, "p50": row.p50, "p95": row.p95, "max": row.max},
         )
         for row in rows

@@ -1,4 +1,4 @@
-"""Which bundles went to and fro?"""
+"""Which bundles moved back and forth?"""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from loadmanager.analysis.questions import moves
 
 NAME = "flapping"
 ABOUT = (
-    "Which bundles went to and fro? A return is to a broker that the bundle had left within "
-    "the grace period, be it at once."
+    "Which bundles moved back and forth? A bundle returns when a broker acquires it that gave it "
+    "up within the grace period, also when no other broker owned it meanwhile."
 )
 ORDER = ("returns DESC", "moves DESC", "bundle")
 
@@ -73,8 +73,8 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
         Finding(
             importance=min(45 + 2 * returns, 85),
             question=NAME,
-            title=f"{many(len(back), 'bundle')} went to and fro",
-            text=f"They came back {many(returns, 'time')} to a broker that they had left less "
+            title=f"{many(len(back), 'bundle')} moved back and forth",
+            text=f"Bundles came back {many(returns, 'time')} to a broker that they had left less "
             f"than {day.settings.grace_period_minutes:g} minutes before. "
             f"The worst is {worst.bundle} with {worst.moves} moves and {worst.returns} returns. "
             "Every move makes its clients reconnect.",

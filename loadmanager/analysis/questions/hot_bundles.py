@@ -43,7 +43,7 @@ def ranked(loads: DataFrame, name: str) -> DataFrame:
             *([F.max(number("topics")).alias("topics_max")] if "topics" in loads.columns else []),
         )
         .persist()
-    )  # small, and asked three times
+    )  # small, and read three times
     shared = totals.crossJoin(F.broadcast(totals.agg(F.sum("bytes").alias("all"))))
     shares = shared.withColumn(
         "share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0))

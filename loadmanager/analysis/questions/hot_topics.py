@@ -12,8 +12,8 @@ from loadmanager.analysis.questions import hot_bundles
 
 NAME = "hot_topics"
 ABOUT = (
-    "Which topics carried the traffic? Of each broker's busiest topics; share is of what "
-    "these carried."
+    "Which topics carried the traffic? Brokers record their busiest topics only; share is of the "
+    "bytes of all recorded topics."
 )
 ORDER = ("share DESC", "topic")
 

@@ -12,11 +12,11 @@ from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, last
 
 NAME = "idle_brokers"
 ABOUT = (
-    "Which brokers had nothing to do? Idle is without bundles or without messages; a broker "
-    "that appears after the others is new."
+    "Which brokers had nothing to do? A broker is idle without bundles or without messages, and "
+    "new if it appears after the others."
 )
 HOURS_MIN = 1.0
-"""What is known of a shorter time says little."""
+"""Brokers with fewer recorded hours are not judged."""
 ORDER = ("idle_hours DESC", "broker")
 
 

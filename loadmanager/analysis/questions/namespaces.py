@@ -1,6 +1,4 @@
-"""Which namespaces have too few bundles, or bundles cut at the wrong places, and which cuts would
-have served better?
-"""
+"""Which namespaces have too few bundles or badly placed boundaries, and which would be better?"""
 
 from __future__ import annotations
 
@@ -15,9 +13,9 @@ from loadmanager.analysis.questions import splits
 
 NAME = "namespaces"
 ABOUT = (
-    "Which namespaces are cut badly? A namespace wants four bundles for each broker's worth of "
-    "its traffic, so that there is something to move; "
-    "the cuts are where its recorded topics, by hash, divide the day's bytes evenly."
+    "Which namespaces are divided badly? A namespace wants four bundles for each broker's worth of "
+    "its traffic, so that there is something to move; the cuts are boundaries that divide the "
+    "day's bytes of its recorded topics evenly."
 )
 ORDER = ("share DESC", "namespace")
 BUNDLES_PER_BROKER = 4
@@ -47,8 +45,8 @@ def table(day: Day) -> DataFrame:
         ratio(F.max(now), F.sum(now)).alias("largest_share"),
         F.sum(F.when(F.col("present"), width)).alias("covered"),
     )
-    # Bundles that nobody owned that day left no record: the rest of the hash space is taken to be
-    # cut like what is known.
+    # Bundles without an owner that day left no record: the rest of the hash space is taken to have
+    # bundles of the same size.
     rest = F.ceil(
         ratio((F.lit(HASHES) - F.col("covered")) * F.col("bundles"), F.col("covered")) - 0.5
     )
@@ -124,7 +122,7 @@ def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """Namespaces with much traffic, and too few or badly cut bundles."""
+    """Namespaces with much traffic, and too few bundles or badly placed boundaries."""
     found = []
     for row in rows:
         if row.share < SHARE_MIN:
@@ -144,7 +142,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             "cuts": row.cuts,
         }
         cuts = (
-            f" Cut at {', '.join(row.cuts[:16])}{' …' if len(row.cuts) > 16 else ''}."
+            f" Split at {', '.join(row.cuts[:16])}{' …' if len(row.cuts) > 16 else ''}."
             if better
             else ""
         )
@@ -167,7 +165,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     importance=30 + 30 * row.largest_share,
                     question=NAME,
                     title=f"One bundle of {row.namespace} carries {row.largest_share:.0%} of it",
-                    text=f"It has {row.bundles} bundles; other cuts would have left "
+                    text=f"It has {row.bundles} bundles; other boundaries would have left "
                     f"{row.largest_share_then:.0%} at most in one.",
                     advice="Use flow_or_qps_equally_divide, or specified_positions_divide." + cuts,
                     numbers=numbers,

@@ -12,8 +12,8 @@ from loadmanager.analysis.day import Day, Finding, hours, lasting, ratio
 
 NAME = "sensors"
 ABOUT = (
-    "Which sensors could not be trusted? As the brokers said, and what cannot be: more used "
-    "than there is, or one value all day."
+    "Which sensors could not be trusted? Those that brokers reported, those that showed more used "
+    "than there is, and CPUs with one value all day."
 )
 ORDER = ("hours DESC", "broker", "sensor", "fault")
 STUCK_SAMPLES_MIN = 30

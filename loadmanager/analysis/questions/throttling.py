@@ -13,8 +13,7 @@ from loadmanager.analysis.day import Day, Finding, hours, lasting, many, number,
 NAME = "throttling"
 ABOUT = (
     "Which limits held clients back? Delivered over configured is of the scarcer of messages and "
-    "bytes, and counts intervals in which somebody "
-    "was held for most of it."
+    "bytes, in intervals for most of which a client was held."
 )
 ORDER = ("held_share DESC", "hours_held DESC", "limit", "broker")
 SUFFERING_SHARE = 0.5
@@ -23,12 +22,12 @@ RATE_MIN = 1e-6
 
 
 def table(day: Day) -> DataFrame:
-    """A row a limit; those that every broker has for itself (the broker's, a resource group's) a
-    row for each broker.
+    """A row for each limit; limits that each broker enforces alone (its own, a resource group's)
+    have a row for each broker.
     """
     interval = F.col("intervalMs")
-    # Somebody waits at the end of the interval: then somebody did all the time, as far as a sample
-    # tells. Else as long as the waits took that ended.
+    # If a client waits at the end of the interval, clients are taken to have waited all the time;
+    # otherwise for as long as the waits took that ended in it.
     held_ms = F.when(number("queueLength") > 0, interval).otherwise(
         F.least(number("waitedMs"), interval)
     )
@@ -56,7 +55,7 @@ def table(day: Day) -> DataFrame:
 
 
 def own_broker() -> Column:
-    """The broker of a limit that every broker has for itself; null for the others."""
+    """The broker of a limit that each broker enforces alone; null for other limits."""
     return F.when(F.col("level").isin("broker", "resource group"), F.col("broker"))
 
 

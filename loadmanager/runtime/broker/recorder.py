@@ -26,7 +26,7 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
 AT_ONCE = 200
-"""Bundles or limits; then others have their turn."""
+"""Bundles or limits recorded before other tasks get their turn."""
 TOPICS_AT_ONCE = 2_000
 
 
@@ -85,10 +85,10 @@ class Recorder:
             self._history.append(
                 *bundle_loads(now_ms, self._broker_id, part, interval_ms=interval_ms)
             )
-            await sleep(0)  # others have their turn
+            await sleep(0)  # other tasks get their turn
 
     async def _topics(self, now_ms: int, interval_ms: int) -> None:
-        """The topics with most traffic."""
+        """Record the topics with most traffic."""
         count = self._settings.value.history_topics_max
         busiest: list[tuple[float, str, str, TopicTraffic]] = []
         looked_at = 0
@@ -124,9 +124,7 @@ class Recorder:
         )
 
     async def _limits(self, now_ms: int, interval_ms: int) -> None:
-        """Every limit that has a rate, with what it did since the last sample; those gone since are
-        forgotten.
-        """
+        """Record every limit that has a rate, with what it did since the last sample."""
         counters: dict[Limit, tuple[int, int, int, float]] = {}
         for index, limit in enumerate(list(self._throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
