@@ -96,7 +96,7 @@ class Deleting:
         )
 
     async def _close_anywhere(self, topic: TopicName, *, force: bool) -> bool:
-        bundle = (await self.namespaces.bundles(topic.namespace)).bundle_of_topic(str(topic))
+        bundle = await self.namespaces.bundle_of(topic)
         if self.ownership.served(bundle):
             return self.hosting.close_topic(str(topic), force=force)
         owner = await self.ownership.owner(bundle)

@@ -50,10 +50,7 @@ class TopicDirectory:
 
         Acquires a bundle again whose lock this session still holds since before the lease ran out.
         """
-        bundles = self.namespaces.cached_bundles(topic.namespace) or await self.namespaces.bundles(
-            topic.namespace
-        )
-        bundle = bundles.bundle_of_topic(str(topic))
+        bundle = await self.namespaces.bundle_of(topic)
         if self.ownership.served(bundle):
             return bundle
         owner = await self.ownership.owner(bundle)

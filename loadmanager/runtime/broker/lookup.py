@@ -89,10 +89,7 @@ class Lookups:
         return answer
 
     async def _lookup(self, topic: TopicName, authoritative: bool) -> Lookup:
-        bundles = self._namespaces.cached_bundles(
-            topic.namespace
-        ) or await self._namespaces.bundles(topic.namespace)
-        bundle = bundles.bundle_of_topic(str(topic))
+        bundle = await self._namespaces.bundle_of(topic)
         owner = self._ownership.cached_owner(bundle)
         if owner is not None:
             return Lookup(owner)

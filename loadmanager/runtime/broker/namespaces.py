@@ -10,7 +10,7 @@ from typing import Any
 
 import structlog
 
-from loadmanager.core.bundles.names import NamespaceName, check_part
+from loadmanager.core.bundles.names import NamespaceName, TopicName, check_part
 from loadmanager.core.bundles.ranges import (
     NamespaceBundles,
     bundles_data,
@@ -68,10 +68,6 @@ class Namespaces:
             if len(parts) == 5:
                 self._bundles.pop(NamespaceName(parts[3], parts[4]), None)
 
-    def cached_bundles(self, namespace: NamespaceName) -> NamespaceBundles | None:
-        """The boundaries, if they are in the cache."""
-        return self._bundles.get(namespace)
-
     async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
         """The bundles of a namespace. Raises `NotFoundError`, or `CorruptDataError`."""
         cached = self._bundles.get(namespace)
@@ -94,6 +90,10 @@ class Namespaces:
         if generation == self._generation:
             self._bundles[namespace] = bundles
         return bundles
+
+    async def bundle_of(self, topic: TopicName) -> str:
+        """The bundle of a topic; raises as `bundles` does."""
+        return (await self.bundles(topic.namespace)).bundle_of_topic(str(topic))
 
     async def bundle_count(self, namespace: NamespaceName) -> int:
         """Number of bundles of a namespace; 0 if it does not exist or is corrupt."""

@@ -152,12 +152,6 @@ class Topics:
                 ]
         return names
 
-    async def partitioned_of_namespace(self, namespace: NamespaceName, domain: str) -> list[str]:
-        """Full names of a namespace's partitioned topics."""
-        await self._namespaces.bundles(namespace)
-        names = await self._store.children(f"{paths.PARTITIONED_TOPICS}/{namespace}/{domain}")
-        return [f"{domain}://{namespace}/{paths.decode(name)}" for name in names]
-
     async def opened(self, topic: TopicName) -> tuple[str, ...]:
         """Record that a topic exists; returns its durable subscriptions.
 
