@@ -9,13 +9,15 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install run fast test lint coverage mutants matrix dist docs bench proto broker-conf clean
+.PHONY: help install run fast test test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run          ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
 	@echo "make fast         lint and the tests of the core: seconds, after every edit"
 	@echo "make test         lint and all tests: before every commit"
+	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
+	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
 	@echo "make coverage     how much of core and runtime the tests in this process reach"
 	@echo "make mutants      how many edits of core/strategies its tests notice (a sample; ten minutes)"
@@ -48,6 +50,19 @@ lint: install
 
 test: lint
 	$(BIN)/pytest --numprocesses $(WORKERS)
+
+SEED ?= 1
+CASES ?= 100
+PULSAR ?= 4.2.4
+ORACLE = PYTHONPATH=tests:. $(BIN)/python -m oracle.compare
+
+test-oracle: install
+	$(ORACLE) --seed $(SEED) --cases $(CASES) --pulsar $(PULSAR)
+
+# Pulsar's answers to the cases of tests/oracle/minimal.py, which `make test` compares with ours.
+test-oracle-vectors: install
+	$(ORACLE) --vectors --pulsar 4.0.8
+	$(ORACLE) --vectors --pulsar 4.2.4
 
 # Apart from `make test`, because counting lines makes the tests take about twice as long.
 coverage: install

@@ -1,0 +1,557 @@
+"""Seeded cases: a leader's settings and the cycles that it sees, as lines of `loadmanager decide`.
+
+A case depends on its family, the seed and its number only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+Case = dict[str, Any]
+
+START_MS = 1_800_000_000_000
+STEP_MS = 90_000
+"""Between cycles: longer than a placement stays under way without a report."""
+MIB = 1024 * 1024
+MODULAR = "org.apache.pulsar.broker.loadbalance.impl."
+EXTENSIBLE = "org.apache.pulsar.broker.loadbalance.extensions."
+MODULAR_MANAGER = f"{MODULAR}ModularLoadManagerImpl"
+EXTENSIBLE_MANAGER = f"{EXTENSIBLE}ExtensibleLoadManagerImpl"
+SYSTEM_NAMESPACES = {
+    "4.0": ("pulsar/system", "pulsar/b1:8080", "pulsar/cluster/b1:8080", "sla-monitor/c/b1:8080"),
+    "4.2": ("pulsar/system", "pulsar/b1:8080", "sla-monitor/b1:8080"),
+}
+
+
+def make(family: str, seed: int, number: int, version: str) -> Case:
+    """One case of a family, for a version of Pulsar."""
+    rng = Random(f"{family} {seed} {number}")
+    case = FAMILIES[family](rng, version)
+    return {"id": f"{family}/{seed}/{number}", "family": family, **case}
+
+
+def bundle(namespace: str, at: int, of: int = 16) -> str:
+    """A namespace's bundle by its place among equal ones."""
+    lower, upper = (min(at * (2**32 // of) for at in (at, 0xFFFFFFFF)) for at in (at, at + 1))
+    return f"{namespace}/0x{lower:08x}_0x{min(upper, 0xFFFFFFFF):08x}"
+
+
+def boundaries(of: int = 16) -> list[str]:
+    """The boundaries of a namespace of equal bundles."""
+    return [f"0x{at * (2**32 // of):08x}" for at in range(of)] + ["0xffffffff"]
+
+
+def _usage(rng: Random, percent: float, limit: float = 100.0) -> dict[str, float]:
+    return {"usage": round(percent * limit / 100, 3), "limit": limit}
+
+
+def _stats(rng: Random, scale: float) -> dict[str, Any]:
+    if rng.random() < 0.05:
+        scale = 0.0
+    rate = scale * rng.lognormvariate(0, 1)
+    throughput = rate * rng.choice((100, 1000, 10_000)) * rng.uniform(0.5, 2)
+    part, share = rng.random(), rng.random()
+    return {
+        "msgRateIn": round(rate * part, 2),
+        "msgRateOut": round(rate * (1 - part), 2),
+        "msgThroughputIn": round(throughput * share, 1),
+        "msgThroughputOut": round(throughput * (1 - share), 1),
+        "topics": rng.choice((0, 1, 2, 5, 40)),
+        "producerCount": rng.randrange(20),
+        "consumerCount": rng.randrange(20),
+        "cacheSize": 0,
+    }
+
+
+class _Cluster:
+    """Brokers and what they serve, as it changes from cycle to cycle."""
+
+    def __init__(self, rng: Random, *, namespaces: list[str], bundles_max: int = 12) -> None:
+        self.rng = rng
+        self.brokers = [f"b{number}:8080" for number in range(1, rng.randint(2, 7) + 1)]
+        names = [bundle(namespace, at) for namespace in namespaces for at in range(16)]
+        rng.shuffle(names)
+        self.serves: dict[str, dict[str, dict[str, Any]]] = {}
+        for broker in self.brokers:
+            scale = rng.choice((1, 10, 100, 1000, 5000))
+            count = rng.choice((0, 1, 2, rng.randint(2, bundles_max), rng.randint(4, bundles_max)))
+            self.serves[broker] = {
+                names.pop(): _stats(rng, scale) for _ in range(min(count, len(names) - 6))
+            }
+        self.unowned = names
+        self.percents = {broker: self._percents() for broker in self.brokers}
+        if rng.random() < 0.15:
+            self._equal_figures()
+        self.absent: set[str] = set()
+
+    def _percents(self) -> dict[str, float]:
+        rng = self.rng
+        high = rng.choice((20, 60, 95, 95, 130))
+        return {
+            "cpu": rng.uniform(0, high) if rng.random() < 0.9 else float(rng.choice((0, 85, 90))),
+            "memory": rng.uniform(0, 100),
+            "directMemory": rng.uniform(0, 100),
+            "bandwidthIn": rng.uniform(0, high),
+            "bandwidthOut": rng.uniform(0, high),
+        }
+
+    def _equal_figures(self) -> None:
+        for served in self.serves.values():
+            stats = _stats(self.rng, 1000)
+            for name in served:
+                served[name] = dict(stats)
+
+    def advance(self) -> None:
+        """What changes until the next cycle."""
+        rng = self.rng
+        for broker in self.brokers:
+            kind = rng.random()
+            if kind < 0.3:
+                self.percents[broker] = self._percents()
+            if kind < 0.6:
+                for stats in self.serves[broker].values():
+                    factor = rng.uniform(0.5, 1.5)
+                    for name in ("msgRateIn", "msgRateOut"):
+                        stats[name] = round(stats[name] * factor, 2)
+                    for name in ("msgThroughputIn", "msgThroughputOut"):
+                        stats[name] = round(stats[name] * factor, 1)
+        self.absent = (
+            set(rng.sample(self.brokers, rng.randint(1, len(self.brokers) - 1)))
+            if rng.random() < 0.15
+            else set()
+        )
+
+    def reports(self, now: int) -> dict[str, Any]:
+        """The modular manager's."""
+        reports = {}
+        for broker in self.brokers:
+            if broker in self.absent:
+                continue
+            percents, served = self.percents[broker], self.serves[broker]
+            reports[broker] = {
+                name: _usage(self.rng, percent, {"cpu": 400.0}.get(name, 1000.0))
+                for name, percent in percents.items()
+            } | {
+                "lastStats": {name: dict(stats) for name, stats in served.items()},
+                "bundles": sorted(served),
+                "numBundles": len(served),
+                "numTopics": sum(stats["topics"] for stats in served.values()),
+                "lastUpdate": now,
+                "loadManagerClassName": MODULAR_MANAGER,
+                "brokerVersionString": "4.0.0",
+                **_sums(served),
+            }
+        return reports
+
+    def loads(self, now: int, load: dict[str, float]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The extensible manager's reports and its published bundles, the least loaded first."""
+        reports, tops = {}, {}
+        for broker in self.brokers:
+            if broker in self.absent:
+                continue
+            served = self.serves[broker]
+            sums = _sums(served)
+            reports[broker] = {
+                **sums,
+                "bundleCount": len(served),
+                "topics": sum(stats["topics"] for stats in served.values()),
+                "maxResourceUsage": load[broker],
+                "weightedMaxEMA": load[broker],
+                "msgThroughputEMA": sums["msgThroughputIn"] + sums["msgThroughputOut"],
+                "updatedAt": now - 1000,
+                "reportedAt": now - 1000,
+            }
+            order = sorted(served, key=lambda name: served[name]["msgThroughputIn"])
+            tops[broker] = {
+                "topBundlesLoadData": [
+                    {"bundleName": name, "stats": dict(served[name])} for name in order[-10:]
+                ]
+            }
+        return reports, tops
+
+
+def _sums(served: dict[str, dict[str, Any]]) -> dict[str, float]:
+    return {
+        name: round(sum(stats[name] for stats in served.values()), 2)
+        for name in ("msgRateIn", "msgRateOut", "msgThroughputIn", "msgThroughputOut")
+    }
+
+
+def _weights(rng: Random, config: dict[str, str]) -> None:
+    if rng.random() < 0.4:
+        for resource in ("CPU", "DirectMemory", "BandwidthIn", "BandwidthOut"):
+            config[f"loadBalancer{resource}ResourceWeight"] = str(rng.choice((0, 0.5, 1, 1)))
+
+
+def _some_namespaces(rng: Random, version: str) -> list[str]:
+    namespaces = [f"t/ns{number}" for number in range(rng.randint(3, 6))]
+    if rng.random() < 0.15:
+        namespaces.append(rng.choice(SYSTEM_NAMESPACES[version[:3]]))
+    return namespaces
+
+
+def _shedding(
+    name: str, configure: Callable[[Random], dict[str, Any]], cycles_max: int
+) -> Callable[[Random, str], Case]:
+    def make_case(rng: Random, version: str) -> Case:
+        config = {"loadBalancerLoadSheddingStrategy": MODULAR + name, **configure(rng)}
+        if name == "AvgShedder":
+            config["loadBalancerLoadPlacementStrategy"] = MODULAR + name
+        _weights(rng, config)
+        cluster = _Cluster(rng, namespaces=_some_namespaces(rng, version))
+        cycles = []
+        for number in range(rng.randint(1, cycles_max)):
+            now = START_MS + number * STEP_MS
+            line: dict[str, Any] = {"now": now, "brokers": cluster.reports(now)}
+            if rng.random() < 0.2:
+                served = [name for bundles in cluster.serves.values() for name in bundles]
+                moved = rng.sample(served, min(2, len(served)))
+                line["recentlyUnloaded"] = dict.fromkeys(moved, now - 60_000)
+            cycles.append(line)
+            cluster.advance()
+        return {"kind": "modular", "config": _texts(config), "cycles": cycles}
+
+    return make_case
+
+
+def _texts(config: dict[str, Any]) -> dict[str, str]:
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in config.items()
+    }
+
+
+def _threshold(rng: Random) -> dict[str, Any]:
+    return {
+        "loadBalancerBrokerThresholdShedderPercentage": rng.choice((5, 10, 10, 20)),
+        "loadBalancerBundleUnloadMinThroughputThreshold": rng.choice((0, 0.01, 1, 10)),
+        "loadBalancerHistoryResourcePercentage": rng.choice((0.9, 0.5, 0.0)),
+        "lowerBoundarySheddingEnabled": rng.random() < 0.4,
+    }
+
+
+def _overload(rng: Random) -> dict[str, Any]:
+    return {"loadBalancerBrokerOverloadedThresholdPercentage": rng.choice((50, 85, 90))}
+
+
+def _uniform(rng: Random) -> dict[str, Any]:
+    return {
+        "loadBalancerMsgRateDifferenceShedderThreshold": rng.choice((0, 50, 50)),
+        "loadBalancerMsgThroughputMultiplierDifferenceShedderThreshold": rng.choice((0, 2, 4)),
+        "minUnloadMessage": rng.choice((1, 100, 1000)),
+        "minUnloadMessageThroughput": rng.choice((1, 1000, MIB)),
+        "maxUnloadPercentage": rng.choice((0.2, 0.5, 1.0)),
+        "maxUnloadBundleNumPerShedding": rng.choice((-1, -1, 0, 1, 3)),
+    }
+
+
+def _avg(rng: Random) -> dict[str, Any]:
+    return {
+        "minUnloadMessage": rng.choice((1, 100, 1000)),
+        "minUnloadMessageThroughput": rng.choice((1, 1000, MIB)),
+        "maxUnloadPercentage": rng.choice((0.2, 0.5)),
+        "loadBalancerAvgShedderLowThreshold": rng.choice((5, 15)),
+        "loadBalancerAvgShedderHighThreshold": rng.choice((20, 40)),
+        "loadBalancerAvgShedderHitCountHighThreshold": rng.choice((1, 2, 3)),
+        "loadBalancerAvgShedderHitCountLowThreshold": rng.choice((2, 4, 8)),
+    }
+
+
+def _policies(rng: Random, brokers: list[str]) -> dict[str, Any]:
+    """Isolation policies, of which at most one matches a namespace."""
+    if rng.random() < 0.6:
+        return {}
+    hosts = [broker.partition(":")[0] for broker in brokers]
+    primary = rng.sample(hosts, rng.randint(1, len(hosts)))
+    return {
+        "mine": {
+            "namespaces": ["t/ns0"],
+            "primary": primary,
+            "secondary": rng.sample(hosts, rng.randint(0, len(hosts) // 2)),
+            "auto_failover_policy": {
+                "policy_type": "min_available",
+                "parameters": {"min_limit": str(rng.choice((1, 2))), "usage_threshold": "100"},
+            },
+        }
+    }
+
+
+def _groups(rng: Random, namespaces: list[str]) -> dict[str, Any]:
+    if rng.random() < 0.6:
+        return {}
+    members = rng.sample(namespaces, min(len(namespaces), rng.randint(2, 3)))
+    return {name: {"antiAffinityGroup": "group"} for name in members}
+
+
+def _domains(rng: Random, brokers: list[str], config: dict[str, Any]) -> dict[str, list[str]]:
+    if rng.random() < 0.7:
+        return {}
+    config["failureDomainsEnabled"] = True
+    domains: dict[str, list[str]] = {}
+    for broker in brokers:
+        domains.setdefault(rng.choice(("d1", "d2")), []).append(broker)
+    return domains
+
+
+def _transfer(debug: bool) -> Callable[[Random, str], Case]:
+    def make_case(rng: Random, version: str) -> Case:
+        config = {
+            "loadManagerClassName": EXTENSIBLE_MANAGER,
+            "loadBalancerLoadSheddingStrategy": f"{EXTENSIBLE}scheduler.TransferShedder",
+            "loadBalancerDebugModeEnabled": debug,
+            "loadBalancerBrokerLoadTargetStd": rng.choice((0.05, 0.1, 0.25)),
+            "loadBalancerMaxNumberOfBrokerSheddingPerCycle": rng.choice((1, 3, 3, 10)),
+            "loadBalancerSheddingConditionHitCountThreshold": rng.choice((0, 0, 1, 3)),
+            "loadBalancerTransferEnabled": rng.random() < 0.8,
+            "loadBalanceSheddingDelayInSeconds": rng.choice((0, 30, 180)),
+            "loadBalancerSheddingBundlesWithPoliciesEnabled": rng.random() < 0.5,
+            "loadBalancerBrokerMaxTopics": rng.choice((50_000, 50_000, 60)),
+        }
+        namespaces = [f"t/ns{number}" for number in range(rng.randint(4, 6))]
+        cluster = _Cluster(rng, namespaces=namespaces)
+        domains = _domains(rng, cluster.brokers, config)
+        policies, groups = _policies(rng, cluster.brokers), _groups(rng, namespaces)
+        cycles = []
+        for number in range(rng.randint(1, 5)):
+            now = START_MS + number * STEP_MS
+            load = {broker: _load(rng) for broker in cluster.brokers}
+            if rng.random() < 0.05:
+                load = dict.fromkeys(load, 0.0)
+            brokers, tops = cluster.loads(now, load)
+            if rng.random() < 0.1:
+                stale = rng.choice(sorted(brokers))
+                brokers[stale]["updatedAt"] = now - 2_000_000
+            line: dict[str, Any] = {"now": now, "brokers": brokers, "topBundles": tops}
+            line |= {"isolationPolicies": policies} if policies else {}
+            line |= {"namespaces": groups} if groups else {}
+            line |= {"failureDomains": domains} if domains else {}
+            if rng.random() < 0.3:
+                served = [name for bundles in cluster.serves.values() for name in bundles]
+                moved = rng.sample(served, min(2, len(served)))
+                line["recentlyUnloaded"] = dict.fromkeys(moved, now - 60_000)
+            cycles.append(line)
+            cluster.advance()
+        return {"kind": "extensible", "config": _texts(config), "cycles": cycles}
+
+    return make_case
+
+
+def _load(rng: Random) -> float:
+    return round(rng.choice((rng.uniform(0, 1), rng.uniform(0, 0.3), rng.uniform(0.7, 1.2))), 4)
+
+
+def _placing(rng: Random, config: dict[str, Any], version: str) -> tuple[_Cluster, dict[str, Any]]:
+    namespaces = [f"t/ns{number}" for number in range(rng.randint(3, 5))]
+    cluster = _Cluster(rng, namespaces=[*namespaces, "pulsar/system"])
+    config["loadBalancerBrokerMaxTopics"] = rng.choice((50_000, 50_000, 60, 20))
+    config["loadBalancerBrokerOverloadedThresholdPercentage"] = rng.choice((50, 85))
+    if not version.startswith("4.0") and rng.random() < 0.3:
+        config["loadBalancerSheddingExcludedNamespaces"] = "t/ns1"
+    domains = _domains(rng, cluster.brokers, config)
+    policies, groups = _policies(rng, cluster.brokers), _groups(rng, namespaces)
+    extras: dict[str, Any] = {"isolationPolicies": policies} if policies else {}
+    extras |= {"namespaces": groups} if groups else {}
+    extras |= {"failureDomains": domains} if domains else {}
+    return cluster, extras
+
+
+def _modular_placement(name: str) -> Callable[[Random, str], Case]:
+    def make_case(rng: Random, version: str) -> Case:
+        config: dict[str, Any] = {
+            "loadBalancerLoadPlacementStrategy": MODULAR + name,
+            "loadBalancerDistributeBundlesEvenlyEnabled": rng.random() < 0.5,
+            "preferLaterVersions": rng.random() < 0.3,
+            "loadBalancerAverageResourceUsageDifferenceThresholdPercentage": rng.choice((5, 10)),
+            "loadBalancerHistoryResourcePercentage": rng.choice((0.9, 0.5)),
+        }
+        _weights(rng, config)
+        cluster, extras = _placing(rng, config, version)
+        odd = {
+            broker: rng.choice(("4.0.1", "4.1.0", "4.0.0-SNAPSHOT"))
+            for broker in cluster.brokers
+            if rng.random() < 0.3
+        }
+        others = {broker for broker in cluster.brokers if rng.random() < 0.05}
+        nameless = {broker for broker in cluster.brokers if rng.random() < 0.02}
+        cycles = []
+        for number in range(rng.randint(1, 3)):
+            now = START_MS + number * STEP_MS
+            brokers = cluster.reports(now)
+            for broker, report in brokers.items():
+                report["brokerVersionString"] = odd.get(broker, "4.0.0")
+                if broker in others:
+                    report["loadManagerClassName"] = EXTENSIBLE_MANAGER
+                if broker in nameless:
+                    del report["loadManagerClassName"]
+            place = rng.sample(cluster.unowned, rng.randint(1, 5))
+            cycles.append(
+                {"now": now, "brokers": brokers, **extras, "do": ["place"], "place": place}
+            )
+            cluster.advance()
+        return {"kind": "modular", "config": _texts(config), "cycles": cycles}
+
+    return make_case
+
+
+def _extensible_placement(rng: Random, version: str) -> Case:
+    config: dict[str, Any] = {
+        "loadManagerClassName": EXTENSIBLE_MANAGER,
+        "loadBalancerLoadSheddingStrategy": f"{EXTENSIBLE}scheduler.TransferShedder",
+        "loadBalancerAverageResourceUsageDifferenceThresholdPercentage": rng.choice((5, 10)),
+    }
+    cluster, extras = _placing(rng, config, version)
+    cycles = []
+    for number in range(rng.randint(1, 3)):
+        now = START_MS + number * STEP_MS
+        brokers, tops = cluster.loads(now, {broker: _load(rng) for broker in cluster.brokers})
+        place = rng.sample(cluster.unowned, rng.randint(1, 5))
+        cycles.append(
+            {
+                "now": now,
+                "brokers": brokers,
+                "topBundles": tops,
+                **extras,
+                "do": ["place"],
+                "place": place,
+            }
+        )
+        cluster.advance()
+    return {"kind": "extensible", "config": _texts(config), "cycles": cycles}
+
+
+def _split_config(rng: Random) -> dict[str, Any]:
+    return {
+        "loadBalancerNamespaceMaximumBundles": rng.choice((16, 17, 18, 128)),
+        "loadBalancerNamespaceBundleMaxTopics": rng.choice((4, 39, 1000)),
+        "loadBalancerNamespaceBundleMaxSessions": rng.choice((-1, 25, 1000)),
+        "loadBalancerNamespaceBundleMaxMsgRate": rng.choice((500, 3000, 30_000)),
+        "loadBalancerNamespaceBundleMaxBandwidthMbytes": rng.choice((1, 10, 100)),
+    }
+
+
+def _modular_splits(rng: Random, version: str) -> Case:
+    config = _split_config(rng)
+    cluster = _Cluster(rng, namespaces=[f"t/ns{number}" for number in range(4)])
+    known = {f"t/ns{number}": {"boundaries": boundaries()} for number in range(4)}
+    cycles = []
+    for number in range(rng.randint(1, 3)):
+        now = START_MS + number * STEP_MS
+        cycles.append(
+            {"now": now, "brokers": cluster.reports(now), "namespaces": known, "do": ["split"]}
+        )
+        cluster.advance()
+    return {"kind": "modular", "config": _texts(config), "cycles": cycles}
+
+
+def _extensible_splits(rng: Random, version: str) -> Case:
+    config = {
+        **_split_config(rng),
+        "loadManagerClassName": EXTENSIBLE_MANAGER,
+        "loadBalancerLoadSheddingStrategy": f"{EXTENSIBLE}scheduler.TransferShedder",
+        "loadBalancerNamespaceBundleSplitConditionHitCountThreshold": rng.choice((0, 0, 1, 3)),
+        "loadBalancerMaxNumberOfBundlesToSplitPerCycle": rng.choice((1, 2, 10)),
+    }
+    cluster = _Cluster(rng, namespaces=[f"t/ns{number}" for number in range(4)])
+    known = {f"t/ns{number}": {"boundaries": boundaries()} for number in range(4)}
+    cycles = []
+    for number in range(rng.randint(1, 5)):
+        now = START_MS + number * STEP_MS
+        brokers, tops = cluster.loads(now, dict.fromkeys(cluster.brokers, 0.5))
+        cycles.append(
+            {
+                "now": now,
+                "brokers": brokers,
+                "topBundles": tops,
+                "namespaces": known,
+                "do": ["split"],
+            }
+        )
+        cluster.advance()
+    return {"kind": "extensible", "config": _texts(config), "cycles": cycles}
+
+
+def _cuts(rng: Random, version: str) -> Case:
+    """One bundle and its topics; some topics have equal hashes."""
+    algorithm = rng.choice(
+        (
+            "range_equally_divide",
+            "topic_count_equally_divide",
+            "specified_positions_divide",
+            "flow_or_qps_equally_divide",
+            "flow_or_qps_equally_divide",
+        )
+    )
+    config = {
+        "loadBalancerNamespaceBundleMaxMsgRate": rng.choice((450, 1100, 1900)),
+        "loadBalancerNamespaceBundleMaxBandwidthMbytes": rng.choice((90, 110, 200)),
+        "flowOrQpsDifferenceThresholdPercentage": rng.choice((0, 10, 50)),
+        "defaultNamespaceBundleSplitAlgorithm": algorithm,
+    }
+    lower = rng.randrange(0, 2**32 - 2**20)
+    upper = min(0xFFFFFFFF, lower + rng.choice((4, 2**10, 2**20, 2**28)))
+    name = f"t/ns0/0x{lower:08x}_0x{upper:08x}"
+    hashes = [rng.randrange(lower, upper) for _ in range(rng.choice((0, 1, 2, 3, 8, 30)))]
+    if len(hashes) > 2 and rng.random() < 0.3:
+        hashes[1] = hashes[0]
+    topics = {
+        f"persistent://t/ns0/topic-{number:02}": {
+            "msgRate": round(rng.choice((0, 1, 1)) * rng.uniform(0, 600), 1),
+            "msgThroughput": round(rng.choice((0, 1, 1)) * rng.uniform(0, 60) * MIB, 1),
+            "hash": value,
+        }
+        for number, value in enumerate(hashes)
+    }
+    positions = [
+        rng.randrange(max(0, lower - 2), min(2**32, upper + 3)) for _ in range(rng.randint(1, 4))
+    ]
+    if rng.random() < 0.2:
+        positions.append(positions[0])
+    asked: dict[str, Any] = {"bundle": name, "algorithm": algorithm}
+    if algorithm == "specified_positions_divide":
+        asked["positions"] = positions
+    line = {"now": START_MS, "brokers": {}, "topics": {name: topics}, "do": ["split"]}
+    return {"kind": "cuts", "config": _texts(config), "cycles": [{**line, "split": [asked]}]}
+
+
+def _samples(rng: Random, version: str) -> Case:
+    config: dict[str, Any] = {"loadBalancerHistoryResourcePercentage": rng.choice((0.9, 0.75, 0.0))}
+    _weights(rng, config)
+    config["loadBalancerMemoryResourceWeight"] = rng.choice((0, 0, 0.5, 1))
+    cluster = _Cluster(rng, namespaces=_some_namespaces(rng, version), bundles_max=14)
+    cycles = []
+    for number in range(rng.randint(1, 14)):
+        now = START_MS + number * STEP_MS
+        brokers = cluster.reports(now)
+        for report in brokers.values():
+            _tell_apart(rng, report)
+        cycles.append({"now": now, "brokers": brokers, "do": []})
+        cluster.advance()
+    return {"kind": "samples", "config": _texts(config), "cycles": cycles}
+
+
+def _tell_apart(rng: Random, report: dict[str, Any]) -> None:
+    """Give bundles figures that differ in Pulsar's steps, which would leave equals in any order."""
+    bundles = list(report["lastStats"].values())
+    for number, stats in enumerate(rng.sample(bundles, len(bundles))):
+        stats["msgThroughputIn"] = 2e5 * rng.randrange(3)
+        stats["msgThroughputOut"] = 2e5 * (number + rng.randrange(2) * len(bundles))
+    report |= _sums(report["lastStats"])
+
+
+FAMILIES: dict[str, Callable[[Random, str], Case]] = {
+    "ThresholdShedder": _shedding("ThresholdShedder", _threshold, 6),
+    "OverloadShedder": _shedding("OverloadShedder", _overload, 3),
+    "UniformLoadShedder": _shedding("UniformLoadShedder", _uniform, 3),
+    "AvgShedder": _shedding("AvgShedder", _avg, 12),
+    "TransferShedder, debug": _transfer(True),
+    "TransferShedder": _transfer(False),
+    "LeastLongTermMessageRate": _modular_placement("LeastLongTermMessageRate"),
+    "LeastResourceUsage, modular": _modular_placement("LeastResourceUsageWithWeight"),
+    "LeastResourceUsage, extensible": _extensible_placement,
+    "Split algorithms": _cuts,
+    "Splits, modular": _modular_splits,
+    "Splits, extensible": _extensible_splits,
+    "Averages and reports": _samples,
+}

@@ -1,0 +1,353 @@
+"""Where we decide otherwise than Pulsar, on purpose: each as an edit of our source that undoes it.
+
+An edit whose text does not occur exactly once in the source is an error: the list stays true, or
+changes.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulation.mutations import ROOT, Edit
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One row of "Deviations from Pulsar, on purpose"."""
+
+    name: str
+    families: tuple[str, ...]
+    """Of the oracle's cases: those in which it may act."""
+    edits: tuple[Edit, ...]
+    versions: tuple[str, ...] = ("4.0", "4.2")
+    """Of Pulsar: those that decide as the edited source does."""
+
+
+SHEDDERS = ("ThresholdShedder", "OverloadShedder", "UniformLoadShedder", "AvgShedder")
+TRANSFERS = ("TransferShedder, debug", "TransferShedder")
+PLACEMENTS = ("LeastLongTermMessageRate", "LeastResourceUsage, modular")
+STRATEGIES = "core/strategies/"
+TRANSFER = f"{STRATEGIES}shedding/transfer.py"
+UNIFORM = f"{STRATEGIES}shedding/uniform.py"
+LEAST_USAGE = f"{STRATEGIES}placement/least_resource_usage.py"
+ALGORITHMS = f"{STRATEGIES}splitting/algorithms.py"
+
+DEVIATIONS = (
+    Deviation(
+        "averages of absent bundles are kept",
+        (*SHEDDERS, *PLACEMENTS, "Splits, modular", "Averages and reports"),
+        (Edit("simulator/deciding.py", 2, "if not line.now:", "if True:"),),
+    ),
+    Deviation(
+        "the average advances once a cycle",
+        ("ThresholdShedder",),
+        (
+            Edit(
+                f"{STRATEGIES}shedding/threshold.py",
+                2,
+                "unloads = _lower_boundary(snapshot, own, averages, average, skipped)",
+                """
+                averages = {
+                    broker: exponential_average(
+                        averages[broker],
+                        max_weighted_usage(snapshot.reports[broker], weights),
+                        settings.history_weight,
+                    )
+                    for broker in snapshot.brokers
+                }
+                average = sum(averages.values()) / len(averages)
+                unloads = _lower_boundary(snapshot, own, averages, average, skipped)
+                """,
+            ),
+        ),
+    ),
+    Deviation(
+        "bundles without load stay",
+        ("UniformLoadShedder",),
+        (
+            Edit(
+                UNIFORM,
+                2,
+                "if load <= 0 or (limit != -1 and len(unloads) >= limit):",
+                "if limit != -1 and len(unloads) >= limit:",
+            ),
+        ),
+    ),
+    Deviation(
+        "a bundle may exceed the goal by 1000",
+        ("UniformLoadShedder",),
+        (Edit(UNIFORM, 0, "SLACK = 1000", "SLACK = 0"),),
+        versions=("4.2",),
+    ),
+    Deviation(
+        "goals beyond 2 GiB/s do not overflow",
+        ("UniformLoadShedder",),
+        (
+            Edit(
+                UNIFORM,
+                2,
+                "if load <= goal + SLACK:",
+                "if load <= (min(goal, LEAST_MAX) + SLACK + 2**31) % 2**32 - 2**31:",
+            ),
+        ),
+        versions=("4.0",),
+    ),
+    Deviation(
+        "equal bundles have destinations of their own",
+        ("AvgShedder",),
+        (
+            Edit(
+                f"{STRATEGIES}shedding/avg.py",
+                1,
+                "return Shed(tuple(unloads), tuple(skipped), AvgMemory(high, low))",
+                """
+                shared = {repr(snapshot.data_of(move.bundle)): move.destination for move in unloads}
+                unloads = [
+                    Unload(
+                        move.bundle,
+                        move.source,
+                        shared[repr(snapshot.data_of(move.bundle))],
+                        move.reason,
+                    )
+                    for move in unloads
+                ]
+                return Shed(tuple(unloads), tuple(skipped), AvgMemory(high, low))
+                """,
+            ),
+        ),
+    ),
+    Deviation(
+        "brokers with old reports are left out",
+        TRANSFERS,
+        (
+            Edit(
+                f"{STRATEGIES}guards.py", 1, "if not stale:", "if not stale or snapshot.extensible:"
+            ),
+            Edit(
+                TRANSFER,
+                1,
+                "squares: float = field(init=False)",
+                "squares: float = field(init=False)\ncount: int = field(init=False)",
+            ),
+            Edit(
+                TRANSFER,
+                2,
+                "self.total = sum(self.loads.values())",
+                "self.total = sum(self.loads.values())\nself.count = len(self.loads)",
+            ),
+            Edit(
+                TRANSFER, 2, "return self.total / len(self.loads)", "return self.total / self.count"
+            ),
+            Edit(
+                TRANSFER,
+                2,
+                "return math.sqrt(abs(self.squares / len(self.loads) - self.average**2))",
+                "return math.sqrt(abs(self.squares / self.count - self.average**2))",
+            ),
+            Edit(TRANSFER, 1, "outdated = False", "outdated, old = False, {}"),
+            Edit(
+                TRANSFER,
+                3,
+                "outdated = True",
+                "outdated = True\nold[broker] = data.weighted_max_ema",
+            ),
+            Edit(
+                TRANSFER,
+                1,
+                'return "", _Stats(loads)',
+                'stats = _Stats(loads)\nstats.loads |= old\nreturn "", stats',
+            ),
+        ),
+    ),
+    Deviation(
+        "what a swap brings back counts",
+        ("TransferShedder",),
+        (
+            Edit(
+                TRANSFER,
+                3,
+                "back += sum(other.stats.throughput for other in swapped)",
+                "back += 0.0",
+            ),
+        ),
+    ),
+    Deviation(
+        "brokers without load move nothing",
+        TRANSFERS,
+        (
+            Edit(
+                TRANSFER,
+                2,
+                "goal = throughput * offload / stats.loads[most] if stats.loads[most] else 0.0",
+                "goal = throughput * offload / (stats.loads[most] or math.nan)",
+            ),
+        ),
+    ),
+    Deviation(
+        "recently moved bundles do not come back in a swap",
+        TRANSFERS,
+        (
+            Edit(
+                TRANSFER,
+                3,
+                "if bundle.stats.throughput > 0 and "
+                "self._may_move(bundle.bundle_name, least, most)",
+                "if bundle.stats.throughput > 0 and self._may_return(bundle.bundle_name, most)",
+            ),
+            Edit(
+                TRANSFER,
+                1,
+                "def _may_move(self, bundle: str, owner: str, target: str) -> bool:",
+                """
+                def _may_return(self, bundle: str, target: str) -> bool:
+                    namespace = split_bundle_name(bundle)[0]
+                    return target in self._able(namespace) and (
+                        self._settings.shed_policy_bundles
+                        or not filters.has_policy(self._snapshot, namespace)
+                    )
+
+                def _may_move(self, bundle: str, owner: str, target: str) -> bool:
+                """,
+            ),
+            Edit(
+                f"{STRATEGIES}guards.py",
+                2,
+                "if bundle in recently_ms:",
+                "if bundle in recently_ms and not self._snapshot.extensible:",
+            ),
+        ),
+    ),
+    Deviation(
+        "averages advance once a request",
+        ("LeastResourceUsage, modular",),
+        (
+            Edit(
+                LEAST_USAGE,
+                2,
+                "usage = {broker: averages[broker] for broker in brokers if broker in averages}",
+                """
+                from dataclasses import replace
+
+                asked = replace(
+                    snapshot, reports={broker: snapshot.reports[broker] for broker in brokers}
+                )
+                left = {name: value for name, value in averages.items() if name in snapshot.reports}
+                averages = {**left, **advance(asked, settings, averages)}
+                usage = {broker: averages[broker] for broker in brokers}
+                """,
+            ),
+            Edit(LEAST_USAGE, 1, "advance=advance,"),
+            Edit(
+                f"{STRATEGIES}cycle.py",
+                2,
+                "and (set(allowed) - set(able) or again is not rule)",
+                "",
+            ),
+        ),
+    ),
+    Deviation(
+        "placements under way count",
+        ("LeastResourceUsage, modular", "LeastResourceUsage, extensible"),
+        (Edit(LEAST_USAGE, 1, "coming = _pending_usage(snapshot, usage)", "coming = {}"),),
+    ),
+    Deviation(
+        "brokers that name no load manager qualify",
+        PLACEMENTS,
+        (
+            Edit(
+                "core/policies/eligibility.py",
+                2,
+                'if runs is not None and runs.rpartition(".")[2] != class_name.rpartition(".")[2]:',
+                'if runs is None or runs.rpartition(".")[2] != class_name.rpartition(".")[2]:',
+            ),
+        ),
+    ),
+    Deviation(
+        "splits that divide nothing are not made",
+        ("Split algorithms",),
+        (
+            Edit(
+                ALGORITHMS,
+                1,
+                "hashes = sorted({topic.hash for topic in topics.values()})",
+                """
+                if found:
+                    return found, ""
+                hashes = sorted({topic.hash for topic in topics.values()})
+                """,
+            ),
+        ),
+    ),
+    Deviation(
+        "a position counts once",
+        ("Split algorithms",),
+        (
+            Edit(
+                ALGORITHMS,
+                3,
+                "sorted(position for position in set(positions) "
+                "if span.lower < position < span.upper)",
+                "sorted(position for position in positions if span.lower < position < span.upper)",
+            ),
+        ),
+    ),
+    Deviation(
+        "topics of one hash count as one",
+        ("Split algorithms",),
+        (
+            Edit(
+                ALGORITHMS,
+                1,
+                "by_hash: dict[int, HashedTopic] = {}",
+                "by_hash: dict[int, HashedTopic] = {}\nall_loaded = []",
+            ),
+            Edit(
+                ALGORITHMS,
+                3,
+                """
+                same = by_hash.get(topic.hash, HashedTopic(topic.hash))
+                by_hash[topic.hash] = HashedTopic(
+                    topic.hash, same.rate + topic.rate, same.throughput + topic.throughput
+                )
+                """,
+                """
+                by_hash[topic.hash] = topic
+                all_loaded.append(topic)
+                """,
+            ),
+            Edit(
+                ALGORITHMS,
+                1,
+                """
+                loaded = [by_hash[value] for value in sorted(by_hash)]
+                rate, throughput = (
+                    sum(topic.rate for topic in loaded),
+                    sum(topic.throughput for topic in loaded),
+                )
+                """,
+                """
+                loaded = [by_hash[value] for value in sorted(topic.hash for topic in all_loaded)]
+                rate, throughput = (
+                    sum(topic.rate for topic in all_loaded),
+                    sum(topic.throughput for topic in all_loaded),
+                )
+                if len(by_hash) < 2:
+                    return ()
+                """,
+            ),
+        ),
+    ),
+)
+
+
+def copy_without(deviations: tuple[Deviation, ...], target: Path) -> None:
+    """A copy of our package in `target` that decides as Pulsar does in these points."""
+    package = target / "loadmanager"
+    shutil.copytree(
+        ROOT / "loadmanager", package, ignore=shutil.ignore_patterns("__pycache__", "analysis")
+    )
+    for deviation in deviations:
+        for edit in deviation.edits:
+            edit.apply(package)

@@ -1,0 +1,490 @@
+"""The smallest cases in which we once decided otherwise than Pulsar, or still do on purpose.
+
+`make test-oracle-vectors` writes them with Pulsar's answers to `vectors/`; `test_vectors.py` checks
+ours without Java.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from oracle.cases import (
+    EXTENSIBLE,
+    EXTENSIBLE_MANAGER,
+    MIB,
+    MODULAR,
+    MODULAR_MANAGER,
+    START_MS,
+    STEP_MS,
+    boundaries,
+    bundle,
+)
+
+FULL_RANGE = "0x00000000_0xffffffff"
+TRANSFER_NOW = {
+    "loadManagerClassName": EXTENSIBLE_MANAGER,
+    "loadBalancerLoadSheddingStrategy": f"{EXTENSIBLE}scheduler.TransferShedder",
+    "loadBalancerSheddingConditionHitCountThreshold": "0",
+}
+BOTH = ("4.0.8", "4.2.4")
+
+
+@dataclass(frozen=True, slots=True)
+class Minimal:
+    """One case."""
+
+    name: str
+    family: str
+    kind: str
+    config: dict[str, str]
+    cycles: tuple[dict[str, Any], ...]
+    versions: tuple[str, ...] = BOTH
+    deviation: str = ""
+    """By which name of `oracle.deviations` the answers still differ."""
+
+    def case(self) -> dict[str, Any]:
+        """As the harness reads it."""
+        cycles = [
+            {"now": START_MS + number * STEP_MS, **cycle}
+            for number, cycle in enumerate(self.cycles)
+        ]
+        return {
+            "id": self.name,
+            "family": self.family,
+            "kind": self.kind,
+            "config": self.config,
+            "cycles": cycles,
+        }
+
+
+def report(
+    cpu: float, namespace: str = "t/n", rates: tuple[float, ...] = (), **fields: Any
+) -> dict[str, Any]:
+    """A modular report: bundles by their messages/s, of 10 kB each; other fields as given."""
+    size = fields.pop("size", 10_000)
+    first = fields.pop("first", 0)
+    stats = {
+        bundle(namespace, first + number): {
+            "msgRateIn": rate,
+            "msgThroughputIn": rate * size,
+            "topics": 4,
+        }
+        for number, rate in enumerate(rates)
+    }
+    return {
+        "cpu": {"usage": cpu, "limit": 100.0},
+        "lastStats": stats,
+        "bundles": sorted(stats),
+        "numBundles": len(stats),
+        "numTopics": 4 * len(stats),
+        "msgRateIn": sum(rates),
+        "msgThroughputIn": sum(rates) * size,
+        "loadManagerClassName": MODULAR_MANAGER,
+        "brokerVersionString": "4.0.0",
+        "lastUpdate": START_MS,
+        **fields,
+    }
+
+
+def loads(brokers: dict[str, tuple[float, tuple[float, ...]]], **topics: int) -> dict[str, Any]:
+    """Extensible reports: broker → its load, and its bundles by MiB/s in ascending order."""
+    line: dict[str, Any] = {"brokers": {}, "topBundles": {}}
+    for broker, (load, mibs) in brokers.items():
+        total = sum(mibs) * MIB
+        line["brokers"][broker] = {
+            "msgThroughputIn": total,
+            "msgThroughputEMA": total,
+            "weightedMaxEMA": load,
+            "topics": topics.get(broker.partition(":")[0], 4),
+            "updatedAt": START_MS,
+        }
+        line["topBundles"][broker] = {
+            "topBundlesLoadData": [
+                {
+                    "bundleName": bundle(f"t/{broker[:2]}", number),
+                    "stats": {"msgThroughputIn": mib * MIB, "topics": 4},
+                }
+                for number, mib in enumerate(mibs)
+            ]
+        }
+    return line
+
+
+def minimal() -> Iterator[Minimal]:
+    """All cases."""
+    yield from _modular_shedders()
+    yield from _uniform_and_avg()
+    yield from _transfers()
+    yield from _placements()
+    yield from _splits()
+
+
+def _modular_shedders() -> Iterator[Minimal]:
+    overload = {"loadBalancerLoadSheddingStrategy": f"{MODULAR}OverloadShedder"}
+    threshold = {"loadBalancerLoadSheddingStrategy": f"{MODULAR}ThresholdShedder"}
+    idle = report(10)
+    full = {"usage": 95.0, "limit": 100.0}
+    yield Minimal(
+        "a resource of weight 0 does not count",
+        "OverloadShedder",
+        "modular",
+        overload,
+        ({"brokers": {"b1:1": report(10, rates=(9, 8), directMemory=full), "b2:1": idle}},),
+    )
+    yield Minimal(
+        "90 % is 90 %",
+        "OverloadShedder",
+        "modular",
+        {**overload, "loadBalancerBrokerOverloadedThresholdPercentage": "90"},
+        ({"brokers": {"b1:1": report(90, rates=(9, 8)), "b2:1": idle}},),
+    )
+    yield Minimal(
+        "a usage above 100 % counts",
+        "ThresholdShedder",
+        "modular",
+        threshold,
+        ({"brokers": {"b1:1": report(120, rates=(9000, 8000)), "b2:1": report(30)}},),
+    )
+    yield Minimal(
+        "bundles of pulsar/system are shed",
+        "OverloadShedder",
+        "modular",
+        overload,
+        ({"brokers": {"b1:1": report(90, "pulsar/system", (9, 8)), "b2:1": idle}},),
+    )
+    yield Minimal(
+        "SLA monitors stay",
+        "OverloadShedder",
+        "modular",
+        overload,
+        ({"brokers": {"b1:1": report(90, "sla-monitor/h:80", (9, 8)), "b2:1": idle}},),
+        versions=("4.2.4",),
+    )
+    rates = (4000.0, 3000.0, 2000.0)
+    hot = {"b1:1": report(90, "t/a", rates), "b2:1": report(90, "t/b", rates)}
+    yield Minimal(
+        "averages of brokers that left are forgotten in a cycle with one broker",
+        "ThresholdShedder",
+        "modular",
+        threshold,
+        (
+            {"brokers": hot},
+            {"brokers": {"b2:1": hot["b2:1"]}},
+            {"brokers": {"b1:1": report(10, "t/a", rates), "b2:1": report(20, "t/b", rates)}},
+        ),
+    )
+    boundary = {
+        **threshold,
+        "lowerBoundarySheddingEnabled": "true",
+        "loadBalancerHistoryResourcePercentage": "0.5",
+        "loadBalancerBundleUnloadMinThroughputThreshold": "0",
+    }
+    nine = {f"b{at}:1": report(90, f"t/{at}", rates) for at in range(1, 10)}
+    nine["b9:1"] = report(70, "t/9", rates)
+    later = {**nine, "b9:1": report(90, "t/9", rates), "b1:1": report(66, "t/1", rates)}
+    yield Minimal(
+        "the lower-boundary pass advances averages a second time",
+        "ThresholdShedder",
+        "modular",
+        boundary,
+        ({"brokers": nine}, {"brokers": later}),
+        deviation="the average advances once a cycle",
+    )
+    swings = {"b1:1": report(90, "t/a", (4000.0, 3900.0)), "b2:1": report(10, "t/b", (1.0, 2.0))}
+    turned = {"b1:1": report(90, "t/a", (3800.0, 3900.0)), "b2:1": report(10, "t/b", (1.0, 2.0))}
+    yield Minimal(
+        "averages of bundles without a report",
+        "OverloadShedder",
+        "modular",
+        overload,
+        (
+            {"brokers": {**swings, "b1:1": report(50, "t/a", (4000.0, 3900.0))}},
+            {"brokers": {"b2:1": swings["b2:1"]}},
+            {"brokers": turned},
+        ),
+        deviation="averages of absent bundles are kept",
+    )
+
+
+def _uniform_and_avg() -> Iterator[Minimal]:
+    uniform = {"loadBalancerLoadSheddingStrategy": f"{MODULAR}UniformLoadShedder"}
+    cold = report(10, "t/b", (2.0,))
+    yield Minimal(
+        "bundles without load move",
+        "UniformLoadShedder",
+        "modular",
+        uniform,
+        ({"brokers": {"b1:1": report(50, rates=(10_000.0, 1500.0, 0.0)), "b2:1": cold}},),
+        deviation="bundles without load stay",
+    )
+    yield Minimal(
+        "a goal of 2680 messages/s and a bundle of 2500",
+        "UniformLoadShedder",
+        "modular",
+        uniform,
+        (
+            {
+                "brokers": {
+                    "b1:1": report(50, rates=(6000.0, 2500.0)),
+                    "b2:1": report(10, "t/b", (100.0,)),
+                }
+            },
+        ),
+        versions=("4.2.4",),
+        deviation="a bundle may exceed the goal by 1000",
+    )
+    yield Minimal(
+        "11 GB/s",
+        "UniformLoadShedder",
+        "modular",
+        {**uniform, "loadBalancerMsgRateDifferenceShedderThreshold": "0"},
+        (
+            {
+                "brokers": {
+                    "b1:1": report(50, rates=(10.0, 1.0), size=1e9),
+                    "b2:1": report(10, "t/b", (1.0,), size=100),
+                }
+            },
+        ),
+        versions=("4.0.8",),
+        deviation="goals beyond 2 GiB/s do not overflow",
+    )
+    avg = {
+        "loadBalancerLoadSheddingStrategy": f"{MODULAR}AvgShedder",
+        "loadBalancerLoadPlacementStrategy": f"{MODULAR}AvgShedder",
+        "loadBalancerAvgShedderHitCountHighThreshold": "1",
+        "maxUnloadPercentage": "0.5",
+    }
+    equal = (2000.0,) * 4
+    yield Minimal(
+        "equal bundles of two hot brokers share a destination",
+        "AvgShedder",
+        "modular",
+        avg,
+        (
+            {
+                "brokers": {
+                    "b1:1": report(10),
+                    "b2:1": report(20),
+                    "b3:1": report(80, "t/c", equal),
+                    "b4:1": report(90, "t/d", equal),
+                }
+            },
+        ),
+        deviation="equal bundles have destinations of their own",
+    )
+
+
+def _transfers() -> Iterator[Minimal]:
+    ladder = (10.0, 20.0, 30.0, 40.0)
+    family, kind = "TransferShedder", "extensible"
+    yield Minimal(
+        "without transfers, the least loaded broker must qualify",
+        family,
+        kind,
+        {
+            **TRANSFER_NOW,
+            "loadBalancerTransferEnabled": "false",
+            "loadBalancerBrokerMaxTopics": "10",
+        },
+        (loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ()), "b3:1": (0.1, ())}, b3=11),),
+    )
+    yield Minimal(
+        "throughputs differ, loads are 0",
+        family,
+        kind,
+        TRANSFER_NOW,
+        (loads({"b1:1": (0.0, ()), "b2:1": (0.0, (1.0, 2.0, 3.0))}),),
+        deviation="brokers without load move nothing",
+    )
+    swap = loads({"b1:1": (0.9, (60.0, 62.0)), "b2:1": (0.2, (20.0, 21.0))})
+    yield Minimal(
+        "a swap with a bundle that was moved",
+        family,
+        kind,
+        TRANSFER_NOW,
+        ({**swap, "recentlyUnloaded": {bundle("t/b2", 0): START_MS - 60_000}},),
+        deviation="recently moved bundles do not come back in a swap",
+    )
+    stale = loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ()), "b3:1": (0.1, ())})
+    stale["brokers"]["b3:1"]["updatedAt"] = START_MS - 2_000_000
+    yield Minimal(
+        "the least loaded broker's report is old",
+        family,
+        kind,
+        TRANSFER_NOW,
+        (stale,),
+        deviation="brokers with old reports are left out",
+    )
+
+
+def _placements() -> Iterator[Minimal]:
+    rule = {"loadBalancerDistributeBundlesEvenlyEnabled": "false"}
+    place = {"do": ["place"], "place": [bundle("t/new", at) for at in range(3)]}
+    nameless = report(10, "t/a", (1.0,))
+    del nameless["loadManagerClassName"]
+    yield Minimal(
+        "a report without loadManagerClassName",
+        "LeastLongTermMessageRate",
+        "modular",
+        rule,
+        ({**place, "brokers": {"b1:1": nameless, "b2:1": report(10, "t/b", (900.0,))}},),
+        deviation="brokers that name no load manager qualify",
+    )
+    usage = {**rule, "loadBalancerLoadPlacementStrategy": f"{MODULAR}LeastResourceUsageWithWeight"}
+    yield Minimal(
+        "three placements advance averages three times",
+        "LeastResourceUsage, modular",
+        "modular",
+        {**usage, "loadBalancerHistoryResourcePercentage": "0.5"},
+        (
+            {
+                **place,
+                "brokers": {
+                    "b1:1": report(50, "t/a", (1e6, 1.0)),
+                    "b2:1": report(20, "t/b", (1e6, 1.0)),
+                },
+            },
+            {
+                **place,
+                "place": [bundle("t/other", at) for at in range(4)],
+                "brokers": {
+                    "b1:1": report(20, "t/a", (1e6, 1.0)),
+                    "b2:1": report(80, "t/b", (1e6, 1.0)),
+                },
+            },
+        ),
+        deviation="averages advance once a request",
+    )
+    extensible = {key: TRANSFER_NOW[key] for key in list(TRANSFER_NOW)[:2]}
+    yield Minimal(
+        "a burst of placements",
+        "LeastResourceUsage, extensible",
+        "extensible",
+        extensible,
+        ({**loads({"b1:1": (0.5, (0.2,)), "b2:1": (0.2, (0.1,))}), **place},),
+        deviation="placements under way count",
+    )
+    excluded = {"loadBalancerSheddingExcludedNamespaces": "t/new"}
+    three = {"b1:1": (0.8, (20.0,)), "b2:1": (0.4, (10.0,)), "b3:1": (0.1, (5.0,))}
+    yield Minimal(
+        "excluded namespaces are placed round robin in the extensible manager",
+        "LeastResourceUsage, extensible",
+        "extensible",
+        {**extensible, **excluded},
+        ({**loads(three), **place},),
+        versions=("4.2.4",),
+    )
+    yield Minimal(
+        "an excluded namespace at an overloaded broker's turn",
+        "LeastLongTermMessageRate",
+        "modular",
+        {**rule, **excluded},
+        (
+            {
+                **place,
+                "brokers": {
+                    "b1:1": report(95, "t/a", (40.0, 20.0)),
+                    "b2:1": report(50, "t/b", (20.0, 10.0)),
+                    "b3:1": report(30, "t/c", (5.0,)),
+                },
+            },
+        ),
+        versions=("4.2.4",),
+    )
+    policy = {
+        "namespaces": ["t/new"],
+        "primary": ["b1"],
+        "secondary": ["b2"],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "100"},
+        },
+    }
+    yield Minimal(
+        "a primary with too many topics",
+        "LeastResourceUsage, extensible",
+        "extensible",
+        {**extensible, "loadBalancerBrokerMaxTopics": "10"},
+        (
+            {
+                **loads(three, b1=10),
+                "do": ["place"],
+                "place": [bundle("t/new", 0)],
+                "isolationPolicies": {"mine": policy},
+            },
+        ),
+    )
+
+
+def _splits() -> Iterator[Minimal]:
+    two = loads({"b1:1": (0.5, (150.0,)), "b2:1": (0.5, (150.0,))})
+    known = {f"t/b{at}": {"boundaries": boundaries()} for at in (1, 2)}
+    yield Minimal(
+        "each broker splits as many bundles as a cycle allows",
+        "Splits, extensible",
+        "extensible",
+        {
+            **{key: TRANSFER_NOW[key] for key in list(TRANSFER_NOW)[:2]},
+            "loadBalancerNamespaceBundleSplitConditionHitCountThreshold": "0",
+            "loadBalancerMaxNumberOfBundlesToSplitPerCycle": "1",
+        },
+        ({**two, "namespaces": known, "do": ["split"]},),
+    )
+    name = f"t/n/{FULL_RANGE}"
+    yield _cuts("a position twice", name, [256, 256], (1, 1000), "a position counts once")
+    yield _cuts(
+        "topics on one side",
+        f"t/n/0x00000000_0x{MIB:08x}",
+        [],
+        (1, 1),
+        "splits that divide nothing are not made",
+        "topic_count_equally_divide",
+    )
+    yield _cuts(
+        "two topics of one hash",
+        name,
+        [],
+        (1, 1, 1000),
+        "topics of one hash count as one",
+        "flow_or_qps_equally_divide",
+    )
+    full = {"usage": 95.0, "limit": 100.0}
+    yield Minimal(
+        "heap memory does not count by default",
+        "Averages and reports",
+        "samples",
+        {},
+        (
+            {
+                "brokers": {
+                    "b1:1": report(10, rates=(9, 1), memory=full, size=1e6),
+                    "b2:1": report(10),
+                },
+                "do": [],
+            },
+        ),
+    )
+
+
+def _cuts(
+    name: str,
+    of: str,
+    positions: list[int],
+    hashes: tuple[int, ...],
+    deviation: str,
+    algorithm: str = "specified_positions_divide",
+) -> Minimal:
+    topics = {
+        f"persistent://t/n/{number}": {"msgRate": 400.0, "msgThroughput": 1.0, "hash": value}
+        for number, value in enumerate(hashes)
+    }
+    asked = {"bundle": of, "algorithm": algorithm, "positions": positions}
+    line = {"brokers": {}, "topics": {of: topics}, "do": ["split"], "split": [asked]}
+    config = {
+        "loadBalancerNamespaceBundleMaxMsgRate": "700",
+        "defaultNamespaceBundleSplitAlgorithm": algorithm,
+    }
+    return Minimal(name, "Split algorithms", "cuts", config, (line,), deviation=deviation)

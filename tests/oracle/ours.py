@@ -1,0 +1,107 @@
+"""Our answers to the oracle's cases, in the form in which the Java harness gives Pulsar's.
+
+As a program: one case a line in, one answer a line out.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from loadmanager import settings
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.plan import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.from_reports import LoadAverages, with_load_data
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.simulator.deciding import Deciding
+from loadmanager.simulator.lines import decode_line
+
+
+class First:
+    """Where chance decides, the first candidate by name."""
+
+    def randrange(self, stop: int, /) -> int:
+        return 0
+
+
+def answer(case: dict[str, Any]) -> dict[str, Any]:
+    """What we decide in each cycle of a case."""
+    loaded = settings.load(None, dict(case["config"]))
+    strategies, splits = loaded.leaf(StrategySettings), loaded.leaf(SplitSettings)
+    deciding = Deciding(First())
+    averages: LoadAverages = {}
+    cycles = []
+    for cycle in case["cycles"]:
+        line = decode_line(msgspec.json.encode(cycle))
+        if case["kind"] == "samples":
+            snapshot = deciding._snapshot(line, strategies)
+            derived, averages = with_load_data(snapshot, strategies, averages)
+            cycles.append(_derived(derived))
+        else:
+            plan = deciding.decide(line, strategies, splits)
+            cycles.append(_plan(plan, case["kind"], line.do))
+    return {"cycles": cycles}
+
+
+def _plan(plan: Plan, kind: str, asked: list[str]) -> dict[str, Any]:
+    answered: dict[str, Any] = {}
+    if "shed" in asked:
+        answered["unloads"] = [
+            [move.source, move.bundle, move.destination]
+            + ([move.reason] if kind == "extensible" else [])
+            for move in plan.unloads
+        ]
+    if "split" in asked:
+        answered["splits"] = [
+            [split.bundle, list(split.boundaries)]
+            if kind == "cuts"
+            else split.bundle
+            if kind == "modular"
+            else [split.bundle, split.reason]
+            for split in plan.splits
+        ]
+    if "place" in asked:
+        answered["placements"] = [
+            [item.bundle, item.broker, sorted(item.candidates)] for item in plan.placements
+        ]
+    return answered
+
+
+def _derived(snapshot: ClusterSnapshot) -> dict[str, Any]:
+    return {
+        "bundles": {
+            bundle: [
+                getattr(average, name)
+                for average in (data.short_term_data, data.long_term_data)
+                for name in (
+                    "msg_throughput_in",
+                    "msg_throughput_out",
+                    "msg_rate_in",
+                    "msg_rate_out",
+                )
+            ]
+            for bundle, data in snapshot.bundle_data.items()
+            if any(bundle in report.last_stats for report in snapshot.reports.values())
+        },
+        "brokers": {
+            broker: list(msgspec.structs.astuple(snapshot.time_averages[broker]))
+            for broker in snapshot.brokers
+        },
+        "loads": {
+            broker: [data.max_resource_usage, data.weighted_max_ema, data.msg_throughput_ema]
+            for broker, data in snapshot.load_data.items()
+        },
+        "tops": {
+            broker: [item.bundle_name for item in top.top_bundles_load_data]
+            for broker, top in snapshot.top_bundles.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    for raw in sys.stdin.buffer:
+        sys.stdout.buffer.write(msgspec.json.encode(answer(msgspec.json.decode(raw))) + b"\n")
+        sys.stdout.buffer.flush()
