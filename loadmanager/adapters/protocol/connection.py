@@ -31,7 +31,7 @@ from loadmanager.core.wire.frames import (
     request_id_of,
 )
 
-REQUESTS_MAX = 5_000
+REQUESTS_MAX = 500
 """Requests of one connection in progress at once; beyond that, it is not read."""
 
 PRODUCERS_MAX = 50_000

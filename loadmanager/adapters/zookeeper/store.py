@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from kazoo.exceptions import (
@@ -48,7 +49,12 @@ from loadmanager.ports.store import (
     check_size,
 )
 
-CONCURRENT_READS_MAX = 256
+OPERATIONS_AT_ONCE_MAX = 32
+"""Further operations wait for their turn; heartbeats do not. kazoo sends requests in order and
+needs 0.3 ms or more for each: a heartbeat behind thousands of requests would come too late.
+"""
+READS_AT_ONCE_MAX = 16
+"""The reads that one operation may send at once."""
 HEARTBEATS_PER_TIMEOUT = 8
 LEASE_FRACTION = 1 - 1 / HEARTBEATS_PER_TIMEOUT - 0.035
 """The part of the session timeout that an answered heartbeat proves.
@@ -72,6 +78,13 @@ _KINDS = {
     EventType.CHANGED: ChangeKind.CHANGED,
     EventType.DELETED: ChangeKind.DELETED,
 }
+_CONFLICTS = (
+    BadVersionError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+)
 _DEAD = (KeeperState.CLOSED, KeeperState.AUTH_FAILED)
 _STATES = {
     KazooState.CONNECTED: SessionState.CONNECTED,
@@ -99,6 +112,7 @@ class ZooKeeperStore:
         self._unanswered = 0
         self._outage = Outage(settings.hosts)
         self._answered_s = time.monotonic()
+        self._turns = asyncio.Semaphore(OPERATIONS_AT_ONCE_MAX)
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
@@ -293,18 +307,21 @@ class ZooKeeperStore:
 
     # Operations
 
-    async def _answer(self, result: Any) -> Any:
-        (answer,) = await self._answers([result])
+    async def _answer(self, send: Callable[[], Any]) -> Any:
+        (answer,) = await self._answers(send)
         return _value_of(answer)
 
-    async def _answers(self, results: list[Any]) -> list[Any]:
-        """Wait for the answers to one or more requests; an answer may be an error."""
-        futures = [self._future_of(result) for result in results]
-        _, pending = await asyncio.wait(futures, timeout=self._settings.operation_timeout_s)
-        if pending:
-            raise OperationalError(
-                f"ZooKeeper did not answer within {self._settings.operation_timeout_s:g} s"
-            )
+    async def _answers(self, *sends: Callable[[], Any]) -> list[Any]:
+        """Send requests when it is their turn, and wait for the answers, some of which may be
+        errors.
+        """
+        timeout_s = self._settings.operation_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s), self._turns:
+                futures = [self._future_of(send()) for send in sends]
+                await asyncio.wait(futures)
+        except TimeoutError:
+            raise OperationalError(f"ZooKeeper did not answer within {timeout_s:g} s") from None
         return [future.result() for future in futures]
 
     def _future_of(self, result: Any) -> asyncio.Future[Any]:
@@ -319,16 +336,20 @@ class ZooKeeperStore:
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """Read many nodes; pipelined, a bounded number in flight."""
         nodes: list[Node | None] = []
-        for start in range(0, len(paths), CONCURRENT_READS_MAX):
-            batch = paths[start : start + CONCURRENT_READS_MAX]
-            answers = await self._answers([self._client.get_async(path) for path in batch])
+        for start in range(0, len(paths), READS_AT_ONCE_MAX):
+            answers = await self._answers(
+                *(
+                    partial(self._client.get_async, path)
+                    for path in paths[start : start + READS_AT_ONCE_MAX]
+                )
+            )
             nodes += [_node_of(answer) for answer in answers]
         return nodes
 
     async def children(self, path: str) -> list[str]:
         """Sorted names of the children."""
         try:
-            return sorted(await self._answer(self._client.get_children_async(path)))
+            return sorted(await self._answer(partial(self._client.get_children_async, path)))
         except NoNodeError:
             return []
 
@@ -336,7 +357,8 @@ class ZooKeeperStore:
         """Create a node with its parents; False when it exists."""
         check_size(path, value)
         try:
-            await self._answer(self._client.create_async(path, value, ephemeral=ephemeral))
+            create = partial(self._client.create_async, path, value, ephemeral=ephemeral)
+            await self._answer(create)
         except NodeExistsError:
             return False
         except NoNodeError:
@@ -354,7 +376,7 @@ class ZooKeeperStore:
         check_size(path, value)
         try:
             stat = await self._answer(
-                self._client.set_async(path, value, -1 if version is None else version)
+                partial(self._client.set_async, path, value, -1 if version is None else version)
             )
         except BadVersionError:
             raise VersionConflictError(f"{path} has changed meanwhile") from None
@@ -367,7 +389,9 @@ class ZooKeeperStore:
     async def delete(self, path: str, *, version: int | None = None) -> bool:
         """Delete a node; False if it does not exist."""
         try:
-            await self._answer(self._client.delete_async(path, -1 if version is None else version))
+            await self._answer(
+                partial(self._client.delete_async, path, -1 if version is None else version)
+            )
         except NoNodeError:
             return False
         except BadVersionError:
@@ -390,12 +414,13 @@ class ZooKeeperStore:
                     transaction.delete(path, -1 if version is None else version)
                 case Check(path, version):
                     transaction.check(path, -1 if version is None else version)
-        *results, txid = await self._answer(self._client.commit_async(transaction))
+        *results, txid = await self._answer(partial(self._client.commit_async, transaction))
         for operation, result in zip(operations, results, strict=False):
             if isinstance(result, Exception) and not isinstance(
                 result, RolledBackError | RuntimeInconsistency
             ):
-                raise VersionConflictError(
+                kind = VersionConflictError if isinstance(result, _CONFLICTS) else OperationalError
+                raise kind(
                     f"{type(operation).__name__.lower()} {operation.path}: {type(result).__name__}"
                 )
         return int(txid)

@@ -264,3 +264,23 @@ class TestEmbedded:
         server = EmbeddedZooKeeper(port=free_port(), data_dir=tmp_path)
         with pytest.raises(OperationalError, match=r"(?s)ZooKeeper ended while it started: .*data"):
             await server.__aenter__()
+
+
+async def test_heartbeats_do_not_wait_behind_thousands_of_reads(
+    own_server: EmbeddedZooKeeper,
+) -> None:
+    """kazoo sends in order: heartbeats behind all reads would be answered after all of them, and a
+    client that asks for many topics could end the broker's lease.
+    """
+    async with ZooKeeperStore(
+        settings_for(own_server, session_timeout_ms=4_000, operation_timeout_s=100)
+    ) as store:
+        before_s, proven_before = store.lease.proven_until_s, 0
+
+        async def read() -> None:
+            nonlocal proven_before
+            await store.get("/missing")
+            proven_before += store.lease.proven_until_s == before_s
+
+        await asyncio.gather(*(read() for _ in range(10_000)))
+        assert proven_before < 10_000
