@@ -43,13 +43,18 @@ class Resumer:
             self._timer.cancel()
 
     def settle(self) -> None:
-        """Resume those whose last hold ended."""
+        """Resume those whose last hold ended, for `SLICE_NS` or so."""
         if self._resuming:
             return
         self._resuming = True
+        began_ns = 0
         try:
             while (resumable := self._limits.next_ready()) is not None:
+                began_ns = began_ns or self._clock.monotonic_ns()
                 self._go_on(resumable)
+                if self._clock.monotonic_ns() - began_ns > SLICE_NS:
+                    self._set_timer(began_ns)  # the rest is due at once
+                    break
         finally:
             self._resuming = False
             self._set_timer(self._limits.next_wakeup_ns())
