@@ -42,7 +42,9 @@ POLL_MIN_S, POLLS_PER_TIMEOUT = 5.0, 4
 timeout, but at most every five seconds.
 """
 EPOCH_MAX = 10**15
-"""A greater epoch is corrupt: with a term every millisecond it takes thirty thousand years."""
+"""With a term every millisecond this takes thirty thousand years. A greater epoch was
+written by hand; no term continues it, and the epochs begin again at the counter's version.
+"""
 
 log = structlog.get_logger("leadership")
 
@@ -101,7 +103,7 @@ class StoreElection:
 
     def _set_leader(self, leader: Leader | None, session_id: int) -> None:
         if leader is not None:
-            self._epoch_max = max(self._epoch_max, leader.epoch)
+            self._epoch_max = max(self._epoch_max, leader.epoch) if leader.epoch < EPOCH_MAX else 0
             self._on_leader(leader)
         if (leader, session_id) != self._latest.value:
             self._latest.set((leader, session_id))
@@ -234,7 +236,7 @@ def _leader_of(node: Node, path: str) -> Leader:
         not isinstance(broker_id, str)
         or not isinstance(url, str)
         or not isinstance(epoch, int)
-        or not 0 <= epoch <= EPOCH_MAX
+        or not 0 <= epoch <= 2 * EPOCH_MAX
     ):
         raise CorruptDataError(f"{path} names no leader; it is replaced when its session ends")
     return Leader(broker_id, url, epoch)
@@ -243,7 +245,5 @@ def _leader_of(node: Node, path: str) -> Leader:
 def _epoch_of(value: bytes) -> int:
     """The epoch that the counter contains; 0 if the value is corrupt."""
     return (
-        number
-        if value.isdigit() and len(value) <= 18 and (number := int(value)) <= EPOCH_MAX
-        else 0
+        number if value.isdigit() and len(value) <= 18 and (number := int(value)) < EPOCH_MAX else 0
     )

@@ -22,7 +22,7 @@ from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.ports.election import Leader
 from loadmanager.ports.store import Create, Store, VersionConflictError
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.election import StoreElection
+from loadmanager.runtime.shared.election import EPOCH_MAX, StoreElection
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.tasks import Scope
 
@@ -187,6 +187,27 @@ async def test_an_impossible_epoch_is_nonsense(electorate: Electorate, digits: i
         await until(lambda: follower.leader == election.leader, "everybody reads it")
 
 
+async def test_the_greatest_epoch_is_not_the_last(electorate: Electorate) -> None:
+    """Whoever writes it by hand must not keep all brokers from leading: later terms begin again."""
+    async with electorate() as candidates:
+        _, election = await candidates.add()
+        other, follower = await candidates.add()
+        candidates.scope.spawn(candidates.run(0), "run-0")
+        await until(lambda: candidates.terms, "it leads")
+        await other.put("/loadmanager/epochs/loadbalance/leader", b"%d" % EPOCH_MAX)
+        await other.put(
+            "/loadbalance/leader",
+            b'{"brokerId": "b0:8080", "serviceUrl": "", "epoch": %d}' % EPOCH_MAX,
+        )
+        await until(lambda: len(candidates.terms) >= 2, "it leads again")
+        for _ in range(2):
+            terms = len(candidates.terms)
+            await other.delete("/loadbalance/leader")
+            await until(lambda terms=terms: len(candidates.terms) > terms, "it leads again")
+        assert candidates.terms[-1][1] < 20
+        await until(lambda: follower.leader == election.leader, "everybody reads it")
+
+
 async def test_nonsense_over_a_term_ends_the_term(electorate: Electorate) -> None:
     """A leader whose node was overwritten begins a new term."""
     async with electorate() as candidates:
@@ -278,7 +299,7 @@ import asyncio, sys
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
-from loadmanager.runtime.shared.election import StoreElection
+from loadmanager.runtime.shared.election import EPOCH_MAX, StoreElection
 
 async def main():
     settings = ZooKeeperSettings(url=sys.argv[1], session_timeout_ms=int(sys.argv[2]))
