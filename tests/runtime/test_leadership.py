@@ -31,7 +31,7 @@ class Candidate:
     def __init__(self, store: MemoryStore, name: str, lead: Lead) -> None:
         self.store, self.leading = store, Leading()
         self.election = StoreElection(store, LoopClock(), broker_id=name, web_url=f"http://{name}")
-        self.leadership = Leadership(self.election, self.leading, lead)
+        self.leadership = Leadership(self.election, self.leading, lead, LoopClock())
 
     async def start(self, scope: Scope) -> None:
         """Campaign."""

@@ -75,7 +75,8 @@ class SessionKeeper:
         """
         self._fence(
             "the metadata store has not answered for most of the session timeout, or this process "
-            "was paused; the broker serves again by itself when the store answers"
+            "was paused or busy with something else (a slow strategy is logged); the broker serves "
+            "again by itself when the store answers"
         )
 
     async def watch_session(self) -> None:

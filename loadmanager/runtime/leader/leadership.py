@@ -13,14 +13,18 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import LoadManagerError
+from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
 from loadmanager.runtime.shared.election import StoreElection
 from loadmanager.runtime.shared.leading import Leading
-from loadmanager.runtime.tasks import Scope, Steps, retrying
+from loadmanager.runtime.tasks import Scope, Steps, retrying, sleep
 
 FAILURES_IN_A_ROW_MAX = 5
 """A leader resigns when a step fails this often in a row: another broker may do better."""
+
+TERM_INTERVAL_MIN_S = 1.0
+"""Terms begin at most this often, whatever ends them."""
 
 log = structlog.get_logger("leadership")
 
@@ -31,11 +35,16 @@ Lead = Callable[[Term, Scope, Steps], Awaitable[None]]
 class Leadership:
     """Keeps `Leading` up to date, and runs the leader's work while this broker leads."""
 
-    def __init__(self, election: StoreElection, leading: Leading, lead: Lead) -> None:
+    def __init__(self, election: StoreElection, leading: Leading, lead: Lead, clock: Clock) -> None:
+        self._clock = clock
         self._election = election
         self._leading = leading
         self._lead = lead
         self.terms = 0
+        self._in_a_row: Counter[str] = Counter()
+        """Step → failures since it last succeeded, in whichever term: a step that ends its own term
+        must count, too.
+        """
         self.failures: Counter[str] = Counter()
         """Step of the leader → its failures since this broker started."""
 
@@ -57,12 +66,14 @@ class Leadership:
             self.terms += 1
             log.info("leading", epoch=term.epoch, reason="elected")
             try:
+                began_s = self._clock.monotonic_s()
                 async with Scope(f"term-{term.epoch}") as scope:
                     scope.spawn(self._until_lost(term, scope), "until-lost")
                     scope.spawn(self._work(term, scope), "work")
             finally:
                 self._leading.load_manager = None
             log.info("no longer leading", epoch=term.epoch)
+            await sleep(began_s + TERM_INTERVAL_MIN_S - self._clock.monotonic_s())
 
     async def _until_lost(self, term: Term, scope: Scope) -> None:
         try:
@@ -73,6 +84,7 @@ class Leadership:
 
     async def _work(self, term: Term, scope: Scope) -> None:
         steps = Steps(on_failure=lambda name, error: self._on_failure(name, error, steps, scope))
+        steps.in_a_row = self._in_a_row
         self._leading.follow(term.leader)
         if not await steps.run("lead", lambda: self._lead(term, scope, steps)):
             await self._resign(scope, "the term could not begin")
@@ -81,7 +93,7 @@ class Leadership:
         self.failures[name] += 1
         if self._leading.load_manager is not None:
             self._leading.load_manager.failed(name, error)
-        if steps.in_a_row[name] == FAILURES_IN_A_ROW_MAX:
+        if steps.in_a_row[name] % FAILURES_IN_A_ROW_MAX == 0:
             scope.spawn(
                 self._resign(scope, f"{name} failed {FAILURES_IN_A_ROW_MAX} times in a row"),
                 "resign",
@@ -91,6 +103,6 @@ class Leadership:
         log.error("resigning leadership", reason=reason)
         try:
             await self._election.resign(campaign_again=True)
-        except OperationalError as error:  # the next campaign replaces a node that stays ours
+        except LoadManagerError as error:  # the next campaign replaces a node that stays ours
             log.warning("the leader's node was not deleted", error=str(error))
         scope.cancel()

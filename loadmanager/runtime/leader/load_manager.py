@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -67,6 +68,10 @@ class LoadManager:
         steps: Steps,
         observe: Callable[[int, Plan], None],
     ) -> None:
+        self.slow_s = math.inf
+        """A strategy that takes longer has kept the broker from everything else for too long, which
+        counts as a failure.
+        """
         self._epoch = epoch
         self._view = view
         self._policies = policies
@@ -113,7 +118,12 @@ class LoadManager:
         settings = self._strategies.value
         try:
             rule = registry.placement(settings.placement).name
+            began_s = self._clock.monotonic_s()
             choice = self._choose(bundle, settings)
+            if (slow := self._slowness(rule, began_s)) is None:
+                self._steps.succeeded("place")
+            else:
+                self._steps.failed("place", slow)
         except Exception as error:  # noqa: BLE001 - a strategy that fails must not leave bundles without an owner
             self._steps.failed("place", error)
             rule = FALLBACK_PLACEMENT
@@ -156,8 +166,10 @@ class LoadManager:
 
     async def shed(self) -> None:
         """One cycle: decide, then move bundle by bundle while the term lasts."""
-        settings = self._strategies.value
+        settings, began_s = self._strategies.value, self._clock.monotonic_s()
         plan, self._memories = self._plan(settings, self._rng)
+        if (slow := self._slowness(settings.shedder, began_s)) is not None:
+            raise slow  # the lease may have run out meanwhile
         self.cycles += 1
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
@@ -213,6 +225,14 @@ class LoadManager:
             isolation_policies=self._policies.isolation,
             anti_affinity_groups=self._policies.groups,
             failure_domains=self._policies.domains,
+        )
+
+    def _slowness(self, strategy: str, began_s: float) -> OperationalError | None:
+        took_s = self._clock.monotonic_s() - began_s
+        if took_s <= self.slow_s:
+            return None
+        return OperationalError(
+            f"the strategy {strategy} took {took_s:.1f} s, in which this broker did nothing else"
         )
 
     # Splitting

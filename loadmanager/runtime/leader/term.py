@@ -25,6 +25,9 @@ from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, forever
 
+SLOW_FRACTION = 1 / 3
+"""A strategy that takes this part of the session timeout is too slow to lead with."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderWork:
@@ -64,6 +67,7 @@ class LeaderWork:
             steps=steps,
             observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
         )
+        load_manager.slow_s = self.store.session_timeout_s * SLOW_FRACTION
         feed = LoadFeed(
             view,
             observe=load_manager.observe,
