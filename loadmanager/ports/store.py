@@ -7,6 +7,7 @@ answer within its timeout; then the outcome of a write is unknown, and the calle
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -213,9 +214,8 @@ class Store(Protocol):
 
 
 async def delete_tree(store: Store, path: str) -> None:
-    """Delete a node and everything below it; not atomic."""
-    await delete_below(store, path)
-    await store.delete(path)
+    """Delete a node and everything below it, however deep; not atomic."""
+    await _delete_all(store, [path])
 
 
 async def delete_below(store: Store, path: str) -> None:
@@ -224,5 +224,15 @@ async def delete_below(store: Store, path: str) -> None:
     An ephemeral node cannot have children: what was put below a persistent node in its place must
     be deleted first.
     """
-    for name in await store.children(path):
-        await delete_tree(store, f"{path}/{name}")
+    await _delete_all(store, [f"{path}/{name}" for name in await store.children(path)])
+
+
+async def _delete_all(store: Store, paths: list[str]) -> None:
+    while paths:
+        children = await store.children(paths[-1])
+        if children:
+            paths += [f"{paths[-1]}/{name}" for name in children]
+            continue
+        with contextlib.suppress(ConflictError):  # somebody adds children: they are deleted next
+            await store.delete(paths[-1])
+            paths.pop()

@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import OperationalError
+from loadmanager.core.errors import LoadManagerError, OperationalError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -131,9 +131,13 @@ class Steps:
         except Exception as error:  # noqa: BLE001 - steps contain every failure
             self.failed(name, error)
             return False
+        self.succeeded(name)
+        return True
+
+    def succeeded(self, name: str) -> None:
+        """Forget the failures in a row; `run` does it."""
         if failures := self.in_a_row.pop(name, 0):
             log.info("the step succeeds again", step=name, failures=failures)
-        return True
 
     def failed(self, name: str, error: Exception) -> None:
         """Count and log a failure."""
@@ -225,7 +229,7 @@ async def retrying(
     first_s: float = BACKOFF_FIRST_S,
     max_s: float = BACKOFF_MAX_S,
 ) -> T:
-    """Run `step` until it raises no `OperationalError`, and return its result.
+    """Run `step` until it raises no `LoadManagerError`, and return its result.
 
     The waits between the attempts double from `first_s` to `max_s`. The log has the first failure,
     then one failure a minute, and the success after failures.
@@ -238,7 +242,7 @@ async def retrying(
         now_s = asyncio.get_running_loop().time()
         try:
             result = await step()
-        except OperationalError as error:
+        except LoadManagerError as error:
             if now_s - last_logged_s >= LOG_INTERVAL_S:
                 last_logged_s = now_s
                 log.warning("failed; trying again", task=name, error=str(error), tries=tries)

@@ -453,3 +453,20 @@ async def test_a_stop_waits_for_bundles_in_transit() -> None:
         await stop
         await asyncio.gather(acquiring, return_exceptions=True)
         assert await broker.lock(BUNDLE) is None
+
+
+async def test_a_release_that_the_store_refuses_answers_in_time_and_goes_on() -> None:
+    """A lock that cannot be deleted stays until it can; whoever asked is told what happens."""
+    async with an_owned_bundle() as (_, first, second):
+        session = f"{paths.SESSIONS}/{first.store.session_id:x}"
+        await delete_tree(first.store, paths.SESSIONS)
+        await second.store.create(paths.SESSIONS, b"", ephemeral=True)  # it can have no children
+        with pytest.raises(OperationalError, match="goes on trying"):
+            await first.ownership.release(BUNDLE, reason="test", destination=None, timeout_s=1)
+        assert first.ownership.state(BUNDLE) is BundleState.RELEASING
+        await second.store.delete(paths.SESSIONS)
+        async with asyncio.timeout(30):
+            while first.ownership.state(BUNDLE) is not BundleState.FREE:
+                await asyncio.sleep(0.1)
+        assert await first.store.get(session) is not None
+        assert await second.acquire(BUNDLE) == second.address

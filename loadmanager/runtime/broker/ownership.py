@@ -29,7 +29,7 @@ import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.errors import ConflictError, CorruptDataError, NotFoundError, OperationalError
+from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.core.ownership.states import BundleLife, BundleState, Cause, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
@@ -49,6 +49,8 @@ from loadmanager.runtime.tasks import Scope, sleep
 
 OPEN_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 60.0
+RELEASE_TIMEOUT_S = 30.0
+"""Beside the time that clients have to leave."""
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 """States in which the lock must exist. Releases and splits delete it themselves."""
 
@@ -178,7 +180,7 @@ class Ownership:
             namespace, bundle_range = split_bundle_name(life.bundle)
             try:
                 boundaries = await self._namespaces.bundles(NamespaceName.parse(namespace))
-            except (OperationalError, CorruptDataError, NotFoundError):
+            except LoadManagerError:
                 # A reconnect verifies again; corrupt boundaries change nothing; the deletion of a
                 # namespace unloads its bundles.
                 continue
@@ -211,7 +213,7 @@ class Ownership:
                 missing = await self._locks.missing(
                     {bundle: life.token for bundle, life in held.items()}
                 )
-            except OperationalError:
+            except LoadManagerError:
                 await sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
                 continue
@@ -378,20 +380,25 @@ class Ownership:
         With a destination, that broker acquires the bundle before clients are told to go there. An
         idle lock is deleted: one that this session still holds, though the lease had run out and
         the bundle was fenced. Raises `ConflictError` while the bundle is being opened, split or
-        unloaded here. `cause` is by default what `epoch` says: see `ports.peers.Peers`.
+        unloaded here, and `OperationalError` when the lock cannot be deleted in time; then the
+        attempts go on. `cause` is by default what `epoch` says: see `ports.peers.Peers`.
         """
         cause = cause or Cause.of_order(epoch)
         life = self._lives.get(bundle)
         if life is None:
-            return await self._scope.finish(
-                self._release_idle(bundle, reason, cause), f"release idle {bundle}"
-            )
-        if life.state is not BundleState.OWNED:
+            releasing = self._release_idle(bundle, reason, cause)
+        elif life.state is BundleState.OWNED:
+            releasing = self._release(life, reason, cause, destination, timeout_s, epoch=epoch)
+        else:
             raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
-        return await self._scope.finish(
-            self._release(life, reason, cause, destination, timeout_s, epoch=epoch),
-            f"release {bundle}",
-        )
+        try:
+            async with asyncio.timeout(timeout_s + RELEASE_TIMEOUT_S):
+                return await self._scope.finish(releasing, f"release {bundle}")
+        except TimeoutError:
+            raise OperationalError(
+                f"{bundle} is fenced and not yet released: its lock could not be deleted in time; "
+                "this broker goes on trying"
+            ) from None
 
     async def _release_idle(self, bundle: str, reason: str, cause: Cause) -> int | None:
         """Delete a lock that this session still holds for a life that is over.
@@ -449,7 +456,7 @@ class Ownership:
         while not life.over:
             try:
                 await self._locks.give_back(life.bundle, life.token, life.session_id, again=again)
-            except OperationalError as error:
+            except LoadManagerError as error:
                 log.warning(
                     "a lock was not deleted; trying again",
                     bundle=life.bundle,

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
-from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.core.ownership.states import BundleLife, BundleState, Cause
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Delete, Operation, Store, VersionConflictError
@@ -125,7 +125,7 @@ class SplitTransaction:
                 if not await self._parent_is_ours(life):
                     raise _LockLostError from None
                 self._locks.forget_session()
-                with suppress(OperationalError):
+                with suppress(LoadManagerError):
                     await self._locks.mark_session()
                 if attempt == SPLIT_ATTEMPTS_MAX - 1:
                     raise
@@ -159,7 +159,7 @@ class SplitTransaction:
         while not life.over:
             try:
                 return await read()
-            except OperationalError:
+            except LoadManagerError:
                 await sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
         raise _LockLostError
