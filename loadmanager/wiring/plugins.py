@@ -16,12 +16,17 @@ import functools
 import importlib.metadata
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
+
+import msgspec
 
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.plan import Unload
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder, Strategy
+
+ENTRIES_MAX = 100_000
+"""Bounds the size of a plan, which the admin API answers with."""
 
 
 @functools.cache
@@ -33,14 +38,12 @@ def checked_shedder(strategy: Shedder) -> Shedder:
 
     def shed(*arguments: Any) -> Shed:
         answer: object = _called(strategy.name, strategy.shed, *arguments)
-        if not isinstance(answer, Shed) or not all(
-            isinstance(unload, Unload) for unload in answer.unloads
-        ):
+        problem = _problem_of(answer)
+        if problem:
             raise TypeError(
-                f"the shedding strategy {strategy.name} answered {answer!r:.200}; a Shed of "
-                "Unloads is expected"
+                f"the shedding strategy {strategy.name} answered {answer!r:.200}; {problem}"
             )
-        return answer
+        return cast(Shed, answer)
 
     return replace(
         strategy,
@@ -48,6 +51,22 @@ def checked_shedder(strategy: Shedder) -> Shedder:
         memory=_guarded(strategy.name, strategy.memory),
         observe=_guarded(strategy.name, strategy.observe),
     )
+
+
+def _problem_of(answer: object) -> str:
+    """Why an answer is no `Shed` that can be carried out and published; empty if it is one."""
+    if not isinstance(answer, Shed) or not all(
+        isinstance(unload, Unload) for unload in answer.unloads
+    ):
+        return "a Shed of Unloads is expected"
+    if len(answer.unloads) + len(answer.skipped) > ENTRIES_MAX:
+        return f"at most {ENTRIES_MAX} unloads and skips are expected"
+    try:
+        msgspec.convert(msgspec.to_builtins(answer.unloads), tuple[Unload, ...])
+        msgspec.convert(msgspec.to_builtins(answer.skipped), tuple[Skip, ...])
+    except (TypeError, msgspec.ValidationError) as error:
+        return str(error)
+    return ""
 
 
 @functools.cache
@@ -123,8 +142,9 @@ def _guarded(name: str, function: Any) -> Any:
 def _called(name: str, function: Callable[..., object], *arguments: object) -> object:
     try:
         return function(*arguments)
-    except (Exception, KeyboardInterrupt):
+    except Exception:
         raise
     except BaseException as error:
-        # SystemExit would end the broker, CancelledError would silently end the leader's task.
+        # SystemExit and KeyboardInterrupt would end the broker (signals come by another way), and
+        # CancelledError would silently end the leader's task.
         raise RuntimeError(f"the strategy {name} raised {error!r}") from error

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.strategy import PlacementRule, Shed, Shedder
 from loadmanager.wiring.plugins import checked_placement, checked_shedder
 
@@ -42,7 +43,9 @@ def place(function: Callable[..., Any]) -> Any:
     )
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), GeneratorExit()])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), GeneratorExit()]
+)
 @pytest.mark.parametrize("asked", [shed, place])
 def test_nothing_but_exceptions_comes_out(asked: Callable[..., Any], error: BaseException) -> None:
     """Neither the process nor the task ends."""
@@ -50,7 +53,18 @@ def test_nothing_but_exceptions_comes_out(asked: Callable[..., Any], error: Base
         asked(raising(error))
 
 
-@pytest.mark.parametrize("value", [None, (), Shed((7,), (), None)])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        (),
+        Shed((7,), (), None),
+        Shed((Unload("t/n/0x00000000_0xffffffff", "a", "b", "x", {"load": {1, 2}}),), (), None),
+        Shed((Unload("t/n/0x00000000_0xffffffff", 7, "b", "x"),), (), None),
+        Shed((), (Skip("a", object()),), None),
+        Shed((), (Skip("a", "x"),) * 100_001, None),
+    ],
+)
 def test_a_shedder_answers_what_it_must(value: object) -> None:
     """Anything else is an error that says so."""
     with pytest.raises(TypeError, match="the shedding strategy Odd answered"):
