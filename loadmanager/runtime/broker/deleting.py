@@ -49,7 +49,8 @@ class Deleting:
             raise BadInputError(
                 "forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true"
             )
-        if not force and await self.directory.topics_of_namespace(namespace, "ALL"):
+        begun = await self.namespaces.marked_deleted(namespace)
+        if not (force or begun) and await self.directory.topics_of_namespace(namespace, "ALL"):
             raise ConflictError(f"Cannot delete non empty namespace {namespace}")
         await self.namespaces.mark_deleted(namespace)
         for _ in range(ATTEMPTS_MAX):

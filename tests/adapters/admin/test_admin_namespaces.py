@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from adapters.admin.serving import serving
+from adapters.admin.serving import ORDERS, serving
 
 from loadmanager.core.bundles.ranges import topic_hash
 
@@ -224,3 +224,12 @@ async def test_hash_positions() -> None:
             f"{NAMESPACE}/{FIRST}/topicHashPositions?topics=" + ",".join(names)
         )
         assert all(position < 0x40000000 for position in asked["topicHashPositions"].values())
+
+
+async def test_a_deletion_that_stopped_half_way_goes_on() -> None:
+    """A namespace stays marked when an owner did not answer; deleting it again goes on."""
+    async with serving() as served:
+        await served.brokers[0].use.namespaces.mark_deleted(ORDERS)
+        assert (await served.call("GET", "/admin/v2/namespaces/acme/orders"))[0] == 404
+        assert await served.call("DELETE", "/admin/v2/namespaces/acme/orders") == (204, None)
+        assert (await served.call("DELETE", "/admin/v2/namespaces/acme/orders"))[0] == 404
