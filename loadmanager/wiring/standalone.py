@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from loadmanager.adapters.files.properties import read_properties
-from loadmanager.adapters.zookeeper.embedded import HEAP_MB, STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
+from loadmanager.adapters.zookeeper.embedded import STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
 from loadmanager.core.errors import ConfigError, OperationalError
 from loadmanager.runtime.tasks import Scope, sleep
 from loadmanager.wiring.initialize import initialize_cluster
@@ -341,7 +341,7 @@ def _advice(zookeeper: EmbeddedZooKeeper) -> str:
     """Why ZooKeeper died, and what the operator can do."""
     if zookeeper.status == STATUS_OUT_OF_MEMORY:
         return (
-            f"Its {HEAP_MB} MB of memory are full: delete unused namespaces, topics or "
+            f"Its {zookeeper.heap_mb} MB of memory are full: delete unused namespaces, topics or "
             "subscriptions, or run a ZooKeeper of your own and brokers with "
             "metadataStoreUrl=zk:host:port."
         )

@@ -17,7 +17,11 @@ from kazoo.exceptions import KazooException
 from ports import free_port, free_ports
 from system.cluster import Cluster, wait_for
 
-from loadmanager.adapters.zookeeper.embedded import STATUS_OUT_OF_MEMORY, EmbeddedZooKeeper
+from loadmanager.adapters.zookeeper.embedded import (
+    HEAP_MB,
+    STATUS_OUT_OF_MEMORY,
+    EmbeddedZooKeeper,
+)
 
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
@@ -152,6 +156,7 @@ def test_zookeeper_without_memory_ends_and_starts_again(tmp_path: Path) -> None:
             log.unlink()  # what an operator deletes, or cannot: it would be full again
         server.restart()
         assert server.running
+        assert server.heap_mb == 2 * HEAP_MB
     finally:
         server.stop()
 

@@ -34,13 +34,13 @@ JARS = (
 )
 """Those of pyspark's jars that the server needs."""
 
-HEAP_MB = 256
+HEAP_MB, HEAP_MAX_MB = 256, 2048
+"""At first, and after a server has run out of memory again and again."""
 STATUS_OUT_OF_MEMORY = 3
 """Java's exit status when its heap is full (`-XX:+ExitOnOutOfMemoryError`)."""
 
 _JVM = (
     "-Xms32m",
-    f"-Xmx{HEAP_MB}m",
     "-XX:+ExitOnOutOfMemoryError",
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -87,6 +87,7 @@ class EmbeddedZooKeeper:
     ) -> None:
         self.host = host
         self.port = port
+        self.heap_mb = HEAP_MB
         self._tick_ms = tick_ms
         self._data_dir = data_dir
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
@@ -115,8 +116,11 @@ class EmbeddedZooKeeper:
     def restart(self) -> None:
         """Start a server that ended, with its data, and block until it answers.
 
+        A server that ran out of memory gets twice as much: it has to read the data that filled it.
         Raises what `start` and `wait_until_ready` raise.
         """
+        if self.status == STATUS_OUT_OF_MEMORY:
+            self.heap_mb = min(2 * self.heap_mb, HEAP_MAX_MB)
         if self._process is not None:
             self._end(self._process)
         self.start()
@@ -140,6 +144,7 @@ class EmbeddedZooKeeper:
         command = [
             str(java),
             *_JVM,
+            f"-Xmx{self.heap_mb}m",
             f"-Dlog4j2.configurationFile={log4j}",
             "-Dzookeeper.jmx.log4j.disable=true",
             "-cp",
