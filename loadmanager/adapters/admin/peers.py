@@ -21,7 +21,7 @@ PATH = "/admin/v2/loadmanager/bundles"
 TOPICS = "/admin/v2/loadmanager/topics"
 ACQUIRE_TIMEOUT_S = 5.0
 CONNECTIONS_MAX = 64
-EPOCH_MAX = 1 << 62
+EPOCH_MAX = 10**16
 
 
 class PeerRoutes:
@@ -177,7 +177,9 @@ class HttpPeers:
                     raise OperationalError(f"{broker.broker_id} answered {answer.status}: {text}")
                 return answer.status, text
         except (aiohttp.ClientError, OSError) as error:
-            raise OperationalError(f"{broker.broker_id} cannot be reached: {error}") from None
+            raise OperationalError(
+                f"{broker.broker_id} cannot be reached: {error or type(error).__name__}"
+            ) from None
         except TimeoutError:
             raise OperationalError(
                 f"{broker.broker_id} did not answer within {timeout_s:g} s"
