@@ -7,7 +7,7 @@ from runtime.fleet import NS, LoopClock
 from runtime.led import led_fleet
 
 from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.strategies import registry
@@ -284,3 +284,17 @@ async def test_a_shedder_sees_every_report() -> None:
             ]
     finally:
         del registry.SHEDDERS[seen.name]
+
+
+async def test_a_slow_strategy_counts_as_a_failure() -> None:
+    """Its plan is dropped, because the lease may have run out meanwhile; placements stand."""
+    async with led_fleet(2) as led:
+        led.load_manager.slow_s = -1.0  # every strategy takes longer
+        with pytest.raises(OperationalError, match="the strategy ThresholdShedder took"):
+            await led.load_manager.shed()
+        assert led.load_manager.decisions(10) == []
+        assert await led.load_manager.place("t/n/0x00000000_0xffffffff") in ("b0:8080", "b1:8080")
+        assert led.steps.in_a_row["place"] == 1
+        led.load_manager.slow_s = 1e9
+        await led.load_manager.place("t/n/0x00000000_0x80000000")
+        assert led.steps.in_a_row["place"] == 0
