@@ -151,12 +151,7 @@ class _Broker:
                 f"cannot listen on {self._broker.bind_address}:{port}: {error.strerror}"
             ) from None
 
-    async def _serve(
-        self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket
-    ) -> None:
-        await record_cluster(
-            store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url
-        )
+    async def _warn_of_other_clusters(self, store: ZooKeeperStore) -> None:
         others = sorted(set(await store.children(paths.CLUSTERS)) - {self._broker.cluster_name})
         if others:
             log.warning(
@@ -165,6 +160,14 @@ class _Broker:
                 clusterName=self._broker.cluster_name,
                 others=others,
             )
+
+    async def _serve(
+        self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket
+    ) -> None:
+        await record_cluster(
+            store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url
+        )
+        await self._warn_of_other_clusters(store)
         settings = LiveSettings(self._settings)
         broker = settings.live(BrokerSettings)
         peers = HttpPeers(release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000)

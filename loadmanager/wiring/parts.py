@@ -186,9 +186,8 @@ class Parts:
             == "shutdown",
         )
         self._brokers.listeners.append(self._on_broker)
-        self._leadership = Leadership(
-            self._election, self._leading, self._build_leader_work().run, self._outside.clock
-        )
+        lead = self._build_leader_work().run
+        self._leadership = Leadership(self._election, self._leading, lead, self._outside.clock)
         self._directory = self._build_directory()
         self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()

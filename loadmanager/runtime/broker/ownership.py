@@ -49,8 +49,7 @@ from loadmanager.runtime.tasks import Scope, sleep
 
 OPEN_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 60.0
-RELEASE_TIMEOUT_S = 30.0
-"""Beside the time that clients have to leave."""
+RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
 """States in which the lock must exist. Releases and splits delete it themselves."""
 
@@ -395,10 +394,8 @@ class Ownership:
             async with asyncio.timeout(timeout_s + RELEASE_TIMEOUT_S):
                 return await self._scope.finish(releasing, f"release {bundle}")
         except TimeoutError:
-            raise OperationalError(
-                f"{bundle} is fenced and not yet released: its lock could not be deleted in time; "
-                "this broker goes on trying"
-            ) from None
+            problem = "its lock could not be deleted in time; this broker goes on trying"
+            raise OperationalError(f"{bundle} is not released yet: {problem}") from None
 
     async def _release_idle(self, bundle: str, reason: str, cause: Cause) -> int | None:
         """Delete a lock that this session still holds for a life that is over.
