@@ -83,7 +83,7 @@ class _Cluster:
         self.unowned = names
         self.percents = {broker: self._percents() for broker in self.brokers}
         if rng.random() < 0.15:
-            self._equal_figures()
+            self._equal_figures(same_everywhere=rng.random() < 0.5)
         self.absent: set[str] = set()
 
     def _percents(self) -> dict[str, float]:
@@ -97,9 +97,10 @@ class _Cluster:
             "bandwidthOut": rng.uniform(0, high),
         }
 
-    def _equal_figures(self) -> None:
+    def _equal_figures(self, *, same_everywhere: bool) -> None:
+        stats = _stats(self.rng, 1000)
         for served in self.serves.values():
-            stats = _stats(self.rng, 1000)
+            stats = stats if same_everywhere else _stats(self.rng, 1000)
             for name in served:
                 served[name] = dict(stats)
 
@@ -519,6 +520,8 @@ def _samples(rng: Random, version: str) -> Case:
     config: dict[str, Any] = {"loadBalancerHistoryResourcePercentage": rng.choice((0.9, 0.75, 0.0))}
     _weights(rng, config)
     config["loadBalancerMemoryResourceWeight"] = rng.choice((0, 0, 0.5, 1))
+    if not version.startswith("4.0") and rng.random() < 0.3:
+        config["loadBalancerSheddingExcludedNamespaces"] = "t/ns1"
     cluster = _Cluster(rng, namespaces=_some_namespaces(rng, version), bundles_max=14)
     cycles = []
     for number in range(rng.randint(1, 14)):

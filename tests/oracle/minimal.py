@@ -308,6 +308,14 @@ def _transfers() -> Iterator[Minimal]:
         ({**swap, "recentlyUnloaded": {bundle("t/b2", 0): START_MS - 60_000}},),
         deviation="recently moved bundles do not come back in a swap",
     )
+    yield Minimal(
+        "bundles of excluded namespaces are no candidates",
+        family,
+        kind,
+        {**TRANSFER_NOW, "loadBalancerSheddingExcludedNamespaces": "t/b1"},
+        (_with_other(loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ())})),),
+        versions=("4.2.4",),
+    )
     stale = loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ()), "b3:1": (0.1, ())})
     stale["brokers"]["b3:1"]["updatedAt"] = START_MS - 2_000_000
     yield Minimal(
@@ -318,6 +326,12 @@ def _transfers() -> Iterator[Minimal]:
         (stale,),
         deviation="brokers with old reports are left out",
     )
+
+
+def _with_other(line: dict[str, Any]) -> dict[str, Any]:
+    """The line with its largest bundle in another namespace."""
+    line["topBundles"]["b1:1"]["topBundlesLoadData"][-1]["bundleName"] = bundle("t/other", 0)
+    return line
 
 
 def _placements() -> Iterator[Minimal]:

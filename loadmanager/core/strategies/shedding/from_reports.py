@@ -91,9 +91,9 @@ def _top(
     """The busiest bundles that may be moved, in ascending order."""
 
     def movable(namespace: str) -> bool:
-        return not is_system_namespace(namespace) and (
-            settings.shed_policy_bundles or not has_policy(snapshot, namespace)
-        )
+        if is_system_namespace(namespace) or namespace in settings.excluded_namespaces:
+            return False
+        return settings.shed_policy_bundles or not has_policy(snapshot, namespace)
 
     names = [
         bundle

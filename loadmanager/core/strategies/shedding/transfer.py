@@ -281,13 +281,15 @@ class _Cycle:
         return True
 
     def _may_move(self, bundle: str, owner: str, target: str) -> bool:
-        """Whether the publishing broker owns the bundle, it was not moved recently, and the filters
-        allow the move (Pulsar `TransferShedder.isTransferable`).
+        """Whether the publishing broker owns the bundle, the bundle was not moved recently and is
+        not excluded, and the filters allow the move (Pulsar `TransferShedder.isTransferable`).
         """
         snapshot = self._snapshot
         if snapshot.owners.get(bundle, owner) != owner or bundle in snapshot.recently_unloaded_ms:
             return False
         namespace = split_bundle_name(bundle)[0]
+        if namespace in self._settings.excluded_namespaces:
+            return False
         if not self._settings.shed_policy_bundles and filters.has_policy(snapshot, namespace):
             return False
         return target in self._able(namespace)
