@@ -44,7 +44,8 @@ def boundaries(of: int = 16) -> list[str]:
 
 
 def _usage(rng: Random, percent: float, limit: float = 100.0) -> dict[str, float]:
-    return {"usage": round(percent * limit / 100, 3), "limit": limit}
+    usage = round(percent * limit / 100, 3)
+    return {"usage": usage, "limit": limit if rng.random() < 0.98 else 0.0}
 
 
 def _stats(rng: Random, scale: float) -> dict[str, Any]:
@@ -370,12 +371,13 @@ def _modular_placement(name: str) -> Callable[[Random, str], Case]:
         _weights(rng, config)
         cluster, extras = _placing(rng, config, version)
         odd = {
-            broker: rng.choice(("4.0.1", "4.1.0", "4.0.0-SNAPSHOT"))
+            broker: rng.choice(("4.0.1", "4.1.0", "4.0.0-SNAPSHOT", "4.0.0+b7", "4.0.0-rc.2", "4"))
             for broker in cluster.brokers
             if rng.random() < 0.3
         }
         others = {broker for broker in cluster.brokers if rng.random() < 0.05}
         nameless = {broker for broker in cluster.brokers if rng.random() < 0.02}
+        closed = {broker for broker in cluster.brokers if rng.random() < 0.05}
         cycles = []
         for number in range(rng.randint(1, 3)):
             now = START_MS + number * STEP_MS
@@ -386,6 +388,8 @@ def _modular_placement(name: str) -> Callable[[Random, str], Case]:
                     report["loadManagerClassName"] = EXTENSIBLE_MANAGER
                 if broker in nameless:
                     del report["loadManagerClassName"]
+                if broker in closed:
+                    report["persistentTopicsEnabled"] = False
             place = rng.sample(cluster.unowned, rng.randint(1, 5))
             cycles.append(
                 {"now": now, "brokers": brokers, **extras, "do": ["place"], "place": place}

@@ -316,6 +316,18 @@ def _transfers() -> Iterator[Minimal]:
         (_with_other(loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ())})),),
         versions=("4.2.4",),
     )
+    alone = loads({"b2:1": (0.2, ()), "b3:1": (0.1, ())})
+    yield Minimal(
+        "a broker that was unloaded and comes back cools down",
+        family,
+        kind,
+        TRANSFER_NOW,
+        (
+            loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ()), "b3:1": (0.1, ())}),
+            alone,
+            loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ()), "b3:1": (0.1, ())}),
+        ),
+    )
     stale = loads({"b1:1": (0.9, ladder), "b2:1": (0.2, ()), "b3:1": (0.1, ())})
     stale["brokers"]["b3:1"]["updatedAt"] = START_MS - 2_000_000
     yield Minimal(
@@ -380,6 +392,14 @@ def _placements() -> Iterator[Minimal]:
         extensible,
         ({**loads({"b1:1": (0.5, (0.2,)), "b2:1": (0.2, (0.1,))}), **place},),
         deviation="placements under way count",
+    )
+    built = report(10, "t/b", (900.0,), brokerVersionString="4.0.0+b7")
+    yield Minimal(
+        "versions that differ in build metadata are equal",
+        "LeastLongTermMessageRate",
+        "modular",
+        {**rule, "preferLaterVersions": "true"},
+        ({**place, "brokers": {"b1:1": report(10, "t/a", (1.0,)), "b2:1": built}},),
     )
     excluded = {"loadBalancerSheddingExcludedNamespaces": "t/new"}
     three = {"b1:1": (0.8, (20.0,)), "b2:1": (0.4, (10.0,)), "b3:1": (0.1, (5.0,))}

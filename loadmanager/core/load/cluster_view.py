@@ -109,7 +109,6 @@ class ClusterView:
         self._orphans.update(name for name, place in self._pending.items() if place[0] == broker_id)
         self.load_data.pop(broker_id, None)
         self._time_averages.pop(broker_id, None)
-        self._unloaded_brokers_ms.pop(broker_id, None)
         self._pending = {
             bundle: place for bundle, place in self._pending.items() if place[0] != broker_id
         }
@@ -180,6 +179,12 @@ class ClusterView:
         oldest_ms = now_ms - settings.grace_period_minutes * 60_000
         self._unloaded_ms = {
             bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms
+        }
+        # A broker that comes back soon still cools down.
+        self._unloaded_brokers_ms = {
+            broker: at_ms
+            for broker, at_ms in self._unloaded_brokers_ms.items()
+            if at_ms >= oldest_ms or broker in self.reports or broker in self.load_data
         }
         self._pending = {
             bundle: place

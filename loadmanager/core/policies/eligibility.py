@@ -9,11 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from loadmanager.core.load.reports import LocalBrokerData
 
-_VERSION = re.compile(
-    r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?"
-)
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
-VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...], str]
+VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
 def other_load_manager(
@@ -49,7 +47,7 @@ def older_version(brokers: Sequence[str], reports: Mapping[str, LocalBrokerData]
 
 
 def _key(text: str) -> VersionKey | None:
-    """A sort key for semantic versions, build metadata last; None for any other text."""
+    """A sort key for semantic versions without build metadata; None for any other text."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return None
@@ -58,4 +56,4 @@ def _key(text: str) -> VersionKey | None:
         for part in (match[4] or "").split(".")
         if part
     )
-    return int(match[1]), int(match[2]), int(match[3]), match[4] is None, parts, match[5] or ""
+    return int(match[1]), int(match[2]), int(match[3]), match[4] is None, parts
