@@ -34,8 +34,8 @@ def make(family: str, seed: int, number: int, version: str) -> Case:
 
 def bundle(namespace: str, at: int, of: int = 16) -> str:
     """A namespace's bundle by its place among equal ones."""
-    lower, upper = (min(at * (2**32 // of) for at in (at, 0xFFFFFFFF)) for at in (at, at + 1))
-    return f"{namespace}/0x{lower:08x}_0x{min(upper, 0xFFFFFFFF):08x}"
+    step = 2**32 // of
+    return f"{namespace}/0x{at * step:08x}_0x{min((at + 1) * step, 0xFFFFFFFF):08x}"
 
 
 def boundaries(of: int = 16) -> list[str]:

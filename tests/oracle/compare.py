@@ -128,15 +128,12 @@ class Explaining:
         self._undone: dict[tuple[Deviation, ...], Answering] = {}
 
     def explain(self, case: dict[str, Any], pulsars: dict[str, Any]) -> tuple[Deviation, ...]:
-        """The fewest deviations without which our answer is Pulsar's; none if there are none."""
+        """The fewest deviations that make all of the difference; empty if others make it, too."""
         able = [
             deviation
             for deviation in DEVIATIONS
             if case["family"] in deviation.families and self._version.startswith(deviation.versions)
         ]
-        if not able or not same(pulsars, self.without(tuple(able)).answer(case)):
-            # undoing all may do what no single case shows, so the smaller sets count as well
-            able = able if len(able) <= 4 else []
         for count in range(1, len(able) + 1):
             for some in combinations(able, count):
                 if same(pulsars, self.without(some).answer(case)):
