@@ -169,6 +169,8 @@ class Guards:
             and filters.has_policy(snapshot, namespace)
         ):
             return "PolicyBundle: loadBalancerSheddingBundlesWithPoliciesEnabled is false"
+        if self._filtered:
+            return None
         candidates, _ = filters.may_serve(snapshot, namespace)
         if not set(candidates) - {unload.source}:
             return "Isolation: no other broker may serve it"
