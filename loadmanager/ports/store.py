@@ -7,7 +7,6 @@ answer within its timeout; then the outcome of a write is unknown, and the calle
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -228,11 +227,14 @@ async def delete_below(store: Store, path: str) -> None:
 
 
 async def _delete_all(store: Store, paths: list[str]) -> None:
-    while paths:
-        children = await store.children(paths[-1])
-        if children:
-            paths += [f"{paths[-1]}/{name}" for name in children]
+    remaining = [(path, True) for path in reversed(paths)]
+    while remaining:
+        path, has_children = remaining.pop()
+        if has_children:
+            children = await store.children(path)
+            remaining += [(path, False), *((f"{path}/{name}", True) for name in reversed(children))]
             continue
-        with contextlib.suppress(ConflictError):  # somebody adds children: they are deleted next
-            await store.delete(paths[-1])
-            paths.pop()
+        try:
+            await store.delete(path)
+        except ConflictError:  # somebody added children meanwhile
+            remaining.append((path, True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,9 +50,10 @@ class Deleting:
             raise BadInputError(
                 "forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true"
             )
-        begun = await self.namespaces.marked_deleted(namespace)
-        if not (force or begun) and await self.directory.topics_of_namespace(namespace, "ALL"):
-            raise ConflictError(f"Cannot delete non empty namespace {namespace}")
+        # A namespace that is marked already has no topics to list: its deletion goes on.
+        with contextlib.suppress(NotFoundError):
+            if not force and await self.directory.topics_of_namespace(namespace, "ALL"):
+                raise ConflictError(f"Cannot delete non empty namespace {namespace}")
         await self.namespaces.mark_deleted(namespace)
         for _ in range(ATTEMPTS_MAX):
             bundles = await self.namespaces.locked_bundles(namespace)

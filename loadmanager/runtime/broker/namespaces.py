@@ -252,12 +252,6 @@ class Namespaces:
 
         await update(self._store, paths.policies(namespace), changed)
 
-    async def marked_deleted(self, namespace: NamespaceName) -> bool:
-        """Whether the deletion of a namespace has begun; False if there is no such namespace."""
-        path = paths.policies(namespace)
-        node = await self._store.get(path)
-        return node is not None and bool(read_object(node.value, path).get(DELETED))
-
     async def mark_deleted(self, namespace: NamespaceName, *, deleted: bool = True) -> None:
         """Mark a namespace as deleted, so that no broker can acquire its bundles; or unmark it.
 

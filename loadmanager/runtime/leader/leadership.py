@@ -73,7 +73,9 @@ class Leadership:
             finally:
                 self._leading.load_manager = None
             log.info("no longer leading", epoch=term.epoch)
-            await sleep(began_s + TERM_INTERVAL_MIN_S - self._clock.monotonic_s())
+            wait_s = began_s + TERM_INTERVAL_MIN_S - self._clock.monotonic_s()
+            if wait_s > 0:
+                await sleep(wait_s)
 
     async def _until_lost(self, term: Term, scope: Scope) -> None:
         try:
