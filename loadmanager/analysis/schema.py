@@ -44,14 +44,14 @@ def schema_of(kind: str) -> StructType:
 
 
 def required_of(kind: str) -> list[str]:
-    """Fields without which a record is none."""
+    """Fields that every record must have."""
     return [field.encode_name for field in msgspec.structs.fields(KINDS[kind]) if field.required]
 
 
 def numbers_of(kind: str) -> list[tuple[str, float, float]]:
     """Every number with what it may be at least and at most.
 
-    What is no number at all (NaN) is above every other for Spark.
+    Spark sorts NaN above every number.
     """
     found: list[tuple[str, float, float]] = []
     for name, of_type in _leaves(schema_of(kind), ""):

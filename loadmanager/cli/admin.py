@@ -18,12 +18,12 @@ EXAMPLES = """examples:
   loadmanager admin brokers list
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
   loadmanager admin bundles list acme/orders
-  loadmanager admin bundles unload acme/orders/0x00000000_0x10000000 --to localhost:8082
+  loadmanager admin bundles unload acme/orders/0x00000000_0x10000000 --to 127.0.0.1:8082
   loadmanager admin topics lookup persistent://acme/orders/new --json
   loadmanager admin limits set acme/orders publishRate --messages 1000
   loadmanager admin limits why persistent://acme/orders/new
   loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
-  loadmanager admin drain localhost:8081 --stop
+  loadmanager admin drain 127.0.0.1:8081 --stop
 
 --url may name any broker: it redirects a request to the broker that can answer it.
 Exit status: 0 done, 1 failed, 2 refused as wrong.

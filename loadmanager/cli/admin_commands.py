@@ -65,7 +65,11 @@ def cluster_of(admin: AdminClient) -> str:
 
 
 def _query(**values: Any) -> str:
-    given = {name: value for name, value in values.items() if value not in (None, False, "")}
+    given = {
+        name: value
+        for name, value in values.items()
+        if value is not None and value is not False and value != ""
+    }
     texts = {name: "true" if value is True else str(value) for name, value in given.items()}
     return "?" + urlencode(texts, safe=":/") if texts else ""
 

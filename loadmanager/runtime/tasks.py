@@ -100,11 +100,9 @@ class Steps:
     """Runs steps, and contains their failures.
 
     An `OperationalError` is logged as a warning; any other exception is logged with its traceback,
-    once for each step and text. A failure that persists is logged once a minute, and its end, too.
-    `on_failure` is called for every failure.
+    once for each step and line of code. A failure that persists is logged once a minute, and so is
+    its end. `on_failure` is called for every failure.
     """
-
-    TEXTS_KEPT = 1_000
 
     def __init__(self, on_failure: Callable[[str, Exception], None] | None = None) -> None:
         self.failures: Counter[str] = Counter()
@@ -112,7 +110,8 @@ class Steps:
         self.in_a_row: Counter[str] = Counter()
         """Step → failures since it last succeeded."""
         self._on_failure = on_failure
-        self._texts_logged: set[tuple[str, str]] = set()
+        self._places_logged: set[tuple[str, str, str]] = set()
+        """Step, type of the error, and line of code: as many as the code has."""
         self._last_logged_s: dict[str, float] = {}
 
     async def run(self, name: str, step: Callable[[], Awaitable[object]]) -> bool:
@@ -144,9 +143,9 @@ class Steps:
         self.failures[name] += 1
         self.in_a_row[name] += 1
         text = f"{type(error).__name__}: {error}"
-        seen_before = (name, text) in self._texts_logged
-        if not seen_before and len(self._texts_logged) < self.TEXTS_KEPT:
-            self._texts_logged.add((name, text))
+        place = (name, type(error).__name__, _line_of(error))
+        seen_before = place in self._places_logged
+        self._places_logged.add(place)
         trace = None if seen_before or isinstance(error, OperationalError) else error
         now_s = asyncio.get_running_loop().time()
         persists = trace is None and self.in_a_row[name] > 1
@@ -161,6 +160,14 @@ class Steps:
             )
         if self._on_failure is not None:
             self._on_failure(name, error)
+
+
+def _line_of(error: Exception) -> str:
+    """File and line where an error was raised; texts of errors may differ each time."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 class Interval(Generic[T]):
@@ -234,22 +241,22 @@ async def retrying(
     The waits between the attempts double from `first_s` to `max_s`. The log has the first failure,
     then one failure a minute, and the success after failures.
     """
-    wait_s, tries = first_s, 0
-    began_s = asyncio.get_running_loop().time()
+    wait_s, tries, failing_since_s = first_s, 0, 0.0
     last_logged_s = float("-inf")
     while True:
         tries += 1
-        now_s = asyncio.get_running_loop().time()
         try:
             result = await step()
         except LoadManagerError as error:
+            now_s = asyncio.get_running_loop().time()
+            failing_since_s = failing_since_s or now_s
             if now_s - last_logged_s >= LOG_INTERVAL_S:
                 last_logged_s = now_s
                 log.warning("failed; trying again", task=name, error=str(error), tries=tries)
         else:
             if tries > 1:
-                took_s = round(asyncio.get_running_loop().time() - began_s, 1)
-                log.info("succeeded after failures", task=name, tries=tries, after_s=took_s)
+                failed_s = round(asyncio.get_running_loop().time() - failing_since_s, 1)
+                log.info("succeeded after failures", task=name, tries=tries, after_s=failed_s)
             return result
         await asyncio.sleep(wait_s)
         wait_s = min(wait_s * 2, max_s)

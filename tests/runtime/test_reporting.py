@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import structlog
 from runtime.fleet import Broker, LoopClock, a_fleet
 
 from loadmanager.core.conf import Live
@@ -163,3 +164,18 @@ def test_a_report_fits_at_any_number_of_bundles() -> None:
     assert set(read.bundles) == set(read.last_stats) == set(sorted(stats)[left_out:])
     small = LocalBrokerData(bundles=["a"], num_bundles=1)
     assert shorten(small, 950_000) == (msgspec.json.encode(small), 0)
+
+
+async def test_a_broker_that_leaves_stays_away() -> None:
+    """Its own deregistration wakes the session keeper: neither it nor a report registers again."""
+    async with a_fleet(1) as fleet:
+        (broker,) = fleet.brokers
+        reporter = a_reporter(broker, FixedSampler())
+        await broker.store.delete(paths.broker(broker.address.broker_id))
+        assert await reporter.register()
+        await reporter.unregister()
+        with structlog.testing.capture_logs() as logs:
+            assert not await reporter.register()
+            await reporter.tick()
+        assert logs == []
+        assert await broker.store.get(paths.broker(broker.address.broker_id)) is None

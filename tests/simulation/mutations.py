@@ -217,8 +217,8 @@ MUTATIONS = (
         "a registration that fails is not tried again",
         SESSION_KEEPER,
         3,
-        'await retrying(self._register, "register", max_s=REGISTER_RETRY_S)',
-        "await self._register()",
+        'if await retrying(self._register, "register", max_s=REGISTER_RETRY_S):',
+        "if await self._register():",
     ),
     Mutation(
         "nobody registers in a new session, or when the registration is gone",
@@ -254,15 +254,25 @@ MUTATIONS = (
         "if epoch is not None and epoch < self.epoch:",
         "if epoch is not None and epoch < 0:",
     ),
-    _one(
+    Mutation(
         "nonsense in the leader's node keeps everybody from leading",
-        ELECTION,
-        3,
-        """
-        with self._corrupt.left_out("leader", self._path):
-            leader = _leader_of(node, self._path)
-        """,
-        "leader = _leader_of(node, self._path)",
+        (
+            Edit(
+                ELECTION,
+                3,
+                """
+                with self._corrupt.left_out("leader", self._path):
+                    leader = _leader_of(node, self._path)
+                """,
+                "leader = _leader_of(node, self._path)",
+            ),
+            Edit(
+                "runtime/tasks.py",
+                2,
+                "except LoadManagerError as error:",
+                "except OperationalError as error:",
+            ),
+        ),
     ),
     Mutation(
         "a step that fails ends the broker, and a strategy that nobody knows reaches the leader",

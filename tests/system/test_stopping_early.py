@@ -28,7 +28,8 @@ def test_a_broker_that_waits_for_its_name_stops_when_told(
     log, registration = tmp_path / "log", f"/{root}/loadbalance/brokers/127.0.0.1:{port}"
     try:
         client.create(registration, b"{}", ephemeral=True, makepath=True)
-        client.create(f"/{root}/admin/clusters/another", b"{}", makepath=True)
+        for cluster in ("standalone", "another"):
+            client.create(f"/{root}/admin/clusters/{cluster}", b"{}", makepath=True)
         command = [
             sys.executable,
             "-m",
@@ -64,7 +65,7 @@ def test_a_broker_that_waits_for_its_name_stops_when_told(
                 broker.kill()
         said = log.read_text()
         assert "Traceback" not in said
-        assert "all of its brokers need one clusterName" in said
+        assert "all of its brokers must have the same clusterName" in said
         assert client.exists(registration)
     finally:
         client.stop()

@@ -95,7 +95,7 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def _unload(self, namespaces: list[NamespaceName]) -> None:
-        """Unload namespaces, but those that are corrupt or deleted by now."""
+        """Unload these namespaces; skip those that are corrupt or deleted."""
         for namespace in namespaces:
             try:
                 await self._unloading.namespace(namespace)

@@ -97,7 +97,7 @@ class Journal:
         self.ship_failures = 0
 
     def append(self, *records: Record) -> None:
-        """Keep records for the next write; after `close` there is none."""
+        """Keep records for the next write; must not be called after `close`."""
         if self._closed:
             self.dropped += len(records)
             return

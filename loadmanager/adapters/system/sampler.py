@@ -85,7 +85,8 @@ class SystemSampler:
     def sample(self) -> SystemUsage:
         """Usage since the last call.
 
-        Every sensor has a fault while the system cannot be read, for lack of file descriptors say.
+        If the system cannot be read, because no file descriptor is left for example, every sensor
+        gets a fault.
         """
         try:
             return self._sample()

@@ -22,7 +22,7 @@ ABOUT = (
 )
 ORDER = ("ts", "bundle")
 STEPS = 2
-"""So many time steps count before and after."""
+"""Time steps compared before and after a move."""
 GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
 SKEW_MS = 1000
 """Brokers' clocks may differ by so much."""

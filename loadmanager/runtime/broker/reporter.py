@@ -102,8 +102,9 @@ class Reporter:
             log.info("a sensor can be trusted again", sensor=sensor)
         self._faults = failing
 
-    async def register(self) -> None:
-        """Register this broker in the present session, with a new report.
+    async def register(self) -> bool:
+        """Register this broker in the present session, with a new report; returns False if this
+        broker is leaving.
 
         Waits while another session holds the registration: an earlier session of this broker until
         it expires, or that of another broker with the same name until that broker stops.
@@ -136,7 +137,9 @@ class Reporter:
                     path=path,
                 )
             await sleep(REGISTER_POLL_S)
-        self._remember()
+        if not self._leaving:
+            self._remember()
+        return not self._leaving
 
     async def unregister(self) -> None:
         """Delete the registration for good: no more bundles are placed here."""

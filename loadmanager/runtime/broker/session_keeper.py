@@ -23,7 +23,8 @@ log = structlog.get_logger("session")
 class SessionKeeper:
     """Fences everything when the lease runs out, and keeps the broker registered.
 
-    `register` registers the broker in the present session. `on_lost` is called at every fencing.
+    `register` registers the broker in the present session; it returns False if the broker is
+    leaving. `on_lost` is called at every fencing.
     """
 
     def __init__(
@@ -33,7 +34,7 @@ class SessionKeeper:
         hosting: Hosting,
         ownership: Ownership,
         clock: Clock,
-        register: Callable[[], Awaitable[None]],
+        register: Callable[[], Awaitable[bool]],
         on_lost: Callable[[], None] = lambda: None,
         end_when_lost: bool = False,
     ) -> None:
@@ -104,11 +105,11 @@ class SessionKeeper:
         while True:
             await self._reconnected.wait()
             self._reconnected.clear()
-            await retrying(self._register, "register", max_s=REGISTER_RETRY_S)
-            log.info(
-                "registered; bundles come with the next lookups",
-                session=f"0x{self._store.session_id:x}",
-            )
+            if await retrying(self._register, "register", max_s=REGISTER_RETRY_S):
+                log.info(
+                    "registered; bundles come with the next lookups",
+                    session=f"0x{self._store.session_id:x}",
+                )
 
     def _fence(self, reason: str) -> None:
         self._hosting.fence_all()

@@ -33,12 +33,13 @@ class Broker:
             **options,
         )
 
-    async def _register(self) -> None:
+    async def _register(self) -> bool:
         if self.failures:
             self.failures -= 1
             self.events.append("failed")
             raise OperationalError("the store does not answer")
         self.events.append("registered")
+        return True
 
     async def until(self, *events: str) -> None:
         """Wait until exactly these events have happened."""
