@@ -17,7 +17,9 @@ from xdist.scheduler import LoadScopeScheduling
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 
-SPARK = ("tests/analysis/", "tests/system/test_history_end_to_end.py")
+SPARK = "tests/analysis/"
+APART = "tests/analysis/test_standalone_cluster.py"
+"""Its Java processes are its own."""
 _chroots = itertools.count()
 
 # a slow minute of the machine is no failure
@@ -31,14 +33,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 class OneSparkWorker(LoadScopeScheduling):
-    """Gives each worker the next test; all tests on Spark go to one worker, because they share a
-    Java process that takes long to warm up.
+    """Gives each worker the next test. The tests of the analysis go to one worker, because they
+    share a Java process that takes long to warm up.
 
     xdist's own `--dist loadgroup` sees no groups with pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(SPARK) else nodeid
+        shared = nodeid.startswith(SPARK) and not nodeid.startswith(APART)
+        return "spark" if shared else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
