@@ -62,7 +62,7 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
         for kills in (1, 2):
             os.kill(cluster.pid(1), signal.SIGKILL)
             wait_for(partial(started, cluster, 2 + kills), "it is back", 30)
-            assert lives(cluster, 2)
+            wait_for(lambda: lives(cluster, 2), "both are registered")
         said = cluster.log.read_text()
         assert "broker 1 was killed by SIGKILL. It starts again in 0.5 s" in said
         assert (
@@ -76,7 +76,10 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
         )
         assert "ZooKeeper starts again over the same data in 0.5 s" in cluster.log.read_text()
         wait_for(lambda: lives(cluster, 2), "the brokers are back", 60)
-        assert cluster.get(0, "/admin/v2/namespaces/public/kept/bundles")["numBundles"] == 2
+        kept = "/admin/v2/namespaces/public/kept/bundles"
+        # A broker that has yet to hear of the end of its session answers 503.
+        wait_for(lambda: cluster.request(0, "GET", kept)[0] == 200, "the store is read again", 60)
+        assert cluster.get(0, kept)["numBundles"] == 2
 
         assert cluster.request(1, "POST", "/admin/v2/brokers/shutdown")[0] == 204
         wait_for(
