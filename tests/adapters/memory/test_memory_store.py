@@ -9,7 +9,7 @@ from adapters.contracts.store_contract import StoreContract, next_of, until
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
 from loadmanager.core.errors import OperationalError
-from loadmanager.ports.store import Change, ChangeKind
+from loadmanager.ports.store import Change, ChangeKind, delete_tree
 
 
 class TestMemoryStore(StoreContract):
@@ -45,6 +45,14 @@ class TestMemoryStore(StoreContract):
         assert await next_of(changes) == Change(ChangeKind.RESYNC, "/s")
         assert store.session_id == session_id
         assert store.lease.held(self.now_s())
+
+    async def test_a_deep_tree_is_deleted(self, store: MemoryStore) -> None:
+        """Somebody made it by hand: more levels than Python calls may nest."""
+        paths = ["/deep" + "/d" * level for level in range(1_500)]
+        for path in paths:
+            await store.create(path, b"")
+        await delete_tree(store, "/deep")
+        assert await store.get_many([paths[0], paths[-1]]) == [None, None]
 
     def now_s(self) -> float:
         return asyncio.get_running_loop().time()
