@@ -172,7 +172,7 @@ class BrokerRoutes:
     async def decisions(self, request: web.Request) -> web.Response:
         """The leader's last decisions and refusals with their reasons, newest first; `?limit=`.
 
-        Answers: 200, JSON; 307 to the leader; 503 while there is none.
+        Answers: 200, JSON; 307 to the leader; 503 without a leader.
         """
         limit = whole(request, "limit", 100, minimum=1, maximum=DECISIONS_MAX)
         return self._at_leader(request, lambda load_manager: load_manager.decisions(limit))
@@ -180,7 +180,7 @@ class BrokerRoutes:
     async def dry_run(self, request: web.Request) -> web.Response:
         """The plan of a shedding cycle with the present load; nothing is moved.
 
-        Answers: 200, JSON; 307 to the leader; 503 while there is none.
+        Answers: 200, JSON; 307 to the leader; 503 without a leader.
         """
         return self._at_leader(request, lambda load_manager: load_manager.dry_run())
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -145,7 +146,7 @@ class _NotEmptyError(ConflictError):
     """A node has children."""
 
 
-class TreeClient:
+class TreeClient(ABC):
     """The part of `ports.store.Store` that every client of a `MemoryTree` needs.
 
     `_run` takes an operation to the tree; the subclasses say when it arrives, and whether it fails.
@@ -161,13 +162,13 @@ class TreeClient:
         self._watches: list[tuple[str, BoundedQueue[Change]]] = []
         self.closed = False
 
+    @abstractmethod
     async def _run(self, operation: Callable[[], T], *, transaction: bool = False) -> T:
         """The operation's result. Raises what it raises, or `OperationalError`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _install(self, root: str, queue: BoundedQueue[Change]) -> None:
         """Begin to notify a watch of `root`, with a RESYNC first."""
-        raise NotImplementedError
 
     def _become(self, state: SessionState) -> None:
         self._state = state
