@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 import structlog
 
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.errors import LoadManagerError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -99,9 +99,9 @@ class Scope:
 class Steps:
     """Runs steps, and contains their failures.
 
-    An `OperationalError` is logged as a warning; any other exception is logged with its traceback,
-    once for each step and line of code. A failure that persists is logged once a minute, and so is
-    its end. `on_failure` is called for every failure.
+    A failure is logged with its traceback once for each step, type and line of code. A failure
+    that persists is logged once a minute, and so is its end. `on_failure` is called for every
+    failure.
     """
 
     def __init__(self, on_failure: Callable[[str, Exception], None] | None = None) -> None:
@@ -146,7 +146,7 @@ class Steps:
         place = (name, type(error).__name__, _line_of(error))
         seen_before = place in self._places_logged
         self._places_logged.add(place)
-        trace = None if seen_before or isinstance(error, OperationalError) else error
+        trace = None if seen_before else error
         now_s = asyncio.get_running_loop().time()
         persists = trace is None and self.in_a_row[name] > 1
         if not persists or now_s - self._last_logged_s.get(name, float("-inf")) >= LOG_INTERVAL_S:
