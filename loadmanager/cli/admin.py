@@ -11,6 +11,7 @@ from typing import Any
 from loadmanager.cli import admin_commands as commands
 from loadmanager.cli import admin_policies as policies
 from loadmanager.cli.admin_client import AdminClient
+from loadmanager.cli.options import add_command
 
 URL = "http://localhost:8080"
 TIMEOUT_S = 60.0
@@ -36,12 +37,13 @@ Command = Callable[[AdminClient, argparse.Namespace], commands.Output]
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
     common = _common()
-    parser = subparsers.add_parser(
+    # Not `common`: `set_defaults` would change the shared options.
+    parser = add_command(
+        subparsers,
         "admin",
-        help="look at a running cluster and change it",
-        epilog=EXAMPLES,
-        parents=[_common()],  # not `common`: `set_defaults` would change the shared options
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "look at a running cluster and change it",
+        EXAMPLES,
+        parents=(_common(),),
     )
     parser.set_defaults(run=run, url=URL, json=False, timeout=TIMEOUT_S)
     subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from loadmanager import settings
+from loadmanager.cli.options import add_command, add_config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -29,11 +30,11 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "analyze",
-        help="the nightly report: a PySpark job over the recorded history",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "the nightly report: a PySpark job over the recorded history",
+        EXAMPLES,
     )
     parser.add_argument("--date", metavar="YYYY-MM-DD", help="the UTC day (default: yesterday)")
     parser.add_argument(
@@ -49,19 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="where tables and reports go (default data/analysis)",
     )
     parser.add_argument("--cluster", help="which cluster, when the history has several")
-    parser.add_argument(
-        "--config",
-        type=Path,
-        metavar="FILE",
-        help="broker.conf with the thresholds and the grace period in force",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key of it; may be repeated",
-    )
+    add_config(parser, "broker.conf with the thresholds and the grace period in force")
     parser.add_argument(
         "--master", help="Spark master (default local[*]; under spark-submit what that says)"
     )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from loadmanager import settings
+from loadmanager.cli.options import add_command, add_config, add_log_format
 from loadmanager.wiring.broker import BrokerOptions, run_broker
 from loadmanager.wiring.plugins import register_plugins
 
@@ -21,27 +21,9 @@ Exit status: 0 stopped, 1 failed, 2 the settings are wrong.
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
-    parser = subparsers.add_parser(
-        "broker",
-        help="run one broker in the foreground",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="broker.conf; without it, all defaults"
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key of broker.conf; may be repeated",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=("console", "json"),
-        help="default: console on a terminal, JSON otherwise",
-    )
+    parser = add_command(subparsers, "broker", "run one broker in the foreground", EXAMPLES)
+    add_config(parser, "broker.conf; without it, all defaults")
+    add_log_format(parser)
     parser.add_argument(
         "--stop-with-parent",
         action="store_true",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from loadmanager import settings
+from loadmanager.cli.options import add_command, add_set
 from loadmanager.core.errors import ConfigError
 from loadmanager.wiring.plugins import register_plugins
 
@@ -22,11 +23,8 @@ EXAMPLES = """examples:
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
-    parser = subparsers.add_parser(
-        "config",
-        help="check a broker.conf, or print one with every default",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "config", "check a broker.conf, or print one with every default", EXAMPLES
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser(
@@ -35,13 +33,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "a broker would refuse the file",
     )
     check.add_argument("file", type=Path, metavar="FILE")
-    check.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key of the file; may be repeated",
-    )
+    add_set(check)
     check.add_argument("--json", action="store_true", help="print JSON")
     actions.add_parser(
         "template", help="print a broker.conf: every key with a comment and its default"

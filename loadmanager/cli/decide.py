@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from pathlib import Path
 
 import msgspec
 
 from loadmanager import settings
+from loadmanager.cli.options import add_command, add_config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan_document import plan_document
@@ -33,20 +33,13 @@ A malformed line ends the run with status 2.
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "decide",
-        help="what a strategy would do with recorded load reports, and why",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        "what a strategy would do with recorded load reports, and why",
+        EXAMPLES,
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key; may be repeated",
-    )
+    add_config(parser)
     parser.add_argument("--seed", type=int, default=0, help="fixes every random choice (default 0)")
     parser.add_argument(
         "--explain",

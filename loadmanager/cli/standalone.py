@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from loadmanager import settings
+from loadmanager.cli.options import add_command, add_config, add_log_format
 from loadmanager.core.errors import ConfigError
 
 EXAMPLES = """examples:
@@ -28,11 +29,8 @@ OWN_OPTIONS = {
 
 def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Declare the command's arguments."""
-    parser = subparsers.add_parser(
-        "standalone",
-        help="run ZooKeeper and several brokers on this machine",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = add_command(
+        subparsers, "standalone", "run ZooKeeper and several brokers on this machine", EXAMPLES
     )
     parser.add_argument(
         "--brokers", type=int, default=3, metavar="N", help="how many broker processes (default 3)"
@@ -65,19 +63,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         metavar="DIR",
         help="folder of ZooKeeper's data and of the history (default data)",
     )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="broker.conf of all brokers")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key of broker.conf; may be repeated",
-    )
-    parser.add_argument(
-        "--log-format",
-        choices=("console", "json"),
-        help="default: console on a terminal, JSON otherwise",
-    )
+    add_config(parser, "broker.conf of all brokers")
+    add_log_format(parser)
     parser.add_argument(
         "--no-restart", action="store_true", help="restart nothing; end when all brokers are dead"
     )

@@ -33,31 +33,13 @@ class Key:
     """Older names that broker.conf may use."""
 
 
-def conf(
-    name: str,
-    default: Any,
-    doc: str,
-    *,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: tuple[str, ...] | None = None,
-    dynamic: bool = False,
-    aliases: tuple[str, ...] = (),
-) -> Any:
-    """Declare a dataclass field that broker.conf can set.
+def conf(name: str, default: Any, doc: str, **allowed: Any) -> Any:
+    """Declare a dataclass field that broker.conf can set; `allowed`: the other fields of its `Key`.
 
     The field's annotation decides the parsing: bool, int, float, str, `tuple[str, ...]` (comma
     list), or `… | None` (empty value means None).
     """
-    key = Key(
-        name=name,
-        doc=doc,
-        minimum=minimum,
-        maximum=maximum,
-        choices=choices,
-        dynamic=dynamic,
-        aliases=aliases,
-    )
+    key = Key(name=name, doc=doc, **allowed)
     return dataclasses.field(default=default, metadata={"key": key})
 
 

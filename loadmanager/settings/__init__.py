@@ -34,7 +34,7 @@ from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.core.throttling.settings import ThrottlingSettings
+from loadmanager.core.throttling.settings import IgnoredSettings, ThrottlingSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 LEAVES: tuple[type, ...] = (
@@ -47,6 +47,7 @@ LEAVES: tuple[type, ...] = (
     SplitSettings,
     MessagingSettings,
     ThrottlingSettings,
+    IgnoredSettings,
     HistorySettings,
 )
 """Every component's settings, in the order of config/broker.conf."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli.piped import piped
 
 from loadmanager.core.strategies import registry
 
@@ -33,18 +33,7 @@ def decide(
     lines: list[object], *arguments: str, seed: str = "0", path: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run the command in a process of its own."""
-    text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
-    environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
-    command = [sys.executable, "-m", "loadmanager", "decide", *arguments]
-    return subprocess.run(
-        command,
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=60,
-    )
+    return piped("decide", *arguments, lines=lines, seed=seed, path=path)
 
 
 LINE = {

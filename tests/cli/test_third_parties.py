@@ -6,12 +6,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.piped import piped
 
 PACKAGE = Path(__file__).parents[1] / "packages" / "busiest"
 CHOSEN = (
@@ -63,21 +63,8 @@ def run(
     path: Path, *arguments: str, lines: list[dict[str, Any]] | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with the package on its path."""
-    text = "".join(json.dumps(cycle) + "\n" for cycle in lines or [])
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join((str(path), str(PACKAGE.parents[2]))),
-    }
-    command = [sys.executable, "-m", "loadmanager", *arguments]
-    return subprocess.run(
-        command,
-        input=text,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-        timeout=60,
-    )
+    folders = os.pathsep.join((str(path), str(PACKAGE.parents[2])))
+    return piped(*arguments, lines=lines or [], path=folders)
 
 
 def answers(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

@@ -37,14 +37,9 @@ NAMESPACE_RATES: dict[str, tuple[str, Any]] = {
     "subscriptionDispatchRate": ("subscriptionDispatchRate", DispatchRate),
     "subscribeRate": ("clusterSubscribeRate", SubscribeRate),
 }
-"""Last element of the path → field of the policies, type of the body."""
-
-TOPIC_RATES: dict[str, Any] = {
-    "publishRate": PublishRate,
-    "dispatchRate": DispatchRate,
-    "subscriptionDispatchRate": DispatchRate,
-    "subscribeRate": SubscribeRate,
-}
+"""Last element of the path → field of the namespace's policies, type of the body. A topic's
+policies have the last element of the path as field.
+"""
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -76,8 +71,8 @@ class ThrottlingRoutes:
         ]
         for name, (field, kind) in NAMESPACE_RATES.items():
             routes += self._rate_routes(f"{NAMESPACE}/{name}", *self._of_namespace(field, kind))
-        for name, kind in TOPIC_RATES.items():
-            routes += self._rate_routes(f"{TOPIC}/{name}", *self._of_topic(name, kind))
+            of_topic = self._topic_policy(lambda _, name=name: (name,), kind)  # type: ignore[misc]
+            routes += self._rate_routes(f"{TOPIC}/{name}", *of_topic)
         routes += self._rate_routes(
             TOPIC + "/{subscription}/dispatchRate", *self._of_subscription()
         )
@@ -111,9 +106,6 @@ class ThrottlingRoutes:
             return web.Response(status=204)
 
         return read, write, remove
-
-    def _of_topic(self, name: str, kind: Any) -> tuple[Handle, Handle, Handle]:
-        return self._topic_policy(lambda request: (name,), kind)
 
     def _of_subscription(self) -> tuple[Handle, Handle, Handle]:
         return self._topic_policy(

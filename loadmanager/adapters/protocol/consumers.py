@@ -231,6 +231,17 @@ def on_redeliver(connection: Connection, frame: Frame) -> None:
     connection.server.dispatcher.touch(consumer.hosted)
 
 
+def _known_consumer(
+    connection: Connection, request_id: int, consumer_id: int
+) -> AttachedConsumer | None:
+    """The consumer of a request; without one, the request is answered with an error."""
+    consumer = connection.consumers.get(consumer_id)
+    if consumer is None:
+        text = f"consumer {consumer_id} does not exist"
+        connection.error(request_id, pb.ConsumerNotFound, text)
+    return consumer
+
+
 def on_seek(connection: Connection, frame: Frame) -> None:
     """SEEK: move the subscription to a message or a publish time.
 
@@ -238,13 +249,8 @@ def on_seek(connection: Connection, frame: Frame) -> None:
     messages by its old position.
     """
     request = frame.command.seek
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = _known_consumer(connection, request.request_id, request.consumer_id)
     if consumer is None:
-        connection.error(
-            request.request_id,
-            pb.ConsumerNotFound,
-            f"consumer {request.consumer_id} does not exist",
-        )
         return
     hosted, subscription = consumer.hosted, consumer.subscription
     if request.HasField("message_id"):
@@ -264,13 +270,8 @@ def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
     topic.
     """
     request = frame.command.get_last_message_id
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = _known_consumer(connection, request.request_id, request.consumer_id)
     if consumer is None:
-        connection.error(
-            request.request_id,
-            pb.ConsumerNotFound,
-            f"consumer {request.consumer_id} does not exist",
-        )
         return
     core = consumer.hosted.core
     entry = core.log.get(core.log.end_id - 1)
@@ -294,13 +295,8 @@ def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
 async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     """UNSUBSCRIBE: forget the subscription. Refused while it has other consumers, unless forced."""
     request = frame.command.unsubscribe
-    consumer = connection.consumers.get(request.consumer_id)
+    consumer = _known_consumer(connection, request.request_id, request.consumer_id)
     if consumer is None:
-        connection.error(
-            request.request_id,
-            pb.ConsumerNotFound,
-            f"consumer {request.consumer_id} does not exist",
-        )
         return
     if len(consumer.subscription.consumers) > 1 and not request.force:
         connection.error(

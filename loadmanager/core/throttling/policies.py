@@ -119,22 +119,37 @@ def of_cluster(
     return stored(by_cluster.get(cluster), kind) if isinstance(by_cluster, Mapping) else None
 
 
+def _policy(
+    topic_values: tuple[object, ...],
+    namespace: Mapping[str, Any],
+    fields: tuple[str, ...],
+    cluster: str,
+    kind: type[Rate],
+) -> Rate | None:
+    """The first readable rate of the topic's policies, else of these fields of the namespace's.
+
+    A dispatch rate of a namespace that limits nothing counts as not set.
+    """
+    for value in topic_values:
+        own = stored(value, kind)
+        if own is not None:
+            return own
+    for field in fields:
+        shared = of_cluster(namespace, field, cluster, kind)
+        if shared is not None and (not isinstance(shared, DispatchRate) or is_set(shared)):
+            return shared
+    return None
+
+
 def publish_rate(
     topic: Mapping[str, Any],
     namespace: Mapping[str, Any],
     cluster: str,
     settings: ThrottlingSettings,
 ) -> PublishRate:
-    """The publish limit of each topic (each partition): topic policy, else namespace policy, else
-    broker.conf.
-    """
-    own = stored(topic.get("publishRate"), PublishRate)
-    if own is not None:
-        return own
-    shared = of_cluster(namespace, "publishMaxMessageRate", cluster, PublishRate)
-    if shared is not None:
-        return shared
-    return PublishRate(
+    """The publish limit of each topic (each partition)."""
+    own, fields = (topic.get("publishRate"),), ("publishMaxMessageRate",)
+    return _policy(own, namespace, fields, cluster, PublishRate) or PublishRate(
         messages_per_s=settings.topic_publish_messages_per_s,
         bytes_per_s=settings.topic_publish_bytes_per_s,
     )
@@ -146,18 +161,9 @@ def topic_dispatch_rate(
     cluster: str,
     settings: ThrottlingSettings,
 ) -> DispatchRate:
-    """The dispatch limit of each topic.
-
-    A namespace rate without any limit counts as not set; `clusterDispatchRate` is its older name.
-    """
-    own = stored(topic.get("dispatchRate"), DispatchRate)
-    if own is not None:
-        return own
-    for field in ("topicDispatchRate", "clusterDispatchRate"):
-        shared = of_cluster(namespace, field, cluster, DispatchRate)
-        if shared is not None and is_set(shared):
-            return shared
-    return DispatchRate(
+    """The dispatch limit of each topic; `clusterDispatchRate` is an older name of a field."""
+    own, fields = (topic.get("dispatchRate"),), ("topicDispatchRate", "clusterDispatchRate")
+    return _policy(own, namespace, fields, cluster, DispatchRate) or DispatchRate(
         messages=settings.topic_dispatch_messages_per_s,
         bytes=settings.topic_dispatch_bytes_per_s,
         relative=settings.dispatch_relative_to_publish,
@@ -176,17 +182,12 @@ def subscription_dispatch_rate(
     """
     by_name = topic.get("subscriptionPolicies")
     named = by_name.get(subscription) if isinstance(by_name, Mapping) else None
-    for value in (
+    own = (
         named.get("dispatchRate") if isinstance(named, Mapping) else None,
         topic.get("subscriptionDispatchRate"),
-    ):
-        own = stored(value, DispatchRate)
-        if own is not None:
-            return own
-    shared = of_cluster(namespace, "subscriptionDispatchRate", cluster, DispatchRate)
-    if shared is not None and is_set(shared):
-        return shared
-    return DispatchRate(
+    )
+    fields = ("subscriptionDispatchRate",)
+    return _policy(own, namespace, fields, cluster, DispatchRate) or DispatchRate(
         messages=settings.subscription_dispatch_messages_per_s,
         bytes=settings.subscription_dispatch_bytes_per_s,
         relative=settings.dispatch_relative_to_publish,
@@ -199,16 +200,9 @@ def subscribe_rate(
     cluster: str,
     settings: ThrottlingSettings,
 ) -> SubscribeRate:
-    """The limit on SUBSCRIBE of each consumer: topic policy, else namespace policy, else
-    broker.conf.
-    """
-    own = stored(topic.get("subscribeRate"), SubscribeRate)
-    if own is not None:
-        return own
-    shared = of_cluster(namespace, "clusterSubscribeRate", cluster, SubscribeRate)
-    if shared is not None:
-        return shared
-    return SubscribeRate(
+    """The limit on SUBSCRIBE of each consumer."""
+    own, fields = (topic.get("subscribeRate"),), ("clusterSubscribeRate",)
+    return _policy(own, namespace, fields, cluster, SubscribeRate) or SubscribeRate(
         subscribes=settings.subscribes_per_consumer, period_s=settings.subscribe_period_s
     )
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 
 from loadmanager.core.conf import conf
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 """What Pulsar's int and long hold."""
-_WITHOUT_EFFECT = "Accepted for the sake of old files, without effect (as in Pulsar since PIP-322)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,20 +121,6 @@ class ThrottlingSettings:
         maximum=LONG_MAX,
         dynamic=True,
     )
-    replicator_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRatePerReplicatorInMsg",
-        0,
-        "Accepted, without effect: there is no geo-replication",
-        minimum=-1,
-        maximum=INT_MAX,
-    )
-    replicator_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRatePerReplicatorInByte",
-        0,
-        "Accepted, without effect: there is no geo-replication",
-        minimum=-1,
-        maximum=LONG_MAX,
-    )
     dispatch_relative_to_publish: bool = conf(
         "dispatchThrottlingRateRelativeToPublishRate",
         False,
@@ -151,61 +136,6 @@ class ThrottlingSettings:
         "dispatchThrottlingOnBatchMessageEnabled",
         False,
         "Dispatch limits in messages count a batch as one message",
-    )
-    dispatch_charges_filtered: bool = conf(
-        "dispatchThrottlingForFilteredEntriesEnabled",
-        False,
-        "Accepted, without effect: there are no entry filters",
-    )
-    precise_dispatcher_flow_control: bool = conf(
-        "preciseDispatcherFlowControl",
-        False,
-        "Accepted, without effect: consumers' permits are always checked entry by entry",
-    )
-    dispatcher_read_batch_max: int = conf(
-        "dispatcherMaxReadBatchSize",
-        100,
-        "Accepted, without effect: entries are handed out one by one, from memory",
-        minimum=1,
-    )
-    dispatcher_read_batch_min: int = conf(
-        "dispatcherMinReadBatchSize",
-        1,
-        "Accepted, without effect: reads from memory cannot fail",
-        minimum=1,
-    )
-    dispatcher_read_max_bytes: int = conf(
-        "dispatcherMaxReadSizeBytes",
-        5_242_880,
-        "Accepted, without effect: entries are handed out one by one, from memory",
-        minimum=1,
-    )
-    usage_transport_class: str = conf(
-        "resourceUsageTransportClassName",
-        "",
-        "Accepted; only empty is supported: every broker applies the whole limit of a "
-        "resource group",
-    )
-    usage_publish_interval_s: int = conf(
-        "resourceUsageTransportPublishIntervalInSecs",
-        60,
-        "Accepted, without effect: there is no usage transport",
-        minimum=1,
-    )
-    usage_suppress_rounds: int = conf(
-        "resourceUsageMaxUsageReportSuppressRounds",
-        5,
-        "Accepted, without effect: there is no usage transport",
-        minimum=0,
-    )
-    legacy_broker_tick_ms: int = conf(
-        "brokerPublisherThrottlingTickTimeMillis", 50, _WITHOUT_EFFECT, minimum=0
-    )
-    legacy_topic_tick_ms: int = conf(
-        "topicPublisherThrottlingTickTimeMillis", 10, _WITHOUT_EFFECT, minimum=0
-    )
-    legacy_precise_publish: bool = conf(
-        "preciseTopicPublishRateLimiterEnable", False, _WITHOUT_EFFECT
     )
     burst_ms: int = conf(
         "throttlingBurstMillis",
@@ -229,3 +159,36 @@ class ThrottlingSettings:
         minimum=0,
         maximum=1000,
     )
+
+
+_FROM_MEMORY = "entries are handed out one by one, from memory"
+_NO_TRANSPORT = "every broker applies the whole limit of a resource group"
+_PIP_322 = "as in Pulsar since PIP-322"
+
+_WITHOUT_EFFECT: dict[str, tuple[int | bool | str, str]] = {
+    "dispatchThrottlingRatePerReplicatorInMsg": (0, "there is no geo-replication"),
+    "dispatchThrottlingRatePerReplicatorInByte": (0, "there is no geo-replication"),
+    "dispatchThrottlingForFilteredEntriesEnabled": (False, "there are no entry filters"),
+    "preciseDispatcherFlowControl": (False, "permits are always checked entry by entry"),
+    "dispatcherMaxReadBatchSize": (100, _FROM_MEMORY),
+    "dispatcherMinReadBatchSize": (1, _FROM_MEMORY),
+    "dispatcherMaxReadSizeBytes": (5_242_880, _FROM_MEMORY),
+    "resourceUsageTransportClassName": ("", _NO_TRANSPORT),
+    "resourceUsageTransportPublishIntervalInSecs": (60, _NO_TRANSPORT),
+    "resourceUsageMaxUsageReportSuppressRounds": (5, _NO_TRANSPORT),
+    "brokerPublisherThrottlingTickTimeMillis": (50, _PIP_322),
+    "topicPublisherThrottlingTickTimeMillis": (10, _PIP_322),
+    "preciseTopicPublishRateLimiterEnable": (False, _PIP_322),
+}
+"""Key of Pulsar's files → its default there, and why it does nothing here."""
+
+IgnoredSettings = make_dataclass(
+    "IgnoredSettings",
+    [
+        (name, type(default), conf(name, default, f"Accepted, without effect: {why}"))
+        for name, (default, why) in _WITHOUT_EFFECT.items()
+    ],
+    namespace={"__doc__": "Keys of Pulsar's files that do nothing here."},
+    frozen=True,
+    kw_only=True,
+)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -21,7 +20,6 @@ from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.wire import pulsar_pb2 as pb
 
 MAGIC_CRC32C = 0x0E01
-MAGIC_BROKER_ENTRY = 0x0E02
 COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command; what follows it, a message, may be larger."""
 FRAME_PADDING_BYTES = 10 * 1024
@@ -183,14 +181,6 @@ def _check_parts(command: pb.BaseCommand) -> None:
                 raise FrameError(f"{text} of {name} is not valid UTF-8")
 
 
-def frames_of(data: bytes, frame_bytes_max: int) -> Iterator[Frame]:
-    """All complete frames of `data`."""
-    reader = FrameReader(frame_bytes_max)
-    reader.feed(data)
-    while (frame := reader.take()) is not None:
-        yield frame
-
-
 def _tail_head(tail: bytes) -> tuple[int, int]:
     """Magic number and checksum; zeros for a tail that is too short for them."""
     return _TAIL.unpack_from(tail) if len(tail) >= 6 else (0, 0)
@@ -266,10 +256,6 @@ def varint(value: int) -> bytes:
         value >>= 7
     out.append(value)
     return bytes(out)
-
-
-def _size_of_varint(value: int) -> int:
-    return (value.bit_length() + 6) // 7 or 1
 
 
 class ReceiptEncoder:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections.abc import Iterator
 
 import pytest
 from crc32c import crc32c
@@ -12,18 +13,26 @@ from hypothesis import strategies as st
 
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
+    Frame,
     FrameError,
     FrameReader,
     MessageEncoder,
     ReceiptEncoder,
     check_tail,
     encode,
-    frames_of,
     metadata_of,
 )
 
 LIMIT = 1 << 20
 U64 = st.integers(0, (1 << 64) - 1)
+
+
+def frames_of(data: bytes, frame_bytes_max: int) -> Iterator[Frame]:
+    """All complete frames of `data`."""
+    reader = FrameReader(frame_bytes_max)
+    reader.feed(data)
+    while (frame := reader.take()) is not None:
+        yield frame
 
 
 def a_tail(payload: bytes = b"hello", checksum: bool = True) -> bytes:
