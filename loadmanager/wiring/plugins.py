@@ -4,7 +4,8 @@
 An entry point's name is the strategy's name in broker.conf. It refers to a `Shedder` or a
 `PlacementRule` of `core.strategies.strategy`, or to a function, which becomes the `shed` or the
 `candidates` of a strategy without settings and memory. Register strategies before settings are
-loaded, because they may declare keys.
+loaded, because they may declare keys. Our own strategies are no entry points: an entry point exists
+only in an installed package, and `core` runs in a plain checkout, too.
 
 Answers of these strategies are checked. Whatever they raise is an error of one step, even
 `SystemExit` and `CancelledError`.

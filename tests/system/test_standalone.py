@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -65,16 +66,14 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
             wait_for(lambda: lives(cluster, 2), "both are registered")
         said = cluster.log.read_text()
         assert "broker 1 was killed by SIGKILL. It starts again in 0.5 s" in said
-        assert (
-            "broker 1 was killed by SIGKILL, for the 2. time in a row. It starts again in 1 s"
-            in said
-        )
+        assert "broker 1 was killed by SIGKILL. It starts again in 1 s" in said
 
         java_of(cluster).kill()
         wait_for(
-            lambda: "ZooKeeper answers again." in cluster.log.read_text(), "ZooKeeper is back", 40
+            lambda: "ZooKeeper was started again" in cluster.log.read_text(),
+            "ZooKeeper is back",
+            40,
         )
-        assert "ZooKeeper starts again over the same data in 0.5 s" in cluster.log.read_text()
         wait_for(lambda: lives(cluster, 2), "the brokers are back", 60)
         kept = "/admin/v2/namespaces/public/kept/bundles"
         # A broker that has yet to hear of the end of its session answers 503.
@@ -83,7 +82,7 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
 
         assert cluster.request(1, "POST", "/admin/v2/brokers/shutdown")[0] == 204
         wait_for(
-            lambda: "broker 1 ended with status 0; " in cluster.log.read_text(),
+            lambda: "broker 1 ended with status 0. " in cluster.log.read_text(),
             "it stopped as it was told",
             30,
         )
@@ -99,6 +98,8 @@ def test_what_dies_comes_back(tmp_path: Path) -> None:
         assert cluster.process.wait(30) == 0
         assert time.monotonic() - began_s < 20
         assert "Traceback" not in cluster.log.read_text()
+        for text in cluster.log.read_text().splitlines():
+            assert "event" in json.loads(text), "a line that is not JSON"
 
 
 def test_one_cluster_a_data_directory(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
-"""Tells the service manager the state of this process, in systemd's notify protocol."""
+"""systemd's notify protocol: a process tells its service manager that it is ready or stops."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 
 def notify(state: str) -> None:
@@ -16,3 +19,27 @@ def notify(state: str) -> None:
         address = "\0" + address[1:]  # an abstract socket
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.sendto(state.encode(), address)
+
+
+class NotifySocket:
+    """The service manager's end, as a context manager: a socket at `path`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+    def __enter__(self) -> NotifySocket:
+        """Bind the socket."""
+        self._socket.bind(str(self.path))
+        self._socket.setblocking(False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    async def ready(self) -> AsyncIterator[None]:
+        """Yields for each process that says it is ready."""
+        while True:
+            if await asyncio.get_running_loop().sock_recv(self._socket, 1024) == b"READY=1":
+                yield

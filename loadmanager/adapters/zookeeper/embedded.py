@@ -7,18 +7,21 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+from loadmanager.adapters.free_port import require_free_port
 from loadmanager.core.errors import ConfigError, OperationalError
 
 JAVA_VERSION_MIN = 17
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0
 POLL_S = 0.02
+IN_USE = "is another ZooKeeper running? Choose another --zookeeper-port"
 JARS = (
     "zookeeper-[0-9]*.jar",
     "zookeeper-jute-*.jar",
@@ -38,6 +41,8 @@ HEAP_MB, HEAP_MAX_MB = 256, 2048
 """At first, and after a server has run out of memory again and again."""
 STATUS_OUT_OF_MEMORY = 3
 """Java's exit status when its heap is full (`-XX:+ExitOnOutOfMemoryError`)."""
+STATUS_KILLED = 128 + signal.SIGKILL
+"""The exit status of the shell around a killed server."""
 
 _JVM = (
     "-Xms32m",
@@ -85,6 +90,7 @@ class EmbeddedZooKeeper:
         host: str = "127.0.0.1",
         tick_ms: int = 500,
     ) -> None:
+        self.name = "ZooKeeper"
         self.host = host
         self.port = port
         self.heap_mb = HEAP_MB
@@ -113,6 +119,32 @@ class EmbeddedZooKeeper:
         """Stop the server."""
         await asyncio.to_thread(self.stop)
 
+    async def start_again(self) -> None:
+        """`restart` without blocking the event loop."""
+        await asyncio.to_thread(self.restart)
+
+    async def ended(self) -> int:
+        """Wait until the server has ended; returns its exit status."""
+        assert self._process is not None, "it was started"
+        return await asyncio.to_thread(self._process.wait)
+
+    def how_it_ended(self) -> str:
+        """For people, with what an operator can do."""
+        if self.status == STATUS_OUT_OF_MEMORY:
+            reason = (
+                f"its {self.heap_mb} MB of memory are full: delete unused namespaces, topics or "
+                "subscriptions, or run a ZooKeeper of your own and brokers with "
+                "metadataStoreUrl=zk:host:port"
+            )
+        elif self.status == STATUS_KILLED:
+            reason = (
+                "it was killed (SIGKILL) by a person, or by the kernel for lack of memory; dmesg "
+                "tells which"
+            )
+        else:
+            reason = f"its last lines: {self.last_words()}"
+        return f"ended with status {self.status}: {reason}"
+
     def restart(self) -> None:
         """Start a server that ended, with its data, and block until it answers.
 
@@ -128,7 +160,7 @@ class EmbeddedZooKeeper:
 
     def start(self) -> None:
         """Start the process; it ends with ours, when its standard input ends."""
-        _check_port(self.host, self.port)
+        require_free_port(self.host, self.port, IN_USE)
         java, jars = find_java(), find_jars()
         if self._data_dir is None and self._temporary is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="zookeeper-")
@@ -222,18 +254,6 @@ _WITH_PARENT = (
 
 However our process dies, the kernel closes the pipe. The shell ends when the server ends.
 """
-
-
-def _check_port(host: str, port: int) -> None:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise OperationalError(
-                f"port {port} for ZooKeeper: {error.strerror}; is another server running? Choose "
-                "a free port with --zookeeper-port"
-            ) from None
 
 
 def _answers(host: str, port: int) -> bool:

@@ -1,0 +1,38 @@
+"""A folder for one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from loadmanager.core.errors import OperationalError
+
+
+@contextlib.contextmanager
+def locked(folder: Path, name: str, advice: str) -> Iterator[None]:
+    """Make the folder, and hold its file `name` locked; the lock ends with the process.
+
+    Raises `OperationalError` with the advice if another process holds the lock, whose id is in the
+    file, or if the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        opened = (folder / name).open("a+")
+    except OSError as error:
+        raise OperationalError(f"{folder} cannot be written: {error.strerror}; {advice}") from None
+    with opened as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise OperationalError(
+                f"{folder} is in use by {holder}: stop that first, or {advice}"
+            ) from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} (loadmanager {Path(name).stem})\n")
+        file.flush()
+        yield
