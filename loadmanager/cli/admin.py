@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import json
 from collections.abc import Callable
@@ -49,9 +50,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
 
     def group(name: str, text: str) -> Callable[[str, Command], argparse.ArgumentParser]:
-        actions = subjects.add_parser(name, help=text).add_subparsers(
-            dest="action", required=True, metavar="ACTION"
-        )
+        parser = subjects.add_parser(name, help=text, parents=[common])
+        actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         return lambda action, command: _leaf(actions, action, command, common)
 
     _brokers(group("brokers", "live brokers: list, leader, health, report"))
@@ -73,7 +73,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def _common() -> argparse.ArgumentParser:
-    """Options that may stand before the subject or after the action.
+    """Options that may stand before or after the subject, or after the action.
 
     They have no default: the default of an action's parser would override the option before the
     subject.
@@ -83,11 +83,18 @@ def _common() -> argparse.ArgumentParser:
     common.add_argument("--json", action="store_true", help="print JSON")
     common.add_argument(
         "--timeout",
-        type=float,
+        type=_seconds,
         metavar="S",
         help=f"seconds to wait for an answer (default {TIMEOUT_S:g})",
     )
     return common
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise argparse.ArgumentTypeError(f"{text}: more than 0 seconds are expected")
 
 
 def _leaf(

@@ -210,6 +210,7 @@ async def every(
     missed turns are not made up for. The first turn begins after `first_after_s`, by default at
     once; None means after one interval.
     """
+    steps.failures.setdefault(name, 0)  # a metric of 0, not none
     if first_after_s is None:
         await _wait(interval_s, asyncio.get_running_loop().time())
     else:

@@ -43,7 +43,7 @@ class LiveSettings:
         self._good: dict[str, str] = {}
         """The dynamic values in force."""
         self.rejected: dict[str, str] = {}
-        """Key → `key = value: reason`, of stored values that are not in force."""
+        """Key → the key, the value and the reason, of stored values that are not in force."""
 
     def live(self, kind: type[Leaf]) -> Live[Leaf]:
         """The settings of one component; always the same object."""
@@ -113,7 +113,7 @@ class LiveSettings:
             if not involved:
                 return settings, accepted, rejected
             for name, text in involved.items():
-                rejected[name] = f"{name} = {_shortened(values[name])}: {text}"
+                rejected[name] = text
                 good = self._good.get(name)
                 if good is None or accepted[name] == good:
                     del accepted[name]

@@ -63,6 +63,31 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         assert (status, "the metadata store does not answer" in out) == (1, True)
 
 
+async def test_options_may_stand_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before the subject, between subject and action, after the action; an action keeps them."""
+    async with serving() as served:
+        url = served.url(0)
+        with capture_logs():
+            for words in (
+                ["--json", "--url", url, "brokers", "list"],
+                ["brokers", "--json", "--url", url, "list"],
+                ["brokers", "list", "--json", "--url", url],
+                ["--url", url, "brokers", "--json", "list"],
+            ):
+                capsys.readouterr()
+                assert await asyncio.to_thread(main, ["admin", *words]) == 0, words
+                assert len(json.loads(capsys.readouterr().out)) == 2, words
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+def test_a_timeout_is_more_than_0(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A wrong one is refused as usage, with what is expected."""
+    with pytest.raises(SystemExit) as ended:
+        main(["admin", "--timeout", text, "brokers", "list"])
+    assert ended.value.code == 2
+    assert f"{text}: more than 0 seconds are expected" in capsys.readouterr().err
+
+
 async def test_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
     """Create with its tenant, look, list, unload, delete; a wrong request is refused with status 2
     and the broker's reason.

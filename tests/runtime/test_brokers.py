@@ -114,6 +114,23 @@ async def test_only_the_corrupt_report_is_left_out(store: MemoryStore, value: by
     assert (set(brokers.reports), corrupt.paths, heard[-1]) == ({GOOD, BAD}, [], (BAD, True))
 
 
+async def test_a_broker_that_leaves_its_bundles_is_a_warning(store: MemoryStore) -> None:
+    """The line says what follows; a broker without bundles leaves with a line of level info."""
+    brokers = Brokers(store, LoopClock())
+    await register(store, BAD, a_report())
+    await brokers.on_change(RESYNC)
+    with capture_logs() as lines:
+        for broker_id in (GOOD, BAD):
+            await store.delete(paths.broker(broker_id))
+            await brokers.on_change(Change(ChangeKind.DELETED, paths.broker(broker_id)))
+    assert [(line["peer"], line["log_level"]) for line in lines] == [
+        (GOOD, "warning"),
+        (BAD, "info"),
+    ]
+    assert "no owner until the next lookups place them" in lines[0]["event"]
+    assert lines[0]["bundles"] == 1
+
+
 async def test_pulsars_own_bundles_are_valid(store: MemoryStore) -> None:
     """Heartbeats and SLA monitors of Pulsar's brokers have namespaces of three parts."""
     names = ["pulsar/c1/127.0.0.1:38081", "sla-monitor/c1/h:8080", "pulsar/h:8080", "pulsar/system"]

@@ -15,7 +15,11 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import ConflictError, NotFoundError, OperationalError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
+from loadmanager.ports.telemetry import Metric
+from loadmanager.runtime.broker import limit_telemetry, telemetry
+from loadmanager.runtime.leader.leadership import STEPS
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.documents import KINDS
 from loadmanager.settings.live import REJECTED
 
 TOPIC = TopicName("persistent", NS, "orders")
@@ -101,6 +105,30 @@ async def test_a_stored_value_that_cannot_act_does_not_stop_a_start() -> None:
         assert shown["loadBalancerLoadSheddingStrategy"].endswith("ThresholdShedder")
         assert shown[LOW] == "20"
         assert "Sheder" in shown[REJECTED]
+
+
+async def test_counters_are_0_before_their_first_event() -> None:
+    """Every counter without names of users has a sample, so that an alert sees it grow."""
+    async with a_cluster() as cluster:
+        (broker,) = cluster.brokers
+        zeros = {
+            (sample.name, *sample.labels)
+            for sample in broker.parts.telemetry.collect()
+            if sample.kind == "counter" and sample.value == 0
+        }
+        for kind in KINDS:
+            assert ("loadmanager_corrupt_data", ("kind", kind)) in zeros
+        for step in ("sample", "report", "record", *STEPS):
+            assert ("pulsar_lb_step_failures", ("step", step)) in zeros
+        declared = {
+            metric.name
+            for module in (telemetry, limit_telemetry)
+            for metric in vars(module).values()
+            if isinstance(metric, Metric) and metric.kind == "counter"
+        }
+        of_limits = {name for name in declared if name.startswith("loadmanager_limit_")}
+        seen = {sample.name for sample in broker.parts.telemetry.collect()}
+        assert declared - of_limits <= seen
 
 
 async def test_what_clients_cost_is_on_the_metrics_page() -> None:

@@ -100,10 +100,11 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return made
 
 
-class _LastWarning(logging.Filter):
+class LastWarning(logging.Filter):
     """Keeps kazoo's warnings of every failed attempt to connect out of the log."""
 
     text = ""
+    """The last warning; the reader clears it when it is out of date."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Log errors only; remember the last warning."""
@@ -117,11 +118,11 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
 
     def __init__(self, *, hosts: str, **arguments: Any) -> None:
         self._trees: dict[str, Watcher] = {}
-        self._last_warning = _LastWarning()
+        self.last_warning = LastWarning()
         # A logger of this client alone, not registered, because the filter keeps its last warning.
         logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001
         logger.parent = logging.getLogger("kazoo")
-        logger.addFilter(self._last_warning)
+        logger.addFilter(self.last_warning)
         servers, slash, chroot = hosts.partition("/")
         # kazoo would shuffle the servers in each round, and may try the failed server again first.
         order = random.sample(servers.split(","), servers.count(",") + 1)
@@ -143,11 +144,6 @@ class TreeWatchingClient(KazooClient):  # type: ignore[misc]
             return read_timeout_ms, connect_timeout_ms
 
         self._connection._connect = remember_granted
-
-    @property
-    def last_warning(self) -> str:
-        """kazoo's last warning of a failed connection, or an empty string."""
-        return self._last_warning.text
 
     def drop_connection(self) -> None:
         """Drop the present connection; kazoo notices, and connects to the next server.

@@ -201,7 +201,7 @@ class ZooKeeperStore:
                 sent_s,
                 last_answer_s=self._answered_s,
                 lease_left_s=self._lease.valid_until_s - sent_s,
-                error=self._client.last_warning,
+                error=self._client.last_warning.text or "no answer to a heartbeat",
             )
         if connected and self._unanswered >= HEARTBEATS_UNANSWERED_MAX:
             self._client.drop_connection()
@@ -218,6 +218,7 @@ class ZooKeeperStore:
         self._unanswered = 0
         self._answered_s = time.monotonic()
         self._outage.answered(self._answered_s)
+        self._client.last_warning.text = ""  # not the reason for the next outage
         if session_id and session_id == self.session_id:
             self._lease.prove(sent_s, self.session_timeout_s * LEASE_FRACTION)
 

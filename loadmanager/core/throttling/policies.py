@@ -63,11 +63,12 @@ class ResourceGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 Rate = TypeVar("Rate", PublishRate, DispatchRate, SubscribeRate, ResourceGroup)
 
+_PERIOD = "ratePeriodInSecond"
 _MAXIMA = {
     "publishThrottlingRateInMsg": INT_MAX,
     "dispatchThrottlingRateInMsg": INT_MAX,
     "subscribeThrottlingRatePerConsumer": INT_MAX,
-    "ratePeriodInSecond": INT_MAX,
+    _PERIOD: INT_MAX,
     "publishRateInMsgs": INT_MAX,
     "dispatchRateInMsgs": INT_MAX,
 }
@@ -87,9 +88,9 @@ def decode(document: Mapping[str, Any], kind: type[Rate]) -> Rate:
             f"{', '.join(kind.__struct_encode_fields__)}: {error}"
         ) from None
     for name, value in msgspec.to_builtins(rate).items():
-        maximum = _MAXIMA.get(name, LONG_MAX)
-        if value is not None and value > maximum:
-            raise BadInputError(f"{name} = {value}: at most {maximum} is allowed")
+        minimum, maximum = 1 if name == _PERIOD else -1, _MAXIMA.get(name, LONG_MAX)
+        if value is not None and not minimum <= value <= maximum:
+            raise BadInputError(f"{name} = {value}: {minimum} to {maximum} is allowed")
     return rate
 
 

@@ -13,7 +13,7 @@ from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
-from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.documents import KINDS, Corrupt
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import LoopBusy
 
@@ -193,8 +193,8 @@ class BrokerTelemetry:
                 yield metric.sample(getattr(stats, field), bundle, "bundle")
 
     def _stored_data(self) -> Iterator[Sample]:
-        for kind, count in sorted(self.corrupt.counts.items()):
-            yield CORRUPT_DATA.sample(count, kind)
+        for kind in KINDS:
+            yield CORRUPT_DATA.sample(self.corrupt.counts.get(kind, 0), kind)
         yield WATCH_FAILURES.sample(self.watch_failures())
         for failures in self.steps:
             for step, count in sorted(failures.items()):

@@ -23,6 +23,9 @@ from loadmanager.runtime.tasks import Scope, Steps, retrying, sleep
 FAILURES_IN_A_ROW_MAX = 5
 """A leader resigns when a step fails this often in a row: another broker may do better."""
 
+STEPS = ("lead", "observe", "place", "save", "shed", "split")
+"""What may fail in a term."""
+
 TERM_INTERVAL_MIN_S = 1.0
 """Terms begin at most this often, whatever ends them."""
 
@@ -45,7 +48,7 @@ class Leadership:
         """Step → failures since it last succeeded, in whichever term: a step that ends its own term
         must count, too.
         """
-        self.failures: Counter[str] = Counter()
+        self.failures: Counter[str] = Counter(dict.fromkeys(STEPS, 0))
         """Step of the leader → its failures since this broker started."""
 
     async def follow(self) -> None:

@@ -105,7 +105,16 @@ class Brokers:
         self._corrupt.mended(paths.broker(broker_id))
         if broker_id in self.registered:
             self.registered.discard(broker_id)
-            log.info("broker left", peer=broker_id)
+            report = self.reports.get(broker_id)
+            if report is not None and report.bundles:
+                log.warning(
+                    "a broker left: it stops, or its session is lost; its bundles have no owner "
+                    "until the next lookups place them",
+                    peer=broker_id,
+                    bundles=len(report.bundles),
+                )
+            else:
+                log.info("broker left", peer=broker_id)
             self._set_report(broker_id, None)
 
     def address(self, broker_id: str) -> BrokerAddress | None:

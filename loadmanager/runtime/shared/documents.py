@@ -29,6 +29,8 @@ from loadmanager.ports.store import Node, Store, VersionConflictError
 
 ATTEMPTS_MAX = 7
 CORRUPT_PATHS_MAX = 1_000
+KINDS = ("averages", "boundaries", "dynamic", "leader", "lock", "policy", "report", "topic")
+"""What `Corrupt` counts apart."""
 """So many corrupt paths are remembered. Further ones are not logged, and counted at each read."""
 
 Document = dict[str, Any]
@@ -58,7 +60,7 @@ class Corrupt:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
-        """Kind → number of corrupt objects so far."""
+        """Kind (of `KINDS`) → number of corrupt objects so far."""
         self._paths: set[str] = set()
 
     @property

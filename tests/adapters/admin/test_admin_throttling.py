@@ -198,6 +198,7 @@ async def test_a_dynamic_value_that_cannot_act_is_refused(
     status, answer = await served.call("POST", f"{CONFIGURATION}/{key}/{value}")
     assert status == 412
     assert reason in answer["reason"]
+    assert answer["reason"].count(f"{key} =") <= 1, "it says everything once"
     assert await served.call("GET", f"{CONFIGURATION}/values") == (200, {})
 
 
@@ -206,6 +207,8 @@ async def test_a_dynamic_value_that_cannot_act_is_refused(
     [
         (f"{NAMESPACE_PATH}/publishRate", {"publishThrottlingRateInMsg": 2**31}, 412),
         (f"{TOPIC_PATH}/dispatchRate", {"dispatchThrottlingRateInMsg": "fast"}, 412),
+        (f"{NAMESPACE_PATH}/publishRate", {"publishThrottlingRateInMsg": -7}, 412),
+        (f"{TOPIC_PATH}/subscribeRate", {"ratePeriodInSecond": 0}, 412),
         (f"{NAMESPACE_PATH}/subscribeRate", [], 400),
         (f"{NAMESPACE_PATH}/subscribeRate", None, 400),
         (f"{NAMESPACE_PATH}/publishRate", {"publishThrottlingRateInMsgg": 5}, 400),

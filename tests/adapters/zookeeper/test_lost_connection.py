@@ -110,6 +110,7 @@ async def test_outage_is_logged_once_with_what_to_look_at(
             proxy.restore()
             await until(lambda: store.lease.held(now_s()), "a session is proven again")
             await until(lambda: len(logs) > 1, "that is said")
+            assert not store._client.last_warning.text, "a later outage would show this one's error"
     lost, back = logs
     assert lost["servers"] == f"127.0.0.1:{proxy.port}"
     assert lost["setting"] == "metadataStoreUrl"

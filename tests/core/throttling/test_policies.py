@@ -129,7 +129,9 @@ def test_stored_nonsense_counts_as_not_set() -> None:
     ("body", "kind", "text"),
     [
         ({"publishThrottlingRateInMsg": "x"}, PublishRate, "publishThrottlingRateInMsg"),
-        ({"publishThrottlingRateInMsg": 2**31}, PublishRate, "at most 2147483647"),
+        ({"publishThrottlingRateInMsg": 2**31}, PublishRate, "-1 to 2147483647 is"),
+        ({"dispatchThrottlingRateInByte": -2}, DispatchRate, "-1 to 9223372036854775807 is"),
+        ({"ratePeriodInSecond": 0}, DispatchRate, "ratePeriodInSecond = 0: 1 to 2147483647 is"),
         ({"publishThrottlingRateInByte": 2**63}, PublishRate, "publishThrottlingRateInByte"),
         (
             {"subscribeThrottlingRatePerConsumer": 1.5},
