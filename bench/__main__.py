@@ -1,4 +1,4 @@
-"""`python -m bench NAME [options]` runs bench/NAME.py; without a name it lists what there is."""
+"""`python -m bench NAME [options]` runs bench/NAME.py; without a name it lists them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NAMES = sorted(
 
 
 def main(argv: list[str]) -> int:
-    """Run one benchmark; 2 for a name that there is not."""
+    """Run one benchmark; returns 2 for an unknown name."""
     if not argv or argv[0] not in NAMES:
         for name in NAMES:
             print(

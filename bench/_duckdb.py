@@ -58,7 +58,7 @@ SELECT bundle, (ts / 900000)::BIGINT, avg({BYTES}) FROM bundle_load WHERE bundle
 
 
 def main(root: Path, output: Path) -> None:
-    """Read, store, ask; a line each."""
+    """Read, store and ask; prints a line for each."""
     output.mkdir(parents=True, exist_ok=True)
     base = duckdb.connect()
     base.execute("SET threads = 2")
@@ -80,7 +80,7 @@ def main(root: Path, output: Path) -> None:
 
 
 def _spec(columns: str) -> str:
-    """`name TYPE, …` as read_json wants it."""
+    """`name TYPE, …`, the form of read_json."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(columns + ","):
         depth += (char == "(") - (char == ")")

@@ -1,5 +1,5 @@
-"""Histories that nobody lived through: a small designed day whose answers are known in closed form,
-and a large random one. Both from a seed.
+"""Made-up histories, from a seed: a small designed day whose answers are known in closed form, and
+a large random one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ DATE = "2026-11-20"
 START_MS = layout.day_start_ms(DATE)
 MINUTE_MS = 60_000
 MINUTES = 1375
-"""Of the designed day: eleven times the 125 minutes after which b0's usage has had every value."""
+"""The length of the designed day: eleven times the 125 minutes in which b0's usage takes every
+value.
+"""
 
 
 def folder(root: Path, kind: str, date: str = DATE) -> Path:
@@ -167,7 +169,7 @@ def move(
     }
 
 
-# The designed day. Brokers b0 to b3; what is planted is told by the tests that look for it.
+# The designed day of brokers b0 to b3. The tests that look for a planted fact describe it.
 
 FLAPPING = "t/flap/0x00000000_0xffffffff"
 HOT = "t/hot/0x00000000_0x80000000"
@@ -322,8 +324,8 @@ def _designed_splits() -> list[str]:
 
 
 def _designed_limits() -> Iterator[str]:
-    """STARVING is held in three of four minutes and gets what is configured; another
-    is never held.
+    """STARVING is held in three of four minutes and delivers the configured rate; another is never
+    held.
     """
     for minute in range(MINUTES):
         held = minute % 4 != 3

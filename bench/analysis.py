@@ -1,6 +1,6 @@
 """The nightly job on a large history, its stages, and the same aggregations in DuckDB beside it.
 
-`python -m bench analysis [--rows 1 10 50]` (millions) in local[2]. Histories are made from a seed
+`python -m bench analysis [--rows 1 10 50]` (millions) in local[2]. Histories are made from a seed,
 and kept in `bench/out` (50 million rows take 2 GB, and a few minutes to make). DuckDB (pip install
 '.[bench]') reads the same JSON lines and the same Parquet with two threads. Memory is the highest
 resident size of all processes of a run.
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
 
 def _measured(command: list[str]) -> tuple[float, int]:
     """Seconds, and the most memory that the process and its children had together, shared pages
-    counted once (a fork is no second copy).
+    counted once (so that a fork does not count twice).
     """
     began_s = time.monotonic()
     process = subprocess.Popen(command)

@@ -25,7 +25,7 @@ Turn = Callable[[int], float]
 
 
 class Floor:
-    """What no method can be faster than."""
+    """The floor: an empty method."""
 
     __slots__ = ("_clock",)
 

@@ -40,7 +40,7 @@ REPORT_BUNDLES = 75
 
 
 def main(argv: list[str]) -> int:
-    """Measure and print, a line a figure."""
+    """Measure, and print one line per figure."""
     parser = argparse.ArgumentParser(prog="python -m bench strategies", description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)
     args = parser.parse_args(argv)

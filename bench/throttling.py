@@ -230,7 +230,7 @@ def mixed(args: argparse.Namespace) -> bool:
 
 
 def dispatch(args: argparse.Namespace) -> bool:
-    """Limits × consumers, out of a backlog and as it comes."""
+    """Limits × consumers, from a backlog and from live producers."""
     _head("dispatch: limit, consumers, backlog")
     fine = True
     for name, limit in _chosen(args):
@@ -256,7 +256,7 @@ def _dispatch_once(
     with a_server({TOPIC: {**_dispatch_policy(limit), **policies.get(TOPIC, {})}}) as server:
         if backlog:
             with a_load(server, mode="consume", producers=1) as holder:
-                _line(holder.stdout)  # the subscription keeps what follows
+                _line(holder.stdout)  # the subscription keeps later messages
             with a_load(
                 server, mode="raw", count=per_s * (args.seconds + 5), sizes=[size]
             ) as filling:
@@ -316,7 +316,7 @@ def _chosen(args: argparse.Namespace) -> list[tuple[str, tuple[int, int]]]:
 
 
 def main(argv: list[str]) -> int:
-    """Run the parts; 1 when a figure is outside of what the project promises."""
+    """Run the parts; returns 1 when a figure breaks a promise of the project."""
     parser = argparse.ArgumentParser(prog="python -m bench throttling", description=__doc__)
     parts = {"publish": publish, "mixed": mixed, "dispatch": dispatch, "neighbour": neighbour}
     parser.add_argument("--part", choices=parts, action="append")

@@ -1,4 +1,4 @@
-"""Sphinx's settings: Markdown pages, no network, no option but these."""
+"""Sphinx's settings: Markdown pages, no network, no other options."""
 
 project = "loadmanager"
 extensions = ["myst_parser"]

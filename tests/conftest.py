@@ -22,7 +22,7 @@ APART = "tests/analysis/test_standalone_cluster.py"
 """Its Java processes are its own."""
 _chroots = itertools.count()
 
-# a slow minute of the machine is no failure
+# a slow minute of the machine must not fail a test
 hypothesis.settings.register_profile("suite", deadline=None)
 hypothesis.settings.load_profile("suite")
 

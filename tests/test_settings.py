@@ -188,8 +188,8 @@ def test_a_bad_stored_value_takes_out_itself_only() -> None:
 
 @pytest.mark.parametrize("value", [None, ["1"], {"a": 1}, "", float("nan")])
 def test_stored_values_of_any_type(value: object) -> None:
-    """What is no text is refused, as text is that cannot be parsed; whole documents are never
-    refused for it.
+    """A value that is not a string is refused like one that cannot be parsed; the other values of
+    the document act.
     """
     live = a_live()
     live.apply({SHEDDER: value, HIGH: 50, "loadBalancerSheddingEnabled": False})
@@ -260,9 +260,7 @@ def test_changing_one_stored_value() -> None:
 
 
 def test_users_of_a_leaf_hear_of_its_changes_only() -> None:
-    """A leaf whose values stay does not wake those who listen; who stops to listen hears nothing
-    more.
-    """
+    """An unchanged leaf calls no listener; a removed listener is not called again."""
     live, heard = a_live(), list[float]()
     forget = live.live(StrategySettings).listen(
         lambda strategies: heard.append(strategies.of(AvgSettings).low)

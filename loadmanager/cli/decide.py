@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
                 )
                 _warn(f"line {number}", loaded.unknown[len(before) :])
             if line.failure_domains and "failureDomainsEnabled" not in loaded.given:
-                # a line that gives failure domains wants them to count
+                # Failure domains in a line count, unless a setting says otherwise.
                 loaded = loaded.with_overrides({"failureDomainsEnabled": "true"})
             checked = checked if loaded is checked else _checked(loaded)
             document = plan_document(

@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     for key, option in OWN_OPTIONS.items():
         if key in overrides:
             raise ConfigError(f"--set {key}: standalone decides it for each broker; use {option}")
-    settings.load(args.config, overrides)  # what every broker would refuse is refused here, once
+    settings.load(args.config, overrides)  # refuses what every broker would refuse
     options = StandaloneOptions(
         brokers=args.brokers,
         pulsar_port=args.pulsar_port,

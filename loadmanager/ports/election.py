@@ -20,12 +20,12 @@ class Leader:
 class Term:
     """A term of this process.
 
-    Every transaction of the leader contains `fence`, so that it fails with `VersionConflictError`
+    Every transaction of the leader contains `checks`, so that it fails with `VersionConflictError`
     once a newer term has begun, or this process has resigned.
     """
 
     leader: Leader
-    fence: tuple[Check, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @property
     def epoch(self) -> int:

@@ -220,8 +220,7 @@ async def delete_tree(store: Store, path: str) -> None:
 async def delete_below(store: Store, path: str) -> None:
     """Delete everything below a node; not atomic.
 
-    An ephemeral node cannot have children: what was put below a persistent node in its place must
-    be deleted first.
+    For a persistent node where an ephemeral one belongs: its children keep it from being deleted.
     """
     await _delete_all(store, [f"{path}/{name}" for name in await store.children(path)])
 

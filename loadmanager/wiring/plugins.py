@@ -4,8 +4,9 @@
 An entry point's name is the strategy's name in broker.conf. It refers to a `Shedder` or a
 `PlacementRule` of `core.strategies.strategy`, or to a function, which becomes the `shed` or the
 `candidates` of a strategy without settings and memory. Register strategies before settings are
-loaded, because they may declare keys. Our own strategies are no entry points: an entry point exists
-only in an installed package, and `core` runs in a plain checkout, too.
+loaded, because they may declare keys. Our own strategies are registered in
+`core.strategies.registry`: an entry point exists only in an installed package, and `core` runs in a
+plain checkout, too.
 
 Answers of these strategies are checked. Whatever they raise is an error of one step, even
 `SystemExit` and `CancelledError`.
@@ -32,7 +33,7 @@ ENTRIES_MAX = 100_000
 
 @functools.cache
 def checked_shedder(strategy: Shedder) -> Shedder:
-    """The shedder, made to raise `Exception`s only and to answer a `Shed` of `Unload`s.
+    """The shedder, wrapped so that it raises `Exception`s only, and every answer is checked.
 
     The same object for the same strategy.
     """
@@ -55,7 +56,7 @@ def checked_shedder(strategy: Shedder) -> Shedder:
 
 
 def _problem_of(answer: object) -> str:
-    """Why an answer is no `Shed` that can be carried out and published; empty if it is one."""
+    """Why an answer cannot be carried out or published; empty for a `Shed` that can."""
     if not isinstance(answer, Shed) or not all(
         isinstance(unload, Unload) for unload in answer.unloads
     ):
@@ -72,8 +73,7 @@ def _problem_of(answer: object) -> str:
 
 @functools.cache
 def checked_placement(strategy: PlacementRule) -> PlacementRule:
-    """The placement rule, made to raise `Exception`s only and to answer names of brokers and its
-    memory.
+    """The placement rule, wrapped so that it raises `Exception`s only, and every answer is checked.
 
     The same object for the same strategy.
     """

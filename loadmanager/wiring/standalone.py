@@ -40,7 +40,7 @@ DEFAULTS = {
     # The brokers share the machine: each reports its own usage of the one core that it can use.
     "loadBalancerSamplingScope": "process",
     "metadataStoreSessionTimeoutMillis": "6000",
-    # Whoever tries out a cluster wants to see it react.
+    # A person who tries out a cluster wants to see it react.
     "loadBalancerHostUsageCheckIntervalMinutes": "0.05",
     "loadBalancerReportUpdateMinIntervalMillis": "1000",
     "statsUpdateFrequencyInSecs": "5",

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 def piped(
     *arguments: str, lines: Sequence[object] = (), path: str = "", seed: str = "0"
 ) -> subprocess.CompletedProcess[str]:
-    """Run `loadmanager` with `arguments`; lines that are no texts are encoded."""
+    """Run `loadmanager` with `arguments`; each line that is not a string is encoded."""
     text = "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
     return subprocess.run(
         [sys.executable, "-m", "loadmanager", *arguments],

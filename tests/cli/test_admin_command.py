@@ -171,8 +171,8 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_an_unload_without_an_owner_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    """Unloading says from which broker, and that nothing was done when no broker owns the bundle;
-    the range may be written in capitals.
+    """The output of an unload names the former owner, or says that there was none; the range may be
+    in capitals.
     """
     async with serving() as served:
         shell = Shell(served, capsys)
@@ -214,8 +214,8 @@ async def test_removing_nothing_fails(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
-    """Lookups through a stranger end at the owner; short and full names, and names that must be
-    encoded, mean what they say.
+    """Lookups through any broker end at the owner, for short and full names and for names that must
+    be encoded.
     """
     async with serving() as served:
         shell = Shell(served, capsys)
@@ -248,8 +248,8 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every bundle of the broker moves elsewhere, evenly; with --stop it is told to stop; a
-    stranger or the last broker is refused.
+    """Every bundle of the broker moves elsewhere, evenly; with --stop it is told to stop; an
+    unknown broker and the last broker are refused.
     """
     async with serving(3) as served:
         shell = Shell(served, capsys)
@@ -303,7 +303,7 @@ def test_a_port_that_does_not_speak_http(capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_the_url_may_stand_anywhere(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Before the subject, as README.md writes it, or after the action, which has the last word."""
+    """`--url` may stand before the subject or after the action; the one after the action counts."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port = sock.getsockname()[1]
     assert main(["admin", *(word.format(f"http://127.0.0.1:{port}") for word in words)]) == 1

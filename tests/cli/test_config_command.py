@@ -11,7 +11,9 @@ from loadmanager.cli import main
 
 
 def test_check_of_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is set and what is unknown is said, with the nearest name; the exit status is 0."""
+    """It prints the keys that are set and the unknown ones, with the nearest name; the exit status
+    is 0.
+    """
     path = tmp_path / "broker.conf"
     path.write_text(
         "loadBalancerSheddingIntervalMinutes=2\nloadBalancerSheddingIntervalMinut=1\nwebServicePort=8080\n"
@@ -23,7 +25,7 @@ def test_check_of_a_good_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_check_of_a_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What cannot be used is named, for people and for machines; the exit status is 2."""
+    """Problems are listed, as text and as JSON; the exit status is 2."""
     path = tmp_path / "broker.conf"
     path.write_text("webServicePort=http\n")
     assert main(["config", "check", str(path)]) == 2

@@ -47,7 +47,7 @@ LINE = {
 
 
 def test_one_line_in_one_line_out() -> None:
-    """The decision has the fields and the numbers that the format promises."""
+    """A decision has the documented fields and numbers."""
     result = decide([LINE])
     assert result.returncode == 0
     (answer,) = [json.loads(line) for line in result.stdout.splitlines()]
@@ -209,8 +209,8 @@ def test_reports_as_others_write_them() -> None:
     ],
 )
 def test_malformed_lines(line: object, words: str) -> None:
-    """A malformed line is named with its field; what came before was answered, nothing after it is;
-    the exit status is 2.
+    """The error names the malformed line and its field; earlier lines were answered, later ones are
+    not; the exit status is 2.
     """
     result = decide([LINE, line, LINE])
     assert result.returncode == 2
@@ -220,7 +220,7 @@ def test_malformed_lines(line: object, words: str) -> None:
 
 
 def test_unknown_keys_are_told_once() -> None:
-    """A misspelt key changes nothing, and is said to be unknown with what was meant."""
+    """A misspelt key changes nothing; a warning names it and the nearest key."""
     line = {**LINE, "config": {"loadBalancerLoadShedingStrategy": "AvgShedder"}}
     result = decide([line, line])
     assert (result.returncode, len(result.stdout.splitlines())) == (0, 2)
@@ -285,7 +285,7 @@ def test_reports_of_two_managers() -> None:
 
 
 def test_what_reports_leave_out_is_taken_from_their_bundles() -> None:
-    """Without `bundles` and sums, the bundles' statistics say which and how much."""
+    """Without `bundles` and sums, both come from the bundles' statistics."""
     report = {
         key: value
         for key, value in a_report(40, "a", 4e8).items()
@@ -337,9 +337,7 @@ def test_useless_splits_are_reported() -> None:
 
 
 def test_splits_of_what_is_no_bundle_any_more() -> None:
-    """Where the namespace's boundaries are given, they say what a bundle is; namespaces of three
-    parts are some, too.
-    """
+    """Boundaries that are given decide which bundles exist, also in namespaces of three parts."""
     stats = {
         "t/n/0x00000000_0x40000000": {"topics": 5000},
         "t/c/n/0x00000000_0xffffffff": {"topics": 5000},
@@ -365,7 +363,7 @@ def test_splits_of_what_is_no_bundle_any_more() -> None:
 
 
 def test_splits() -> None:
-    """Explicit splits use the algorithm asked for; one topic cannot be split, and that is said."""
+    """Explicit splits use the given algorithm; a bundle of one topic is skipped with the reason."""
     bundle = "t/n/0x00000000_0x40000000"
     topics = {
         f"persistent://t/n/{n}": {"msgRate": 100.0, "hash": n * 0x1000000} for n in (1, 2, 3, 4)
@@ -459,8 +457,8 @@ def shed(snapshot, settings, memory):
 
 
 def test_a_strategy_of_a_third_party(tmp_path: Path) -> None:
-    """A package with an entry point is found by its name, and its moves pass through the guards
-    that all strategies share.
+    """A strategy is found by the name of its entry point, and its moves pass the guards that hold
+    for all.
     """
     (tmp_path / "counting.py").write_text(PLUGIN)
     info = tmp_path / "counting-1.0.dist-info"

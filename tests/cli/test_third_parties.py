@@ -74,8 +74,8 @@ def answers(result: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
 
 
 def test_a_shedder_has_memory_and_settings(installed: Path) -> None:
-    """It acts in the second cycle; with its own key set to 3, in the third, and to 1 from a line
-    on, at once.
+    """It acts in the second cycle; in the third with its own key set to 3; at once from a line on
+    that sets it to 1.
     """
     lines = [line(minute) for minute in range(3)]
     assert [
@@ -143,8 +143,8 @@ def test_a_shedder_sees_every_report(installed: Path) -> None:
 
 
 def test_strategies_know_what_is_placed(installed: Path) -> None:
-    """The rule: which bundle it is asked about, what each one carries, and it says which goes
-    first. The shedder: how many wait.
+    """The rule gets the bundle to place and what each one carries, and decides the order. The
+    shedder gets the bundles that wait.
     """
     loads = {
         "x/y/0x00000000_0x00000001": 0,
@@ -190,8 +190,8 @@ def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
 
 
 def test_a_name_must_be_its_own(installed: Path) -> None:
-    """An entry point that names a strategy by another name, and a key that somebody else declares,
-    end the command with one line.
+    """An entry point whose name is not the strategy's, or a key that is declared twice, ends the
+    command with one line.
     """
     (points,) = installed.glob("*.dist-info/entry_points.txt")
     text = points.read_text()

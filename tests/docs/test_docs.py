@@ -181,7 +181,7 @@ def _commands(page: Path) -> Iterator[str]:
                 elif line.startswith("$ "):
                     yield line[2:]
         elif token.type == "code_inline" and re.match(r"(loadmanager|make) [^…]+$", token.content):
-            yield from {token.content} - _command_names()  # a name alone is no command to run
+            yield from {token.content} - _command_names()  # a name alone is not a command to run
 
 
 @cache

@@ -222,7 +222,7 @@ class _Sender:
     # Requests
 
     def _restore(self) -> None:
-        """Make again what requests deleted, so that there is something to ask for."""
+        """Create again the objects that requests deleted."""
         self._plain("PUT", f"/admin/v2/tenants/{TENANT}", {"allowedClusters": ["standalone"]})
         for name in RESTORED:
             path = f"/admin/v2/namespaces/{TENANT}/{name}"
@@ -232,7 +232,7 @@ class _Sender:
         self._dynamic = names if isinstance(names, list) else []
 
     def _clean_up(self) -> None:
-        """Take back what is for the whole cluster."""
+        """Undo changes that concern the whole cluster."""
         for name in self._dynamic:
             self._plain("DELETE", f"/admin/v2/brokers/configuration/{name}", None)
 
@@ -319,7 +319,7 @@ class _Sender:
         return {rng.choice(KEYS): self._value(depth + 1) for _ in range(rng.choice([1, 2, 3, 5]))}
 
     def _wild(self) -> _Request:
-        """Bytes that are no HTTP, or lie about themselves."""
+        """Bytes that are not HTTP, or contradict themselves."""
         rng, path = self._rng, f"/admin/v2/namespaces/{TENANT}/one"
         body = b'{"bundles":{"numBundles":4}}'
         put = f"PUT {path} HTTP/1.1\r\nHost: x\r\n".encode()

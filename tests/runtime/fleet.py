@@ -1,5 +1,5 @@
-"""Brokers without sockets: the runtime's own parts over one tree in memory, with tenants that only
-write down what they are told.
+"""Brokers without sockets: the runtime's own parts over one tree in memory, with hosts that only
+record the calls to them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NS = NamespaceName("public", "default")
 
 
 class LoopClock:
-    """The loop's time, so that virtual time is everybody's."""
+    """The loop's time: all parts share the virtual time."""
 
     def now_ms(self) -> int:
         """Milliseconds."""
@@ -54,7 +54,7 @@ class Tenant:
         self.open: set[str] = set()
         self.told: list[tuple[str, str, str | None]] = []
         self.calls: list[tuple[tuple[str, str], int]] = []
-        """What it was told, with the life that was meant."""
+        """The calls, each with its bundle and life."""
         self.stats: dict[str, NamespaceBundleStats] = {}
         self.opening: asyncio.Event | None = None
         """Opening a bundle waits for this."""

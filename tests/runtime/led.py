@@ -72,7 +72,7 @@ class Led:
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for what a watch is to bring."""
+        """Wait until a watch has brought a change."""
         async with asyncio.timeout(5):
             while not condition():
                 await asyncio.sleep(0.005)

@@ -1,5 +1,5 @@
-"""Terms: nothing of one outlives it; what a leader cannot do costs a cycle, then the leadership,
-never the broker.
+"""Terms: no task outlives its term; a failure of the leader costs a cycle, repeated ones the
+leadership, none the broker.
 """
 
 from __future__ import annotations
@@ -72,9 +72,7 @@ async def idle(_term: Term, _scope: Scope, _steps: Steps) -> None:
 
 
 async def test_a_term_that_is_lost_while_it_begins_leaves_nothing_behind() -> None:
-    """Neither the beginning nor anything that it would have started runs on; the next campaign
-    begins.
-    """
+    """The beginning of the term is cancelled and starts nothing; the next campaign begins."""
     began, ended, spawned = list[int](), list[int](), list[int]()
 
     async def slow_start(term: Term, scope: Scope, _steps: Steps) -> None:
@@ -140,7 +138,7 @@ async def test_a_term_that_cannot_begin_is_given_up() -> None:
 
 
 async def test_a_success_begins_the_count_anew() -> None:
-    """Only failures in a row cost the leadership; an answer that the store owes is one, too."""
+    """Only failures in a row cost the leadership; a store that does not answer counts as one."""
     turns = 0
 
     async def sometimes(_term: Term, scope: Scope, steps: Steps) -> None:
@@ -161,7 +159,9 @@ async def test_a_success_begins_the_count_anew() -> None:
 
 
 def test_orders_of_deposed_leaders() -> None:
-    """An order of an older epoch than the newest known is refused; an operator's has none."""
+    """An order with an older epoch than the newest known one is refused; an operator's order has no
+    epoch.
+    """
     leading = Leading()
     leading.follow(Leader("b0:1", "", 7))
     leading.follow(None)

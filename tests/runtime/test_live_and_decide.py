@@ -40,7 +40,7 @@ class SetClock:
 
 
 class Recording:
-    """A live leader over moving bundles, and the lines that say what it saw."""
+    """A live leader over moving bundles, and the lines for `decide` with the same reports."""
 
     def __init__(self, led: Led, clock: SetClock, rng: random.Random, lag: int) -> None:
         self.led, self.clock, self.rng, self.lag = led, clock, rng, lag

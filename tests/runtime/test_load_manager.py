@@ -31,7 +31,7 @@ GOLD = {
 
 
 async def test_isolation_acts_on_the_next_placement() -> None:
-    """A namespace goes to its primaries while the policy is there; others keep off them."""
+    """A namespace goes to its primaries while the policy exists; other namespaces do not."""
     async with led_fleet(3) as led:
         assert (
             await led.policies.set_isolation_policy("gold", {**GOLD, "unload_scope": "none"}) == []
@@ -55,8 +55,8 @@ async def test_isolation_acts_on_the_next_placement() -> None:
 
 
 async def test_which_namespaces_a_policy_unloads() -> None:
-    """The symmetric difference of the expressions, everything when the primaries changed, nothing
-    when told so.
+    """The namespaces in the symmetric difference of the expressions; all if the primaries changed;
+    none with `none`.
     """
     async with led_fleet(1) as led:
         names = led.fleet.brokers[0].namespaces
@@ -138,8 +138,8 @@ async def test_unreadable_policies_leave_the_known_ones_in_force() -> None:
 
 
 async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
-    """The owner is asked; a bundle that its owner does not split is not asked about again in the
-    grace period.
+    """The owner gets the order; if it does not split the bundle, it gets no other in the grace
+    period.
     """
     async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
@@ -158,8 +158,8 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
 
 
 async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
-    """One topic that no cut divides: the reason is recorded, once in a grace period; that a cluster
-    has one broker only is no bundle's fault.
+    """One topic that no cut divides: the reason is recorded, once in a grace period; a cluster of
+    one broker is no reason against a bundle.
     """
     async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
@@ -175,8 +175,8 @@ async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:
 
 
 async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
-    """A bundle whose broker cannot be reached is tried again in the next cycle, and nothing counts
-    where it never went.
+    """A bundle whose broker cannot be reached is tried again in the next cycle, and does not count
+    at the destination.
     """
     async with led_fleet(2) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
@@ -207,7 +207,7 @@ async def test_splits_can_be_switched_off() -> None:
 
 
 async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker() -> None:
-    """Another rule places it; the failure is counted, and stands among the decisions."""
+    """Another rule places the bundle; the failure is counted, and listed among the decisions."""
 
     def broken(*_: object) -> tuple[list[str], object]:
         raise RuntimeError("a bug in a plug-in")
@@ -233,14 +233,14 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
 
 
 async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
-    """They are written in transactions that the term fences, and can be read by the next leader."""
+    """They are written in transactions with the term's checks; the next leader can read them."""
     async with led_fleet(1) as led:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.report(0, {bundle: NamespaceBundleStats(msg_rate_in=900)})
         election = StoreElection(led.store, LoopClock(), broker_id="b0:8080", web_url="")
         term = await election.campaign()
         for _ in range(2):  # created, then overwritten
-            await led.feed.save(led.store, -1, term.fence)
+            await led.feed.save(led.store, -1, term.checks)
         view = ClusterView()
         brokers, unheard = led.fleet.brokers[0].brokers, led.load_manager.observe
         feed = LoadFeed(
@@ -255,12 +255,12 @@ async def test_averages_of_a_deposed_leader_are_not_stored() -> None:
         assert view.bundle_data[bundle] == led.view.bundle_data[bundle]
         await election.resign()
         with pytest.raises(VersionConflictError):
-            await led.feed.save(led.store, -1, term.fence)
+            await led.feed.save(led.store, -1, term.checks)
 
 
 async def test_a_shedder_sees_every_report() -> None:
-    """Those that are there when the term begins, and each one that comes, long before the first
-    cycle.
+    """The shedder gets the reports that exist when the term begins, and every later one, long
+    before the first cycle.
     """
     seen = Shedder(
         name="SeeingShedder",

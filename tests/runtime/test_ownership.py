@@ -456,7 +456,7 @@ async def test_a_stop_waits_for_bundles_in_transit() -> None:
 
 
 async def test_a_release_that_the_store_refuses_answers_in_time_and_goes_on() -> None:
-    """A lock that cannot be deleted stays until it can; whoever asked is told what happens."""
+    """A lock that cannot be deleted stays until it can; the caller gets an error that says so."""
     async with an_owned_bundle() as (_, first, second):
         session = f"{paths.SESSIONS}/{first.store.session_id:x}"
         await delete_tree(first.store, paths.SESSIONS)

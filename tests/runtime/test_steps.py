@@ -8,7 +8,9 @@ from loadmanager.runtime.tasks import Scope, Steps, every
 
 
 async def test_a_step_that_is_cancelled_from_inside_has_failed() -> None:
-    """Its task goes on, but ends when the task itself is cancelled."""
+    """A step that is cancelled from inside fails, and its task goes on; cancelling the task ends
+    it.
+    """
     steps, turns = Steps(), 0
 
     async def step() -> None:

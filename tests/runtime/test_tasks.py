@@ -66,7 +66,7 @@ async def test_a_cancelled_caller_cancels_the_work() -> None:
 
 
 async def test_the_first_retry_and_the_success_are_logged() -> None:
-    """The retries between them, within a minute, are not."""
+    """The first failure and the success are logged; retries within a minute are not."""
     left = 20
 
     async def step() -> str:

@@ -1,4 +1,4 @@
-"""The failure of a reader costs neither other readers a change nor the broker its watch."""
+"""When a reader fails, the other readers get the change, and the watch goes on."""
 
 from __future__ import annotations
 

@@ -375,7 +375,7 @@ class _Link(asyncio.Protocol):
             self.lookup(index, now_s, authoritative=False)
 
     def lookup(self, index: int, now_s: float, *, authoritative: bool) -> None:
-        """Ask this broker who serves a topic."""
+        """Ask this broker which broker serves a topic."""
         if not self._greeted:
             return
         attachment = self._attachments[index]

@@ -1,5 +1,5 @@
-"""Complete brokers in this process, over a store in memory; others that only report, and do what
-they are asked.
+"""Complete brokers in this process, over a store in memory; other brokers only report, and obey
+orders.
 """
 
 from __future__ import annotations

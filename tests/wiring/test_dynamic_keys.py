@@ -78,7 +78,7 @@ async def reported(cluster: Cluster, name: str, *args: Any, **fields: Any) -> No
 
 
 async def dry_run(cluster: Cluster) -> dict[str, Any]:
-    """What the leader would do now, as it is told over HTTP."""
+    """The plan of a dry run over HTTP."""
     plan: dict[str, Any] = msgspec.json.decode(
         msgspec.json.encode(cluster.brokers[0].load_manager.dry_run())
     )

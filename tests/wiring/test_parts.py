@@ -1,4 +1,4 @@
-"""A complete broker without a port: what it is given is all that it needs."""
+"""A complete broker without a port needs nothing but its arguments."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ async def test_three_brokers_in_one_process() -> None:
 
 
 async def test_a_bad_value_in_the_store() -> None:
-    """A document that is no JSON, or of wrong types, harms nobody: shown, counted, and mended by
-    the next good one.
+    """A document that is not JSON, or of wrong types, is shown and counted, and changes nothing;
+    the next good one acts.
     """
     async with a_cluster() as cluster:
         (broker,) = cluster.brokers
@@ -237,8 +237,8 @@ async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
 
 
 async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
-    """Whoever looks up and acquires without end meanwhile: no bundle of the namespace is open
-    afterwards, anywhere.
+    """Clients look up and acquire without end meanwhile; afterwards no broker has a bundle of the
+    namespace open.
     """
     gone = NamespaceName("public", "gone")
     async with a_cluster(brokers=3) as cluster:

@@ -1,4 +1,4 @@
-"""The history says who caused a step of a bundle, whichever broker carried it out."""
+"""The history contains the cause of each step of a bundle, whichever broker took the step."""
 
 from __future__ import annotations
 

@@ -137,7 +137,9 @@ class BrokerRoutes:
         return web.Response(status=204)
 
     async def shutdown(self, request: web.Request) -> web.Response:
-        """Begin a graceful stop; `?maxConcurrentUnloadPerSec=` bounds the unloads, 0 does not."""
+        """Begin a graceful stop; `?maxConcurrentUnloadPerSec=` is the most unloads a second; 0: any
+        number.
+        """
         self._stop(
             whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX)
         )

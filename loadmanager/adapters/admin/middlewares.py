@@ -46,7 +46,7 @@ async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def concurrency_limit(requests_max: int) -> Middleware:
-    """Answer 503 to requests beyond so many at the same time."""
+    """Answer 503 to a request while `requests_max` others are in progress."""
     in_progress = 0
 
     @web.middleware

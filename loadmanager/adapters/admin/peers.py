@@ -46,7 +46,7 @@ class PeerRoutes:
         ]
 
     async def acquire(self, request: web.Request) -> web.Response:
-        """Own a bundle that has no owner; `?epoch=` is the term of the leader that orders it."""
+        """Acquire a bundle that has no owner; `?epoch=` is that of the leader that orders it."""
         await self._orders.acquire(_bundle(request), epoch=_epoch(request))
         return web.Response(status=204)
 

@@ -37,8 +37,8 @@ NAMESPACE_RATES: dict[str, tuple[str, Any]] = {
     "subscriptionDispatchRate": ("subscriptionDispatchRate", DispatchRate),
     "subscribeRate": ("clusterSubscribeRate", SubscribeRate),
 }
-"""Last element of the path → field of the namespace's policies, type of the body. A topic's
-policies have the last element of the path as field.
+"""Last element of the path → field of the namespace's policies, type of the body. The field of a
+topic's policies is the last element itself.
 """
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -121,7 +121,8 @@ class ThrottlingRoutes:
         self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any
     ) -> tuple[Handle, Handle, Handle]:
         async def read(request: web.Request) -> web.StreamResponse:
-            """The limit that is set; with `?applied=true` else the one in force from elsewhere.
+            """The limit that is set; if none is, `?applied=true` asks for the one of namespace or
+            broker.
 
             Answers: 200, JSON; 204 without one.
             """

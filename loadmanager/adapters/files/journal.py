@@ -26,12 +26,12 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.telemetry import Sample, counter, gauge
 
 FLUSH_S = 0.05
-"""How often what was recorded goes to the disk."""
+"""How often the buffer is written to the disk."""
 CLOSE_S = 10.0
 """How long a stop waits for the disk."""
 SHIP_AT_CLOSE_S = 10.0
 LOOK_MS = 1000
-"""How often segments are looked at though nothing was recorded: old ones must be sealed."""
+"""Interval of the check for old segments, which are sealed even if nothing is recorded."""
 
 RECORDS = counter("loadmanager_history_records", "Records written to the history")
 DROPPED_RECORDS = counter("loadmanager_history_dropped_records", "Records that could not be kept")
@@ -112,7 +112,7 @@ class Journal:
             self._spool.append(record.kind, day, line)
 
     async def start(self) -> None:
-        """Put right what an earlier process left."""
+        """Seal the segments of an earlier process, and write what is left in its spool."""
         try:
             found = await self._disk.run(self._recover)
             if found:
@@ -128,7 +128,7 @@ class Journal:
         return found
 
     async def flush(self) -> None:
-        """Write what was recorded, seal what is due, drop what is too much."""
+        """Write the buffer, seal the segments that are due, delete the oldest beyond the limit."""
         now_ms = self._clock.now_ms()
         if not self._buffer and 0 <= now_ms - self._looked_ms < LOOK_MS:
             return
@@ -184,12 +184,12 @@ class Journal:
                 raise
 
     async def close(self) -> None:
-        """Write and seal everything, and ship it if that does not take long.
+        """Write and seal everything, then ship it within `SHIP_AT_CLOSE_S`.
 
-        The machine may be gone afterwards.
-        A disk that does not answer is not waited for: what it has not taken stays in the spool.
+        Waits for the disk no longer than the constructor was told; what the disk has not taken by
+        then stays in the spool.
         """
-        # first, so that nothing comes between the last write and the end uncounted
+        # First, so that records of the last moments are counted as dropped.
         self._closed = True
         try:
             async with asyncio.timeout(self._close_s):

@@ -65,7 +65,7 @@ class SegmentWriter:
         """Sealed segments that were deleted to keep within the limit."""
         self.dropped_unshipped = 0
         self.bytes_on_disk = 0
-        """What the compressed segments take, as of the last `retain`."""
+        """Size of all sealed segments at the last `retain`."""
 
     def recover(self, now_ms: int, left_behind: Iterable[tuple[str, str, bytes]] = ()) -> int:
         """Seal the segments of an earlier process; returns their number. `left_behind` are lines
@@ -114,7 +114,7 @@ class SegmentWriter:
             self.lines += len(lines)
 
     def seal_due(self, now_ms: int) -> bool:
-        """Seal full and old segments, and compress sealed ones; returns whether there was one.
+        """Seal full and old segments, and compress sealed ones; returns whether it compressed any.
 
         Raises `OSError`.
         """
@@ -170,8 +170,8 @@ class SegmentWriter:
         return segment
 
     def _give_up(self, key: tuple[str, str], segment: _Open) -> None:
-        """A write failed, perhaps in the middle of a line: go back to the last whole one, and seal;
-        the next write begins another segment.
+        """End a segment after a failed write: cut off a line that was written in part, and seal.
+        The next write begins another segment.
         """
         try:
             segment.file.truncate(segment.size)
@@ -184,7 +184,7 @@ class SegmentWriter:
                 segment.path.unlink()
 
     def _seal(self, key: tuple[str, str], segment: _Open) -> None:
-        segment.path.rename(segment.path.with_suffix(""))  # if that fails, it goes on being written
+        segment.path.rename(segment.path.with_suffix(""))  # if this raises, it stays open
         del self._open[key]
         segment.file.close()
         self.sealed += 1
@@ -197,7 +197,7 @@ class SegmentWriter:
         """
         if not self._uncompressed or now_ms < self._compress_ms:
             return False
-        self._compress_ms = now_ms + COMPRESS_AGAIN_MS  # a full disk must not cost a processor
+        self._compress_ms = now_ms + COMPRESS_AGAIN_MS  # do not retry at once on a full disk
         for path in self._own(SEALED):
             _compress(path)
         self._uncompressed, self._compress_ms = False, 0

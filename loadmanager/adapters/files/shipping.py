@@ -68,7 +68,7 @@ class Shipper:
         target = str(self._root / name.as_posix())
         try:
             if self._fs.exists(target) and self._fs.size(target) == path.stat().st_size:
-                return  # shipped before a crash kept us from marking it
+                return  # shipped, but a crash came before the marker was written
             self._fs.makedirs(str(PurePosixPath(target).parent), exist_ok=True)
             self._fs.put_file(str(path), target + PART)
             self._fs.mv(target + PART, target)

@@ -1,11 +1,10 @@
-"""Lines that wait for the disk, kept where a killed process does not lose them: in a file in memory
-(`/dev/shm`) that it maps.
+"""Keeps lines that wait for the disk in a mapped file in memory (`/dev/shm`), which outlives a
+killed process.
 
-Writing to the history's own disk at once would make the event loop wait for it. A line is copied
-into the mapping instead, which never waits, and a thread writes it to the disk soon after; what a
-killed process had not written, the next one finds here. Without `/dev/shm`, or when another process
-uses the file, nothing is kept so. Two halves: one is filled while the other is on its way to the
-disk.
+A write to the history's disk would make the event loop wait. A copy into the mapping never waits,
+and a thread writes the line to the disk soon after. The next process finds here the lines that a
+killed one had not written. Without `/dev/shm`, or while another process uses the file, lines are
+not kept. Two halves: one is filled while the other is on its way to the disk.
 """
 
 from __future__ import annotations
@@ -64,17 +63,19 @@ class Spool:
             )
 
     def _open(self) -> None:
-        Path(self._place).mkdir(parents=True, exist_ok=True)  # what has no place may be swept away
+        Path(self._place).mkdir(
+            parents=True, exist_ok=True
+        )  # `_sweep` removes spools without a folder
         self._file = os.open(
             self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
         )
         fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # now, not with a signal when it is first used
+        # without room, this raises; a write to the mapping would be a SIGBUS
         os.posix_fallocate(self._file, 0, SPOOL_BYTES)
         self._map = mmap.mmap(self._file, SPOOL_BYTES)
         self._map[:HEADER_BYTES] = self._place.encode()[:HEADER_BYTES].ljust(HEADER_BYTES, b"\0")
         for half, start in enumerate((HEADER_BYTES, HEADER_BYTES + HALF_BYTES)):
-            # looks no further than what was used: the rest takes no memory of ours
+            # stops at the first unused byte: to read on would allocate memory
             end = self._map.find(b"\0", start, start + HALF_BYTES)
             self._used[half] = (HALF_BYTES if end < 0 else end - start) if self._map[start] else 0
             content = self._map[start : start + self._used[half]]
@@ -88,7 +89,7 @@ class Spool:
                 kind, day, line = entry.split(b" ", 2)
                 found.append((kind.decode(), day.decode(), line))
             else:
-                self._failed(ValueError(f"{entry[:80]!r} is no record"))
+                self._failed(ValueError(f"{entry[:80]!r} is not a record"))
         return found
 
     def forget(self) -> None:

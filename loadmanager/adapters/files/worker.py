@@ -1,4 +1,4 @@
-"""A thread for calls that block as long as a disk, or another machine, does."""
+"""A thread for calls that may block on a disk or on another machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     async def run(self, call: Callable[[], T]) -> T:
-        """The call's result. Whoever is cancelled waits no longer; the call goes on."""
+        """Run the call in the thread; returns its result. A caller that is cancelled leaves it
+        running.
+        """
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -37,7 +39,7 @@ class Worker:
         return await done
 
     def close(self) -> None:
-        """End the thread once it has run what it was given."""
+        """End the thread after the calls that it was given."""
         self._jobs.put(None)
         self._thread = None
 

@@ -150,8 +150,8 @@ class Connection(asyncio.Protocol):
         return self._transport is not None
 
     def lost(self) -> bool:
-        """Whether the client is gone. Nobody would notice that while reading is paused: then this
-        asks the system, and aborts the connection.
+        """Whether the client is gone. While reading is paused, asks the system, and aborts the
+        connection of a client that is.
         """
         if self._transport is not None and not self._reading and _hung_up(self._transport):
             self.abort()

@@ -1,5 +1,5 @@
-"""Commands that no producer or consumer is needed for: CONNECT, PING, PARTITIONED_METADATA, LOOKUP,
-GET_TOPICS_OF_NAMESPACE, schemas.
+"""Commands that need neither a producer nor a consumer: CONNECT, PING, PARTITIONED_METADATA,
+LOOKUP, GET_TOPICS_OF_NAMESPACE, schemas.
 """
 
 from __future__ import annotations

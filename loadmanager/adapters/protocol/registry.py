@@ -121,7 +121,7 @@ class TopicRegistry:
     # Connections
 
     def opened(self, connection: Client) -> None:
-        """A connection was made; one too many is told so and closed."""
+        """Count a new connection; beyond the limits, tell the client and close it."""
         self.connections[connection] = None
         reason = self.admission.enter(connection.address)
         if reason is not None:

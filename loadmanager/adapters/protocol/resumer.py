@@ -12,7 +12,7 @@ from loadmanager.core.throttling.schedule import Resumable
 from loadmanager.ports.clock import Clock
 
 SLICE_NS = 20_000
-"""After this much work everybody else on the event loop has their turn, so that a throttled topic
+"""After this much work the other tasks of the event loop get their turn, so that a throttled topic
 does not slow down its neighbours.
 """
 

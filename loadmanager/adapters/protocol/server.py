@@ -62,7 +62,7 @@ HANDLERS: dict[int, Handler] = {
         ("get_or_create_schema", on_get_or_create_schema),
     )
 }
-"""Type of a command → what serves it."""
+"""Type of a command → its handler."""
 
 
 class BrokerServer(TopicRegistry):

@@ -23,7 +23,9 @@ PERCENT_TOLERANCE = 5.0
 """Up to so many percent over 100 count as 100: CPU and wall time are read one after the other."""
 ETHERNET = "1"
 UNKNOWN_SPEEDS = (0, 0xFFFF, 0xFFFFFFFF)
-"""Unknown, too, is −1, which older drivers report as an unsigned number of 16 or 32 bits."""
+"""Speeds that mean "unknown": 0, and −1, which older drivers report as an unsigned number of 16 or
+32 bits.
+"""
 USABLE_STATES = ("up", "unknown", "dormant")
 SENSORS = ("cpu", "memory", "bandwidthIn", "bandwidthOut")
 ELAPSED_MIN_S = 0.5

@@ -194,7 +194,7 @@ class Limit:
         self, messages: TokenBucket | None, size: TokenBucket | None, now_ns: int
     ) -> list[Ticket]:
         """Replace both buckets (None: unlimited) and forget all debt. Returns the tickets that left
-        the queue: all of them when there is no bucket, else none yet (see `release`).
+        the queue: all if there is no bucket now, else an empty list, and `release` takes them out.
         """
         self._messages, self._bytes = messages, size
         self._set_costs()

@@ -48,7 +48,7 @@ class TopicDirectory:
     async def owned_bundle(self, topic: TopicName) -> str | None:
         """The topic's bundle if this broker serves it, else None.
 
-        Acquires a bundle again whose lock this session still holds since before the lease ran out.
+        Acquires the bundle again if this session holds an idle lock of it (`Ownership.release`).
         """
         bundle = await self.namespaces.bundle_of(topic)
         if self.ownership.served(bundle):

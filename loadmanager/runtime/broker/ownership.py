@@ -34,11 +34,7 @@ from loadmanager.core.ownership.states import BundleLife, BundleState, Cause, Tr
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
-from loadmanager.ports.store import (
-    Change,
-    ChangeKind,
-    Store,
-)
+from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.broker.lives import Lives
 from loadmanager.runtime.broker.locks import RETRY_FIRST_S, RETRY_MAX_S, Locks, Owner
 from loadmanager.runtime.broker.namespaces import Namespaces
@@ -376,11 +372,11 @@ class Ownership:
     ) -> int | None:
         """Unload a bundle; returns the number of topics closed, or None if the bundle is not ours.
 
-        With a destination, that broker acquires the bundle before clients are told to go there. An
-        idle lock is deleted: one that this session still holds, though the lease had run out and
-        the bundle was fenced. Raises `ConflictError` while the bundle is being opened, split or
-        unloaded here, and `OperationalError` when the lock cannot be deleted in time; then the
-        attempts go on. `cause` is by default what `epoch` says: see `ports.peers.Peers`.
+        With a destination, that broker acquires the bundle before clients are told to go there.
+        Also deletes an *idle* lock: this session holds it, but the bundle was fenced when the lease
+        ran out. Raises `ConflictError` while the bundle is being opened, split or unloaded here,
+        and `OperationalError` when the lock cannot be deleted in time; then the attempts go on.
+        `cause` is by default what `epoch` says: see `ports.peers.Peers`.
         """
         cause = cause or Cause.of_order(epoch)
         life = self._lives.get(bundle)
@@ -398,9 +394,11 @@ class Ownership:
             raise OperationalError(f"{bundle} is not released yet: {problem}") from None
 
     async def _release_idle(self, bundle: str, reason: str, cause: Cause) -> int | None:
-        """Delete a lock that this session still holds for a life that is over.
+        """Delete the lock of a bundle if this session holds it, although the bundle has no life
+        here.
 
-        Without a lookup of the bundle it would stay until the session ends.
+        Otherwise the lock would stay until the next lookup of the bundle, or the end of the
+        session.
         """
         session_id = self._store.session_id
         if (
@@ -409,7 +407,7 @@ class Ownership:
             or self._lives.reserved(bundle)
         ):
             return None
-        # This life keeps `acquire` from the bundle meanwhile.
+        # While the bundle has this life, `acquire` refuses it.
         life = BundleLife(bundle, session_id=self._store.session_id, cause=cause)
         self._lives.become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
         await self._give_back(life)

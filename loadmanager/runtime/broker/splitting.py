@@ -61,8 +61,8 @@ class Splitting:
         """Split a bundle (a range, LARGEST or HOT) if this broker owns it.
 
         Returns None if so, else the web URL of the owner, which the caller must ask. `automatic`:
-        split only if that divides the topics. As in Pulsar, it is no error if the algorithm finds
-        no useful boundary.
+        split only if that divides the topics. Does nothing if the algorithm finds no useful
+        boundary, as in Pulsar.
         """
         _require_algorithm(algorithm)
         bundles = await self._namespaces.bundles(namespace)

@@ -84,7 +84,7 @@ class LoadFeed:
                     stored[name] = decode_bundle_data(node.value)
         self._view.restore(stored, self._clock.now_ms())
 
-    async def save(self, store: Store, bundles_per_broker: int, fence: Sequence[Check]) -> None:
+    async def save(self, store: Store, bundles_per_broker: int, checks: Sequence[Check]) -> None:
         """Store the averages of the busiest bundles and of every broker for the next leader (Pulsar
         `writeBundleDataOnZooKeeper`).
 
@@ -113,4 +113,4 @@ class LoadFeed:
                 Create(path, values[path]) if node is None else Put(path, values[path])
                 for path, node in zip(batch, nodes, strict=True)
             ]
-            await store.commit([*fence, *writes])
+            await store.commit([*checks, *writes])

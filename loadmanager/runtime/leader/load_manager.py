@@ -95,7 +95,7 @@ class LoadManager:
         self.cycles = 0
 
     def observe(self, broker_id: str, report: LocalBrokerData) -> None:
-        """A broker reported: strategies may want to see every report."""
+        """Show a broker's report to the strategies."""
         self._memories = cycle.observe(broker_id, report, self._strategies.value, self._memories)
 
     # Placing
@@ -182,7 +182,7 @@ class LoadManager:
                     break
 
     async def _move(self, unload: Unload) -> bool:
-        """Have the owner unload a bundle. Whether the bundle left its broker."""
+        """Have the owner unload a bundle; returns whether the bundle left its broker."""
         source = self._brokers.address(unload.source)
         destination = self._brokers.address(unload.destination) if unload.destination else None
         if source is None:

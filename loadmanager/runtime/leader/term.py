@@ -94,7 +94,7 @@ class LeaderWork:
         saving = Interval(broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
         async def save() -> None:
-            await feed.save(self.store, broker.value.bundles_in_report_max, term.fence)
+            await feed.save(self.store, broker.value.bundles_in_report_max, term.checks)
 
         for interval, step, name in (
             (shedding, load_manager.shed, "shed"),

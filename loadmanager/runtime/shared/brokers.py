@@ -70,7 +70,7 @@ class Brokers:
             return
         if node.ephemeral_owner == 0:
             self._forget(broker_id)
-            problem = "no session holds it, so it is no broker's registration; delete the node"
+            problem = "no session holds it, as that of a live broker would; delete the node"
             self._corrupt.add("report", path, CorruptDataError(f"{path} is corrupt: {problem}"))
             return
         if broker_id not in self.registered:
@@ -89,7 +89,7 @@ class Brokers:
         check_bundles((report.last_stats.keys() | set(report.bundles)) - checked)
         check_figures(report)
         check_addresses(report)
-        # Else the report of a broker whose clock is ahead would count as fresh for too long.
+        # A report from the future would count as fresh for too long.
         report.last_update = min(report.last_update, self._clock.now_ms())
         return report
 

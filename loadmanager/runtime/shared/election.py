@@ -218,7 +218,7 @@ class StoreElection:
         ):
             # Fenced by the term: the session may expire meanwhile, and another broker lead.
             with contextlib.suppress(VersionConflictError):
-                await self._store.commit([*self._term.fence, Delete(self._path)])
+                await self._store.commit([*self._term.checks, Delete(self._path)])
 
 
 def _leader_of(node: Node, path: str) -> Leader:

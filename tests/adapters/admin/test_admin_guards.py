@@ -48,9 +48,7 @@ async def test_malformed_json(raw: bytes) -> None:
 )
 @pytest.mark.parametrize("levels", [101, 979, 20_000])
 async def test_json_that_nests_too_deeply(method: str, path: str, levels: int) -> None:
-    """400 with the reason: nothing is stored that could not be answered
-    again.
-    """
+    """400 with the reason: a document that could not be read back is not stored."""
     async with serving(1) as served:
         raw = b'{"numBundles":' * levels + b"4" + b"}" * levels
         answer = await served.ask(method, path, raw=raw)
@@ -84,7 +82,7 @@ async def test_unknown_paths_and_methods() -> None:
 
 
 async def test_trailing_slashes() -> None:
-    """A slash at the end changes nothing, and is no redirect."""
+    """A slash at the end changes nothing, and causes no redirect."""
     async with serving(1) as served:
         for path in (
             "/admin/v2/brokers",
@@ -96,7 +94,7 @@ async def test_trailing_slashes() -> None:
 
 
 async def test_a_body_that_is_too_large() -> None:
-    """413, whether its size is announced or not."""
+    """The answer is 413, whether the size was announced or not."""
     async with serving(1) as served:
         async with served.session.put(
             served.url() + NAMESPACE, data=io.BytesIO(b" " * (BODY_BYTES_MAX + 1))
@@ -181,7 +179,9 @@ async def _one_too_many(settings: AdminSettings, cap: int) -> None:
     ids=["cut", "chunk", "gzip"],
 )
 async def test_bodies_that_break_off(rest: bytes) -> None:
-    """The client's fault: nothing is created, nothing is logged as ours, the server goes on."""
+    """An incomplete body creates nothing and is not logged as an error of the broker; the server
+    goes on.
+    """
     async with serving(1) as served:
         host, _, port = served.broker_id(0).partition(":")
         with structlog.testing.capture_logs() as lines:

@@ -123,7 +123,7 @@ async def test_unload_bundle_redirects_to_the_owner() -> None:
 
 
 async def test_unload_to_a_destination() -> None:
-    """The leader takes it, with or without a scheme before the broker; others redirect to the
+    """The leader accepts a destination with or without a scheme; other brokers redirect to the
     leader; an unknown destination is 409.
     """
     async with serving(3) as served:
@@ -163,7 +163,7 @@ async def test_unload_namespace() -> None:
 
 async def test_split() -> None:
     """By range, at given positions, the largest; refused for an unknown algorithm, no positions, a
-    body that is no list of numbers.
+    body other than a list of numbers.
     """
     async with serving(1) as served:
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")).status == 204

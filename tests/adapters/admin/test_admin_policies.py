@@ -58,9 +58,9 @@ async def test_bad_policies(served: Served) -> None:
 
 
 async def test_corrupt_policies(served: Served) -> None:
-    """What is stored and cannot be read is nobody's bad request: 500, with the path.
+    """A stored policy that cannot be read is answered with 500 and its path.
 
-    One bad policy costs no other.
+    The other policies act.
     """
     path = f"/admin/clusters/{CLUSTER}/namespaceIsolationPolicies"
     await served.brokers[0].store.put(

@@ -12,8 +12,8 @@ TOPICS = "/admin/v2/persistent/acme/orders"
 
 
 async def test_lookup_is_redirected_until_the_owner_answers() -> None:
-    """A follower sends to the leader, the leader authoritatively to the placed broker, which
-    answers with every URL that clients read.
+    """A follower redirects to the leader, and the leader, authoritatively, to the placed broker,
+    which answers with every URL that clients read.
     """
     async with serving(3) as served:
         bundle = await served.ask("GET", f"{LOOKUP}/t/bundle")
@@ -72,8 +72,8 @@ async def test_bundle_of_a_topic() -> None:
 
 
 async def test_partitions() -> None:
-    """0 for what does not exist yet, N after PUT N; once only; 406 and 400 for numbers that are
-    none.
+    """0 for a topic that does not exist yet, N after PUT N; a second PUT is refused, and so are
+    invalid numbers (406, 400).
     """
     async with serving(1) as served:
         path = f"{TOPICS}/many/partitions"
@@ -141,7 +141,7 @@ async def test_delete_topic() -> None:
 
 
 async def test_stats_are_the_owners() -> None:
-    """The owner answers with rates; others send there; 404 for a topic that is not open."""
+    """The owner answers with rates; others redirect to it; 404 for a topic that is not open."""
     async with serving() as served:
         topic = TopicName("persistent", ORDERS, "t")
         await served.brokers[1].serve(topic)

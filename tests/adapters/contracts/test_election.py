@@ -188,7 +188,7 @@ async def test_an_impossible_epoch_is_nonsense(electorate: Electorate, digits: i
 
 
 async def test_the_greatest_epoch_is_not_the_last(electorate: Electorate) -> None:
-    """Whoever writes it by hand must not keep all brokers from leading: later terms begin again."""
+    """An epoch that was written by hand keeps no broker from leading: later epochs begin again."""
     async with electorate() as candidates:
         _, election = await candidates.add()
         other, follower = await candidates.add()
@@ -236,18 +236,18 @@ async def test_node_without_an_epoch_is_understood(electorate: Electorate) -> No
 
 
 async def test_writes_of_a_deposed_leader_are_refused(electorate: Electorate) -> None:
-    """The fence holds until the leader resigns or another term begins."""
+    """The checks hold until the leader resigns or another term begins."""
     async with electorate() as candidates:
         store, first = await candidates.add()
         _, second = await candidates.add()
         term = await first.campaign()
-        await store.commit([*term.fence, Create("/loadmanager/kept", b"")])
+        await store.commit([*term.checks, Create("/loadmanager/kept", b"")])
         await first.resign()
         with pytest.raises(VersionConflictError):
-            await store.commit([*term.fence, Create("/loadmanager/refused", b"")])
+            await store.commit([*term.checks, Create("/loadmanager/refused", b"")])
         assert (await second.campaign()).epoch == 2
         with pytest.raises(VersionConflictError):
-            await store.commit([*term.fence, Create("/loadmanager/refused", b"")])
+            await store.commit([*term.checks, Create("/loadmanager/refused", b"")])
         assert await store.get("/loadmanager/refused") is None
 
 

@@ -1,5 +1,5 @@
-"""A disk that does not answer, and a spool that cannot be used: neither harms the broker, both are
-told of once.
+"""A disk that does not answer, and a spool that cannot be used: neither harms the broker, and each
+is logged once.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def test_a_stop_does_not_wait_for_a_disk_that_hangs(tmp_path: Path) -> None:
 
 
 async def test_the_worker_runs_one_call_after_the_other() -> None:
-    """Results and errors reach the caller; one that was cancelled disturbs nobody; its thread does
-    not keep the process.
+    """Results and errors reach the caller. A cancelled call does no harm, and its thread does not
+    keep the process from ending.
     """
     worker, gate = Worker("test"), threading.Event()
     waiting = asyncio.ensure_future(worker.run(gate.wait))
@@ -118,7 +118,7 @@ def spool_of(spool: Spool) -> Path:
 
 @needs_memory
 def test_a_spool_that_somebody_else_uses_is_told_of(place: Path) -> None:
-    """Once, and counted; nothing is kept, and nothing raises."""
+    """It is logged once and counted; no line is kept, and nothing raises."""
     first = Spool(place, "b")
     with capture_logs() as lines:
         second = Spool(place, "b")
@@ -134,7 +134,7 @@ def test_a_spool_that_somebody_else_uses_is_told_of(place: Path) -> None:
 
 @needs_memory
 def test_a_full_spool_is_told_of_once(place: Path) -> None:
-    """However many lines have no room."""
+    """A spool without room for many lines logs that once."""
     spool = Spool(place, "b")
     with capture_logs() as lines:
         for _ in range(10):
@@ -146,7 +146,7 @@ def test_a_full_spool_is_told_of_once(place: Path) -> None:
 
 @needs_memory
 def test_a_spool_of_nonsense_costs_no_start(place: Path) -> None:
-    """What is no record is left out and counted; the records beside it are found."""
+    """A line that is not a record is left out and counted; the records beside it are found."""
     before = Spool(place, "b")
     before.append("ownership", "2026-11-20", b'{"good":1}')
     data = (
@@ -171,7 +171,7 @@ def test_a_spool_of_nonsense_costs_no_start(place: Path) -> None:
 
 @needs_memory
 def test_spools_of_living_processes_are_no_error(place: Path) -> None:
-    """Every broker of a machine sweeps, and meets those of the others."""
+    """Every broker of a machine sweeps, and leaves the other brokers' spools alone."""
     path = spools.MEMORY / f"loadmanager-{os.getuid()}-test-{os.getpid()}.spool"
     with path.open("wb") as file:
         try:

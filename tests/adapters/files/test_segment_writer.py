@@ -1,5 +1,5 @@
-"""Segments on a real disk: sealed by rename, bounded, put right after a crash; a disk that fails
-harms nobody.
+"""Segments on a real disk: sealed by rename, bounded, repaired after a crash; a disk that fails
+does not harm the broker.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ for number in itertools.count():
 
 
 def test_kill_9_loses_at_most_the_torn_line(tmp_path: Path) -> None:
-    """What a killed process said that it had written is there."""
+    """The lines that a killed process reported as written are there."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
@@ -167,8 +167,8 @@ def test_kill_9_loses_at_most_the_torn_line(tmp_path: Path) -> None:
 
 @contextmanager
 def file_size_limit(size: int) -> Iterator[None]:
-    """The kernel refuses to let files grow beyond this, in the middle of a write: a full disk, as
-    far as a process can tell.
+    """Within this context, files cannot grow beyond a size, in the middle of a write, as on a full
+    disk.
     """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
@@ -255,8 +255,8 @@ async def test_journal(tmp_path: Path) -> None:
 
 
 async def test_a_disk_that_fails_harms_nobody(tmp_path: Path) -> None:
-    """No error reaches the broker; what was lost is counted; when the disk is back the history goes
-    on.
+    """No error reaches the broker; lost records are counted; the history goes on when the disk is
+    back.
     """
     root = tmp_path / "history"
     root.write_text("in the way")
@@ -300,7 +300,7 @@ async def test_shipping(tmp_path: Path) -> None:
 
 
 def test_a_crash_between_copy_and_mark_ships_nothing_twice(tmp_path: Path) -> None:
-    """What is there in full is not copied again."""
+    """A segment that was copied in full is not copied again."""
     segments = a_segments(tmp_path / "near", size=1)
     segments.write({KEY: [b"1"]}, 1)
     segments.seal_due(1)
@@ -324,7 +324,7 @@ async def test_what_is_sealed_at_the_end_is_shipped(tmp_path: Path) -> None:
 
 
 async def test_a_marker_that_cannot_be_written_harms_nobody(tmp_path: Path) -> None:
-    """What was shipped and cannot be noted is an operational error, which is tried again."""
+    """A segment whose marker cannot be written is an operational error, and is tried again."""
     journal = a_journal(tmp_path / "near", ship_url=f"file://{tmp_path}/far")
     await journal.start()
     journal.append(a_step(1))
@@ -361,7 +361,7 @@ asyncio.run(run())
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="no file system in memory")
 async def test_a_killed_broker_loses_no_record(tmp_path: Path) -> None:
-    """What was recorded and not yet written is found by the next start, once each."""
+    """The next start finds each record that was not written yet, once."""
     killed = await asyncio.create_subprocess_exec(sys.executable, "-c", KILLED, str(tmp_path))
     assert await killed.wait() == -signal.SIGKILL
     journal = a_journal(tmp_path)

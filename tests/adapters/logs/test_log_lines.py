@@ -29,8 +29,8 @@ def _json(code: str) -> list[dict[str, object]]:
 
 
 def test_json_lines() -> None:
-    """One object a line with event, level, logger, UTC time, what is bound and what was given; JSON
-    is the default where there is no terminal.
+    """One object a line, with event, level, logger, UTC time, the bound fields and those of the
+    call; JSON is the default without a terminal.
     """
     (line,) = _json(
         "configure('info', broker='b:1'); log.info('bundle assigned', bundle='t/n/0', n=3)"
@@ -76,7 +76,7 @@ def test_libraries_come_out_the_same_way() -> None:
 
 
 def test_exceptions_stay_on_their_line() -> None:
-    """A traceback is a field of the one JSON line, whoever logs it."""
+    """A traceback is a field of the one JSON line, also that of a library."""
     code = (
         "configure('info')\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    "
         "log.exception('ours'); logging.getLogger('x').exception('theirs')"
@@ -93,7 +93,7 @@ def test_a_value_that_json_does_not_know() -> None:
 
 
 def test_console_lines() -> None:
-    """Readable, without colours where there is no terminal; what users send cannot forge a line or
+    """Readable, without colours where there is no terminal; texts from users cannot forge a line or
     drive the terminal.
     """
     lines = _run(

@@ -47,7 +47,7 @@ class TestMemoryStore(StoreContract):
         assert store.lease.held(self.now_s())
 
     async def test_a_deep_tree_is_deleted(self, store: MemoryStore) -> None:
-        """Somebody made it by hand: more levels than Python calls may nest."""
+        """A tree with more levels than Python calls may nest, such as an operator could make."""
         paths = ["/deep" + "/d" * level for level in range(1_500)]
         for path in paths:
             await store.create(path, b"")

@@ -1,6 +1,4 @@
-"""How much of it a broker takes: connections, producers, consumers, subscriptions, memory, file
-descriptors.
-"""
+"""Limits on connections, producers, consumers, subscriptions, memory and file descriptors."""
 
 from __future__ import annotations
 
@@ -52,8 +50,8 @@ def refusal(wire: Wire) -> tuple[int, str]:
 
 @pytest.mark.parametrize("limit", [{"connections_max": 3}, {"connections_per_address_max": 3}])
 async def test_one_connection_too_many(broker: Broker, limit: dict[str, int]) -> None:
-    """It is told so and closed, in one log line for all that follow; when another goes there is
-    room again.
+    """The client is told and the connection closed, with one log line for all such connections;
+    when another connection ends, there is room again.
     """
     broker.messaging.set(MessagingSettings(**limit))
     clients = [await broker.connect() for _ in range(3)]
@@ -179,8 +177,8 @@ async def test_a_producer_that_takes_over_needs_no_room(broker: Broker) -> None:
 
 
 async def test_memory_of_all_topics_is_looked_at_on_publish(broker: Broker) -> None:
-    """A producer that is attached already is closed when topics hold all that they may, and refused
-    with the reason when it comes back.
+    """A producer is closed when topics hold as much as they may, and refused with the reason when
+    it reconnects.
     """
     broker.messaging.set(MessagingSettings(topics_memory_mb=1))
     consumer, consumer_wire = await broker.connect()

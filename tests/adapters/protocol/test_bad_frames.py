@@ -1,5 +1,5 @@
-"""Bytes that no client should send: the connection ends, with an ERROR where there is one, and the
-broker goes on.
+"""Bytes that no client should send: the connection ends, if possible after an ERROR, and the broker
+goes on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.zookeeper, pytest.mark.system]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """One broker, for all that is thrown at it."""
+    """One broker for all tests."""
     with Cluster(tmp_path_factory.mktemp("cluster"), brokers=1) as running:
         yield running
 

@@ -1,5 +1,5 @@
-"""Clients that send what no client should: their connection pays, nobody else, and the log has no
-traceback.
+"""Clients that send what no client should lose their connection; other clients notice nothing, and
+the log has no traceback.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def a_publish(
 
 
 def invalid(frame: bytes) -> bytes:
-    """The frame with bytes that are no UTF-8 in the place of its mark."""
+    """The frame with invalid UTF-8 in the place of its mark."""
     assert frame.count(MARK.encode()) == 1
     return frame.replace(MARK.encode(), INVALID)
 
@@ -131,7 +131,7 @@ HOSTILE: dict[str, list[bytes]] = {
 async def neighbour_is_served(
     broker: Broker, neighbour: tuple[Connection, Wire], number: int = 0
 ) -> bool:
-    """Whether somebody else can publish."""
+    """Whether another client can publish."""
     connection, wire = neighbour
     before = wire.count(RECEIPT)
     await broker.say(connection, a_send(number))
@@ -171,7 +171,7 @@ async def test_a_name_of_the_greatest_length_is_served(broker: Broker) -> None:
 
 
 async def test_a_producer_with_a_huge_sequence_id_can_come_back(broker: Broker) -> None:
-    """What was refused is not remembered."""
+    """A refused request leaves nothing in memory."""
     connection, _ = await broker.connect()
     await broker.say(connection, a_producer(producer_name="p"), a_publish((1 << 64) - 1))
     connection.connection_lost(None)
@@ -215,7 +215,7 @@ def failing(_connection: Connection, _frame: object) -> None:
 
 
 async def failing_later(_connection: Connection, _frame: object) -> None:
-    """A handler with a bug in what it leaves to do."""
+    """A handler whose task has a bug."""
     raise ZeroDivisionError("a bug")
 
 
@@ -242,9 +242,7 @@ async def test_a_bug_in_a_handler_costs_its_connection_only(
 
 
 async def test_a_bug_behind_a_limit_leaves_no_connection_unread(broker: Broker) -> None:
-    """Raised while a limit lets go of its connection, a bug closes the connection
-    like any other.
-    """
+    """A bug that is raised while a limit releases its connection closes that connection."""
     broker.limit("publishRate", PublishRate(messages_per_s=10))
     connection, wire = await broker.producer()
     connection._handlers = {**connection._handlers, 18: failing}
@@ -359,8 +357,8 @@ async def test_one_subscription_does_not_take_a_whole_turn_of_the_loop(broker: B
 
 
 async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> None:
-    """Requests in progress answer on, though the client does not read; beyond a bound it is hung up
-    on.
+    """Requests in progress are answered although the client does not read; beyond a bound the
+    broker hangs up.
     """
 
     class ManyTopics(OwnsAll):
@@ -386,7 +384,7 @@ async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> N
 
 
 async def test_a_client_that_never_reads_its_last_words_is_aborted(broker: Broker) -> None:
-    """Closed politely, a connection may linger for ever; the keep-alive ends it."""
+    """A connection that the broker closed may linger; the keep-alive ends it."""
     connection, wire = await broker.connect()
     broker.messaging.set(MessagingSettings(keep_alive_s=0.5))
     connection.close("a test")
@@ -399,8 +397,8 @@ async def test_a_client_that_never_reads_its_last_words_is_aborted(broker: Broke
 async def test_closing_more_topics_than_time_allows_leaves_no_client_waiting(
     broker: Broker,
 ) -> None:
-    """Clients of topics that were not reached in time are hung up on: attached to nothing, they
-    would wait for ever.
+    """The broker hangs up on clients of topics that it did not close in time: otherwise they would
+    wait for ever.
     """
     wires = []
     for number in range(3):
@@ -421,8 +419,8 @@ async def test_closing_more_topics_than_time_allows_leaves_no_client_waiting(
 
 
 async def test_mutated_frames(broker: Broker) -> None:
-    """Thirty thousand frames with bits, sizes and fields changed: no exception of ours, no task
-    left, the neighbour is served.
+    """Thirty thousand frames with changed bits, sizes and fields cause no exception and leave no
+    task; the neighbour is served.
     """
     rng = random.Random(20261121)
     neighbour = await broker.producer()

@@ -52,8 +52,8 @@ async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) 
 
 
 async def test_a_connection_that_fails_keeps_nobody_from_going_on(broker: Broker) -> None:
-    """Of two held connections that are released at once, the first raises when it goes on; the
-    second goes on, by the timer.
+    """Two held connections are released at once. The first raises when it goes on; the timer makes
+    the second go on.
     """
 
     class Waiting:

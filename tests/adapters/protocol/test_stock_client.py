@@ -218,8 +218,8 @@ def test_readers(user: pulsar.Client, topic: str) -> None:
 
 
 def test_earliest_and_last_message_id(user: pulsar.Client, topic: str) -> None:
-    """A new subscription can begin with what is there; the last message's id is known, batch index
-    and all.
+    """A new subscription can begin with the first message; a client reads the last message's id,
+    with its batch index.
     """
     producer = user.create_producer(topic, batching_enabled=True)
     for payload in numbers(0, 7):

@@ -1,5 +1,5 @@
-"""The protocol server at its limits, with a clock that the test drives and a transport that only
-writes down what it is told.
+"""The protocol server at its limits, with a clock that the test drives and a transport that records
+its calls.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class OwnsAll:
 
 
 class Wire(asyncio.Transport):
-    """A transport that writes down what it is told."""
+    """A transport that records its calls."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("10.0.0.1", 4000)})
@@ -125,7 +125,7 @@ class Broker:
         return task
 
     async def settle(self) -> None:
-        """Let requests come to their end."""
+        """Wait until requests are answered."""
         while self._tasks:
             await self._tasks.pop()
 
@@ -299,7 +299,7 @@ async def test_what_a_lost_connection_had_sent_is_dropped(broker: Broker) -> Non
 
 
 async def test_removing_the_limit_lets_everything_pass_at_once(broker: Broker) -> None:
-    """What waits is taken in the moment that the limit is removed."""
+    """Waiting frames are taken at the moment that the limit is removed."""
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, wire = await broker.producer()
     await broker.say(connection, *(a_send(number) for number in range(50)))
@@ -348,7 +348,9 @@ async def test_a_held_connection_hears_from_the_broker(broker: Broker) -> None:
 
 
 async def test_two_limits_and_a_full_outbound_buffer_must_all_let_go(broker: Broker) -> None:
-    """Reading resumes when the last of topic limit, broker limit and outbound buffer lets go."""
+    """Reading resumes when topic limit, broker limit and outbound buffer have all released the
+    connection.
+    """
     broker.configure(broker_publish_messages_per_s=2)
     broker.limit("publishRate", PublishRate(messages_per_s=1))
     connection, wire = await broker.producer()
@@ -428,8 +430,8 @@ async def test_subscribes_beyond_the_limit_are_refused(broker: Broker) -> None:
 
 @pytest.mark.parametrize("idle", [0, 40])
 async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idle: int) -> None:
-    """At 10/s for the whole broker, one consumer gets 10/s, whoever else has a subscription and
-    nothing that could be sent to it.
+    """At 10/s for the whole broker, one consumer gets 10/s, although other subscriptions exist that
+    nothing can be sent to.
     """
     connection, _ = await broker.producer()
     hosted = broker.server.served(str(TOPIC))
@@ -454,7 +456,7 @@ async def test_idle_subscriptions_do_not_keep_others_waiting(broker: Broker, idl
 
 
 async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Broker) -> None:
-    """Nobody waits, and no timer runs, once there is nobody to send to."""
+    """Without a consumer nothing waits, and no timer runs."""
     connection, _ = await broker.producer()
     broker.limit("dispatchRate", DispatchRate(messages=10))
     consumer, _ = await broker.consumer(1000)
@@ -467,7 +469,7 @@ async def test_a_subscription_that_lost_its_consumer_leaves_the_queue(broker: Br
 
 async def test_exempting_caught_up_subscriptions_lets_them_go_at_once(broker: Broker) -> None:
     """dispatchThrottlingOnNonBacklogConsumerEnabled, set to false on the running broker, acts on
-    who waits.
+    subscriptions that wait.
     """
     connection, _ = await broker.producer()
     broker.limit("dispatchRate", DispatchRate(messages=1, period_s=3600))

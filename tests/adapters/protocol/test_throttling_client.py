@@ -1,5 +1,5 @@
-"""Limits as a stock client feels them, on real brokers: held to them, freed at once,
-never stuck.
+"""Limits under a stock client and real brokers: they hold, a removed limit frees clients at once,
+and no client is stuck.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def test_topic_and_broker_limit_together(
 def test_a_producer_that_disconnects_while_it_waits(
     cluster: Cluster, clients: Callable[[], pulsar.Client], topic: str
 ) -> None:
-    """Its place in the queue goes with it, and the other producers go on."""
+    """A producer that leaves gives up its place in the queue, and the other producers go on."""
     staying, leaving_user = Sending(clients(), topic), clients()
     leaving = Sending(leaving_user, topic)
     set_rate(cluster, topic, "publishRate", publishThrottlingRateInMsg=50)

@@ -46,7 +46,7 @@ def test_v2_container(tmp_path: Path) -> None:
 
 
 def test_v2_without_limits(tmp_path: Path) -> None:
-    """`max` is no limit; usage is still the group's own."""
+    """`max` means no limit; usage is still the group's own."""
     files = {
         "cgroup.controllers": "cpu memory",
         "a/cpu.max": "max 100000",
@@ -61,8 +61,8 @@ def test_v2_without_limits(tmp_path: Path) -> None:
 
 
 def test_v2_tightest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
-    """A slice's tighter quota wins over the service's own, with the slice's usage; memory is
-    decided for itself.
+    """A slice's tighter quota wins over the service's own, with the slice's usage; memory is chosen
+    independently.
     """
     group = find(
         tmp_path,
@@ -105,7 +105,7 @@ def test_v1(tmp_path: Path, mount: str) -> None:
 
 
 def test_v1_without_limits_in_a_container(tmp_path: Path) -> None:
-    """−1 and a number near 2⁶³ are no limits; a path of the host that is not visible means the
+    """−1 and a number near 2⁶³ mean no limit; a path of the host that is not visible means the
     root.
     """
     group = find(

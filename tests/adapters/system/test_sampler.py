@@ -51,7 +51,7 @@ class World:
         (net / name).symlink_to(device)
 
     def cgroup(self, *, cpu_max: str = "200000 100000", used_s: float = 0.0) -> None:
-        """Be in a group (v2) with a quota, and 1 of 4 MiB used."""
+        """A group (v2) with a quota, and 1 of 4 MiB used."""
         files = {
             "cgroup.controllers": "",
             "cpu.max": cpu_max,
@@ -120,9 +120,7 @@ def test_process_scope(world: World) -> None:
 
 
 def test_process_scope_within_a_group_is_measured_against_its_memory_limit(world: World) -> None:
-    """The memory limit of the process is the group's when that is lower; more than all of it is not
-    believed.
-    """
+    """The memory limit of a process is its group's if that is lower; usage above it is a fault."""
     world.cgroup()
     usage = world.sampler().sample()
     assert usage.memory.limit == 0.0

@@ -69,7 +69,7 @@ def test_topic_names() -> None:
     ],
 )
 def test_bad_topic_names(text: str) -> None:
-    """What is no topic name is refused, naming it."""
+    """An invalid topic name is refused; the error contains it."""
     with pytest.raises(BadInputError):
         TopicName.parse(text)
 

@@ -71,7 +71,9 @@ def test_bundles_count_as_reported_also_without_statistics() -> None:
 
 
 def test_a_placement_counts_for_a_minute() -> None:
-    """Not a millisecond more; the same placement again does not prolong it, another one does."""
+    """A placement counts until then, and not a millisecond longer; repeating it changes nothing,
+    another one renews it.
+    """
     view = ClusterView()
     view.placed(A, "b1", NOW_MS)
     view.placed(A, "b1", NOW_MS + 30_000)
@@ -105,7 +107,9 @@ def test_a_broker_that_goes_takes_along_what_was_on_its_way() -> None:
 
 
 def test_the_bundles_of_a_lost_broker_wait_to_be_placed() -> None:
-    """Until they are placed or reported; bundles that another broker has, or gets, do not wait."""
+    """They wait until they are placed or reported; bundles that another broker has or gets do not
+    wait.
+    """
 
     def waiting(view: ClusterView, now_ms: int = NOW_MS) -> list[str]:
         return list(snapshot_of(view, now_ms).to_place)
@@ -147,7 +151,7 @@ def test_moves_are_recent_for_the_grace_period() -> None:
 
 
 def test_averages_take_a_sample_a_report() -> None:
-    """Of the bundle, and in sum of its broker, which another broker's report does not change."""
+    """A report advances the averages of its bundles and the sum of its broker, and no others."""
     view = ClusterView()
     for rate in (2, 4):
         view.observe("b1", a_report(a=rate, b=rate), NOW_MS)
@@ -193,7 +197,7 @@ def test_restored_averages_are_kept_while_somebody_reports_their_bundles() -> No
 
 
 def test_without_a_clock_nothing_is_under_way() -> None:
-    """And averages last as long as reports."""
+    """Averages are kept as long as reports."""
     view = ClusterView()
     view.observe("b1", a_report(a=1, b=1), 0)
     view.observe("b1", a_report(a=1), 0)

@@ -116,8 +116,8 @@ def test_redelivery_of_some() -> None:
 
 
 def test_batch_index_acknowledgement() -> None:
-    """A batch is done with when each of its messages is; what is delivered again carries the
-    messages still wanted.
+    """A batch is acknowledged when all its messages are; a redelivery names the messages that are
+    not.
     """
     subscription, (consumer,) = a_subscription(a_log(2, messages=4), SHARED, "a")
     deliver(subscription)
@@ -208,7 +208,7 @@ def test_nothing_is_lost(kind: SubscriptionType, steps: list[tuple[str, int]]) -
 
 
 def test_log_drops_from_the_front() -> None:
-    """What is consumed goes when the topic holds more than it retains; ids stay."""
+    """Consumed entries are dropped when the topic holds more than it retains; ids stay."""
     log = a_log(100)
     log.drop_until(50, 0)
     assert (log.first_id, log.end_id, log.get(49)) == (50, 100, None)
@@ -260,7 +260,7 @@ def test_a_new_producer_of_the_same_name_begins_anew() -> None:
 
 
 def test_names_and_exclusive_producers() -> None:
-    """A name is used once at a time; an exclusive producer stands alone."""
+    """A name has one producer at a time; an exclusive producer is the only one of its topic."""
     topic = a_topic()
     topic.attach_publisher("p", 0, exclusive=False)
     with pytest.raises(ConflictError):
@@ -304,7 +304,7 @@ def test_limits_that_cut_turns_short_are_fair() -> None:
 
 
 def test_sequence_ids_of_producers_that_left_are_bounded() -> None:
-    """The most recent few are remembered, for a time; whoever is attached is not forgotten."""
+    """The most recent few are remembered, for a time; attached producers are never forgotten."""
     topic = a_topic(producers_remembered_max=10, producers_remembered_minutes=1)
     stays = topic.attach_publisher("stays", 0, exclusive=False)
     topic.publish(stays, 5, b"x", 1)
@@ -321,7 +321,7 @@ def test_sequence_ids_of_producers_that_left_are_bounded() -> None:
 
 
 def test_an_exclusive_producer_may_leave_and_come_back() -> None:
-    """Whether somebody is exclusive is known without looking at all producers."""
+    """An exclusive producer is found without looking at all producers."""
     topic = a_topic()
     exclusive = topic.attach_publisher("e", 0, exclusive=True)
     with pytest.raises(ConflictError):
@@ -335,7 +335,7 @@ def test_an_exclusive_producer_may_leave_and_come_back() -> None:
 
 
 def test_memory_counts_what_the_log_holds() -> None:
-    """Every byte and entry in, every one out again."""
+    """Every byte and entry is added once and subtracted once."""
     memory = TopicMemory(1 << 60)
     log = EntryLog(memory)
     for _ in range(100):
@@ -348,7 +348,9 @@ def test_memory_counts_what_the_log_holds() -> None:
 
 
 def test_retained_messages_give_way_before_producers_are_refused() -> None:
-    """What every subscription acknowledged is dropped when topics hold all that they may."""
+    """Entries that every subscription acknowledged are dropped when topics hold as much as they
+    may.
+    """
     topic = a_topic(memory_bytes=10_000, retention_mb=1)
     publisher = topic.attach_publisher("p", 0, exclusive=False)
     for number in range(500):

@@ -27,7 +27,7 @@ def test_only_the_table_is_legal() -> None:
 
 
 def test_an_illegal_step_tells_the_story() -> None:
-    """The error says how the bundle came to where it is."""
+    """The error contains the last steps of the bundle's life."""
     life = BundleLife("t/n/0x00000000_0xffffffff")
     life.become(BundleState.ASSIGNING, "lookup")
     life.become(BundleState.OPENING, "lock taken")

@@ -30,7 +30,7 @@ POLICIES = b"""{"gold": {"namespaces": ["gold/.*"], "primary": ["p1.*"], "second
 
 def test_primaries_secondaries_and_the_rest() -> None:
     """A policy's namespaces go to its primaries, and to secondaries while primaries are too few;
-    other namespaces go to brokers that are no policy's primaries.
+    other namespaces go to brokers that are primaries of no policy.
     """
     policies = decode_policies(POLICIES)
     assert rejected("gold/a", ["p1:80", "s1:80", "x:80"], policies, {}) == {

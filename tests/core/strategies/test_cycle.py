@@ -1,4 +1,4 @@
-"""What the cycle tells strategies: every report, what is placed now, and what waits."""
+"""What strategies get from the cycle: reports, the bundle to place, and the bundles that wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEEN: list[tuple[str | None, list[str], list[str]]] = []
 
 
 def watch(snapshot: ClusterSnapshot) -> None:
-    """Remember what a strategy was told."""
+    """Record the arguments of a call."""
     pending = sorted(bundle for bundles in snapshot.pending.values() for bundle in bundles)
     SEEN.append((snapshot.placing, sorted(snapshot.to_place), pending))
 
@@ -104,7 +104,7 @@ def place(bundles: Sequence[str], view: ClusterView) -> list[str]:
 
 
 def test_both_strategies_see_every_report() -> None:
-    """Each in a memory of its own, although they have one name."""
+    """Shedder and placement rule have memories of their own, although they have one name."""
     memories: Any = Memories()
     for broker in ("left", "right", "left"):
         memories = cycle.observe(broker, LocalBrokerData(), SETTINGS, memories)
@@ -198,7 +198,9 @@ def test_a_move_without_a_possible_destination_is_dropped() -> None:
 def test_a_rule_follows_the_planned_destination(
     cpu: dict[str, float], candidates: tuple[str, ...]
 ) -> None:
-    """Once. If it is overloaded by now, any healthy broker is as good, if there is one."""
+    """A plan is followed once. If its destination is overloaded by now, any healthy broker may be
+    chosen.
+    """
     settings = StrategySettings(shedder="AvgShedder", placement="AvgShedder")
     before = Memories(planned={A: "b", B: "a"})
     (placement,), after = cycle.place(brokers(**cpu), [A], settings, before, random.Random(0))

@@ -146,7 +146,7 @@ def test_each_bundle_once() -> None:
     [({"moves_per_cycle_max": 2}, "CycleLimit"), ({"excluded_namespaces": ("t/c",)}, "Excluded")],
 )
 def test_a_swap_is_made_whole_or_not_at_all(settings: dict[str, object], reason: str) -> None:
-    """What a swap brings back is not moved without what it sends out, nor the other way round."""
+    """The bundles of a swap move in both directions or not at all."""
     swap = [move(C, "b2", "b1", swap=A), move(A, "b1", "b2", swap=A)]
     assert len(Guards(SNAPSHOT, StrategySettings()).admit([move(B), *swap])[0]) == 3
     allowed, refused = Guards(SNAPSHOT, StrategySettings(**settings)).admit([move(B), *swap])  # type: ignore[arg-type]

@@ -79,8 +79,8 @@ def test_usage_averages_advance_with_reports() -> None:
 def test_brokers_below_the_average_usage(
     averages: dict[str, float], difference: float, expected: list[str]
 ) -> None:
-    """At least the difference below; a broker without an average is no candidate unless none has
-    one.
+    """At least the difference below; a broker without an average is a candidate only if no broker
+    has one.
     """
     settings = StrategySettings(
         own={

@@ -265,7 +265,7 @@ def test_transfer_acts_on_the_fourth_hit() -> None:
 
 
 def test_transfer_rests_and_waits_for_reports() -> None:
-    """A recently unloaded broker stops the cycle; so does nothing but stale reports."""
+    """A recently unloaded broker stops the cycle, and so do reports that are all stale."""
     snapshot = a_transfer_cluster([0.9, 0.1], [[10, 20], [5, 5]])
     resting = ClusterSnapshot(
         now_ms=1000,
@@ -347,8 +347,8 @@ def test_transfer_on_modular_reports() -> None:
 
 
 def test_the_broker_that_a_bundle_leaves_counts_among_the_primaries() -> None:
-    """Secondaries stay out while there are enough primaries, of which the source is one; and its
-    topics keep others from being given up to.
+    """Secondaries get nothing while there are enough primaries; the source counts as one. Its
+    topics count for the topic limit, too.
     """
     policies = decode_policies(
         b'{"p": {"namespaces": ["t/.*"], "primary": ["p1", "p2"], "secondary": ["s1"], '

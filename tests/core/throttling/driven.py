@@ -12,7 +12,7 @@ TOPIC = TopicName.parse("persistent://public/default/orders")
 
 
 class DrivenClock:
-    """Nanoseconds that move only when told; also a `ports.clock.Clock`."""
+    """Nanoseconds that only the test advances; also a `ports.clock.Clock`."""
 
     def __init__(self, now_ns: int = 100 * SECOND) -> None:
         self.now_ns = now_ns
@@ -79,13 +79,13 @@ def a_broker(clock: DrivenClock, **settings: object) -> BrokerThrottling:
 
 
 def resume_ready(broker: BrokerThrottling) -> None:
-    """Let everybody go on whose last hold ended, as a server does after every event."""
+    """Resume all whose last hold ended, as a server does after every event."""
     while (resumable := broker.next_ready()) is not None:
         resumable.go_on()
 
 
 def settle(broker: BrokerThrottling, clock: DrivenClock) -> None:
-    """Let everybody go on for whom there are tokens now, as a server does when its timer fires."""
+    """Release and resume all that tokens suffice for, as a server does when its timer fires."""
     while (resumable := broker.release(clock())) is not None:
         resumable.go_on()
 

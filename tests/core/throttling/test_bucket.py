@@ -139,8 +139,8 @@ RATES = st.sampled_from(
 def test_no_drift_from_one_per_hour_to_a_billion_per_second(
     rate: tuple[int, int], steps: list[int], resolution_ns: int
 ) -> None:
-    """However time is cut into looks, what was granted is elapsed × rate, never more, and less only
-    by what the resolution holds back.
+    """However often the bucket is read, it has granted elapsed × rate: never more, and less only by
+    the tokens of one resolution.
     """
     clock = DrivenClock()
     tokens = bucket(
@@ -279,7 +279,7 @@ def test_a_changed_rate_holds_from_that_moment() -> None:
 
 
 def test_a_changed_rate_keeps_debt_and_the_tokens_of_those_who_wait() -> None:
-    """A lower rate does not forgive debt, and takes nothing from those who wait."""
+    """A lower rate does not forgive debt, and takes no tokens from waiters."""
     clock = DrivenClock()
     debtor, awaited = (bucket(100, clock, initial_tokens=0) for _ in range(2))
     debtor.consume(500)

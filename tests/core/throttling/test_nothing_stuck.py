@@ -1,4 +1,4 @@
-"""Nobody waits for ever, whatever the order of sends, clock steps, changed limits, and producers
+"""No client waits for ever, in any order of sends, clock steps, changes of limits, and of producers
 and topics that come and go.
 """
 
@@ -64,7 +64,7 @@ class Link:
 
 
 class Throttled(RuleBasedStateMachine):
-    """The limits of one broker under everything that can happen to them."""
+    """The limits of one broker under all events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -220,9 +220,7 @@ class Reader:
 
 
 class Dispatched(RuleBasedStateMachine):
-    """Dispatch limits of broker, topic, subscription and resource group under everything that can
-    happen to them.
-    """
+    """Dispatch limits of broker, topic, subscription and resource group under all events."""
 
     def __init__(self) -> None:
         super().__init__()

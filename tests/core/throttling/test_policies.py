@@ -53,8 +53,8 @@ def test_topic_before_namespace_before_broker_for_publish_rates() -> None:
 
 
 def test_a_namespace_dispatch_rate_of_zero_counts_as_not_set() -> None:
-    """Cluster 100 → namespace 500 → namespace 0 → 100 again, as Pulsar's test asserts; the old map
-    is used where the new one is silent.
+    """Cluster 100 → namespace 500 → namespace 0 → 100 again, as Pulsar's test asserts; the older
+    field is used where the newer one has no rate.
     """
 
     def effective(namespace: dict[str, object]) -> int:

@@ -140,7 +140,7 @@ def test_a_full_publish_buffer_holds_those_who_would_add_to_it() -> None:
 
 
 def test_connections_that_are_gone_make_room_in_the_publish_buffer() -> None:
-    """What a lost connection had waiting counts no more."""
+    """Bytes that waited on a lost connection do not count any more."""
     holder, idle = Connection(), Connection()
     buffer = PublishBuffer(10)
     buffer.waiting(idle.throttle, 0, 1)

@@ -111,8 +111,8 @@ def test_message_heads_are_what_protobuf_would_write(
     ],
 )
 def test_bad_frames_raise(data: bytes) -> None:
-    """Oversize, too short, a command beyond its frame, bytes that are no command: each raises, none
-    is read on.
+    """Oversize, too short, a command beyond its frame, bytes without a command: each raises, and
+    ends the reading.
     """
     reader = FrameReader(LIMIT)
     reader.feed(data)
@@ -121,7 +121,7 @@ def test_bad_frames_raise(data: bytes) -> None:
 
 
 def test_missing_required_fields_raise() -> None:
-    """A command without its required fields is no command."""
+    """A command without its required fields is refused."""
     body = b"\x08\x06\x32\x00"  # SEND without producer and sequence id
     with pytest.raises(FrameError):
         list(frames_of(struct.pack(">II", 4 + len(body), len(body)) + body, LIMIT))
@@ -161,7 +161,7 @@ def test_texts_that_are_not_utf8_raise() -> None:
 
 
 def test_a_command_that_is_not_there_raises() -> None:
-    """The type alone is no command: the fields that it must have are missing."""
+    """A type without the fields that the command must have is refused."""
     with pytest.raises(FrameError, match="without its send"):
         list(frames_of(b"\0\0\0\6\0\0\0\2\x08\6", LIMIT))
 
