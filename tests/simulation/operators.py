@@ -549,8 +549,8 @@ class Operators:
             for process in self.cluster.processes():
                 process.store.answer_lag_s = 0.0
             bundle = paths.bundle_of_lock(path)
-            if bundle is not None:
-                self._excuse(bundle)
+            if bundle is not None and path in tree.nodes:
+                self._excuse(bundle, tree.nodes[path].ephemeral_owner)
             if path in tree.nodes:
                 self.world.note(f"delete {path}")
                 tree.apply([Delete(path)], 0)
@@ -560,8 +560,8 @@ class Operators:
         else:
             self.cluster.server.after_read[path] = delete
 
-    def _excuse(self, bundle: str) -> None:
-        """Excuse two owners of a bundle while the owner cannot learn that its lock was deleted."""
+    def _excuse(self, bundle: str, session_id: int) -> None:
+        """Excuse what the holder of a lock does while it cannot learn that the lock was deleted."""
         self.lock_deleted_s[bundle] = self.world.now_s
 
         def deaf(process: Process) -> bool:
@@ -569,8 +569,12 @@ class Operators:
 
         def look_again() -> None:
             processes = self.cluster.processes()
-            if any(deaf(process) and bundle in process.serving() for process in processes):
-                self._excuse(bundle)
+            if any(
+                deaf(process)
+                and (process.store.session_id == session_id or bundle in process.serving())
+                for process in processes
+            ):
+                self._excuse(bundle, session_id)
 
         self.world.after(1.0, look_again)
 

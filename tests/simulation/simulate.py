@@ -161,8 +161,9 @@ class Observer:
     def robbed(self, path: str, owner: int, session_id: int) -> None:
         """Fail, because a session deleted a node that another session holds.
 
-        One case is excused: after its lock was deleted by hand, an owner may delete the next
-        owner's lock with a split, because a ZooKeeper transaction cannot check a node's session.
+        One case is excused: after its lock was deleted by hand, an owner that has not heard of it
+        may delete the next owner's lock, because a ZooKeeper transaction cannot check a node's
+        session.
         """
         bundle = paths.bundle_of_lock(path)
         if bundle is not None and self._excused(bundle):
