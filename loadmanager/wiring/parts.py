@@ -318,7 +318,7 @@ class Parts:
             ),
             limits=self.limits,
             policies=self.policies,
-            load_report=lambda: self._reporter.bytes,
+            load_report=lambda: self._reporter.published,
             settings=self.settings.in_force,
             stop=self._outside.stop,
         )

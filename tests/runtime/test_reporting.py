@@ -98,7 +98,7 @@ async def test_published_by_change_and_by_age() -> None:
         await asyncio.sleep(1.3)
         await reporter.tick()
         assert await version() == first + 3, "older than the maximum interval"
-        report = decode_local_broker_data(reporter.bytes)
+        report = decode_local_broker_data(reporter.published)
         assert (report.bundles, report.num_bundles, report.cpu.percent) == ([BUNDLE], 1, 21.0)
 
 
@@ -111,16 +111,16 @@ async def test_published_by_age_whatever_the_wall_clock_says() -> None:
         reporter = a_reporter(broker, FixedSampler(), clock)
         await reporter.register()
         clock.ahead_ms = 0
-        first = reporter.bytes
+        first = reporter.published
         await reporter.tick()
-        assert reporter.bytes == first
+        assert reporter.published == first
         await asyncio.sleep(1.3)
         await reporter.tick()
-        written = decode_local_broker_data(reporter.bytes).last_update
+        written = decode_local_broker_data(reporter.published).last_update
         assert written < decode_local_broker_data(first).last_update
         clock.ahead_ms = 86_400_000
         await reporter.tick()
-        assert decode_local_broker_data(reporter.bytes).last_update == written
+        assert decode_local_broker_data(reporter.published).last_update == written
 
 
 async def test_a_registration_that_no_session_holds_makes_room() -> None:

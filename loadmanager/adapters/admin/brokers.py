@@ -29,15 +29,7 @@ class BrokerRoutes:
         version: str,
         metrics: Callable[[], tuple[bytes, str]],
     ) -> None:
-        self._self = use.self_address
-        self._brokers = use.brokers
-        self._leading = use.leading
-        self._health = use.health
-        self._ownership = use.ownership
-        self._namespaces = use.namespaces
-        self._load_report = use.load_report
-        self._settings = use.settings
-        self._stop = use.stop
+        self._use = use
         self._cluster = cluster
         self._version = version
         self._metrics = metrics
@@ -67,7 +59,7 @@ class BrokerRoutes:
     async def list(self, request: web.Request) -> web.Response:
         """The ids (`host:port` of the admin API) of the live brokers of the cluster."""
         self._check_cluster(request.match_info.get("cluster", self._cluster))
-        return web.json_response(sorted(self._brokers.registered))
+        return web.json_response(sorted(self._use.brokers.registered))
 
     def _check_cluster(self, name: str) -> None:
         if name != self._cluster:
@@ -78,7 +70,7 @@ class BrokerRoutes:
 
         Answers: 200 `{"serviceUrl", "brokerId"}`; 404 while there is no leader.
         """
-        leader = self._leading.leader
+        leader = self._use.leading.leader
         if leader is None:
             raise NotFoundError("there is no leader now")
         return web.json_response({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
@@ -93,16 +85,16 @@ class BrokerRoutes:
             return redirect
         try:
             async with asyncio.timeout(HEALTH_TIMEOUT_S):
-                await self._health.check()
+                await self._use.health.check()
         except TimeoutError:
             return failed(500, f"no answer of the metadata store within {HEALTH_TIMEOUT_S:g} s")
         return web.Response(text="ok")
 
     def _at_broker(self, broker_id: str, request: web.Request) -> web.Response | None:
         """307 to a broker; None if `broker_id` is empty or this broker."""
-        if broker_id in ("", self._self.broker_id):
+        if broker_id in ("", self._use.self_address.broker_id):
             return None
-        address = self._brokers.address(broker_id)
+        address = self._use.brokers.address(broker_id)
         if address is None:
             raise NotFoundError(f"Broker {broker_id} is not active")
         return redirect_to(address.web_url, request)
@@ -114,7 +106,7 @@ class BrokerRoutes:
         """
         return (
             web.Response(text="ok")
-            if self._health.ready()
+            if self._use.health.ready()
             else failed(500, "the broker is not ready")
         )
 
@@ -127,7 +119,7 @@ class BrokerRoutes:
 
     async def configuration(self, _request: web.Request) -> web.Response:
         """Every broker.conf key with the value in force; names rejected dynamic values."""
-        return web.json_response(dict(self._settings()))
+        return web.json_response(dict(self._use.settings()))
 
     async def nothing_to_do(self, _request: web.Request) -> web.Response:
         """Does nothing: backlogs are bounded while they grow.
@@ -140,7 +132,7 @@ class BrokerRoutes:
         """Begin a graceful stop; `?maxConcurrentUnloadPerSec=` is the most unloads a second; 0: any
         number.
         """
-        self._stop(
+        self._use.stop(
             whole(request, "maxConcurrentUnloadPerSec", 0, minimum=0, maximum=UNLOADS_PER_S_MAX)
         )
         return web.Response(status=204)
@@ -152,23 +144,26 @@ class BrokerRoutes:
         """
         self._check_cluster(request.match_info["cluster"])
         return self._at_broker(request.match_info["broker"], request) or web.json_response(
-            dict.fromkeys(self._ownership.owned(), OWNERSHIP_STATUS)
+            dict.fromkeys(self._use.ownership.owned(), OWNERSHIP_STATUS)
         )
 
     async def load_report(self, _request: web.Request) -> web.Response:
         """The load report of this broker, as it is in the metadata store."""
-        return web.Response(body=self._load_report(), content_type="application/json")
+        return web.Response(body=self._use.load_report(), content_type="application/json")
 
     async def clusters(self, _request: web.Request) -> web.Response:
         """The names of the clusters that the metadata store records."""
-        return web.json_response(await self._namespaces.clusters())
+        return web.json_response(await self._use.namespaces.clusters())
 
     async def cluster(self, request: web.Request) -> web.Response:
         """The URLs of the broker that answers; `{}` for another cluster than its own."""
         name = request.match_info["cluster"]
-        if name not in await self._namespaces.clusters():
+        if name not in await self._use.namespaces.clusters():
             raise NotFoundError(f"Cluster {name} does not exist")
-        urls = {"serviceUrl": self._self.web_url, "brokerServiceUrl": self._self.service_url}
+        urls = {
+            "serviceUrl": self._use.self_address.web_url,
+            "brokerServiceUrl": self._use.self_address.service_url,
+        }
         return web.json_response(urls if name == self._cluster else {})
 
     async def decisions(self, request: web.Request) -> web.Response:
@@ -190,14 +185,14 @@ class BrokerRoutes:
         self, request: web.Request, read: Callable[[LeaderDecisions], object]
     ) -> web.Response:
         """What `read` answers on the leader; 307 to the leader on another broker."""
-        leader = self._leading.leader
+        leader = self._use.leading.leader
         if leader is None:
             raise OperationalError("there is no leader now; try again")
-        if leader.broker_id != self._self.broker_id:
+        if leader.broker_id != self._use.self_address.broker_id:
             return redirect_to(leader.service_url, request)
-        if self._leading.load_manager is None:
+        if self._use.leading.load_manager is None:
             raise OperationalError("this broker's term as leader begins or ends; try again")
-        return web.json_response(read(self._leading.load_manager))
+        return web.json_response(read(self._use.leading.load_manager))
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """The metrics in Prometheus' text format.
@@ -214,6 +209,6 @@ class BrokerRoutes:
         """
         return (
             web.Response(text="OK")
-            if self._health.ready()
+            if self._use.health.ready()
             else failed(503, "the broker is not ready")
         )

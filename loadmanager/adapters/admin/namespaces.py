@@ -23,11 +23,7 @@ class NamespaceRoutes:
     """Tenants, namespaces, bundles."""
 
     def __init__(self, use: UseCases) -> None:
-        self._namespaces = use.namespaces
-        self._directory = use.directory
-        self._unloading = use.unloading
-        self._splitting = use.splitting
-        self._deleting = use.deleting
+        self._use = use
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -52,50 +48,52 @@ class NamespaceRoutes:
 
     async def tenants(self, _request: web.Request) -> web.Response:
         """The names of all tenants."""
-        return web.json_response(await self._namespaces.tenants())
+        return web.json_response(await self._use.namespaces.tenants())
 
     async def tenant(self, request: web.Request) -> web.Response:
         """The admin roles and allowed clusters of a tenant."""
-        return web.json_response(await self._namespaces.tenant(request.match_info["tenant"]))
+        return web.json_response(await self._use.namespaces.tenant(request.match_info["tenant"]))
 
     async def create_tenant(self, request: web.Request) -> web.Response:
         """Create a tenant; body `{"adminRoles": [], "allowedClusters": []}`."""
         name = request.match_info["tenant"]
-        if name in await self._namespaces.tenants():
+        if name in await self._use.namespaces.tenants():
             raise ConflictError("Tenant already exist")
         return await self._write_tenant(request)
 
     async def update_tenant(self, request: web.Request) -> web.Response:
         """Change a tenant; body as for creating it."""
-        await self._namespaces.tenant(request.match_info["tenant"])
+        await self._use.namespaces.tenant(request.match_info["tenant"])
         return await self._write_tenant(request)
 
     async def _write_tenant(self, request: web.Request) -> web.Response:
         info = await body_object(request)
         for field in ("adminRoles", "allowedClusters"):
             _check_texts(info, field)
-        await self._namespaces.create_tenant(request.match_info["tenant"], info)
+        await self._use.namespaces.create_tenant(request.match_info["tenant"], info)
         return web.Response(status=204)
 
     async def delete_tenant(self, request: web.Request) -> web.Response:
         """Delete a tenant without namespaces."""
-        await self._namespaces.delete_tenant(request.match_info["tenant"])
+        await self._use.namespaces.delete_tenant(request.match_info["tenant"])
         return web.Response(status=204)
 
     async def list(self, request: web.Request) -> web.Response:
         """The namespaces of a tenant."""
-        return web.json_response(await self._namespaces.namespaces(request.match_info["tenant"]))
+        return web.json_response(
+            await self._use.namespaces.namespaces(request.match_info["tenant"])
+        )
 
     async def policies(self, request: web.Request) -> web.Response:
         """The policies of a namespace."""
-        return web.json_response(await self._namespaces.policies(namespace_of(request)))
+        return web.json_response(await self._use.namespaces.policies(namespace_of(request)))
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a namespace; body: its policies, such as `{"bundles": {"numBundles": 16}}`."""
         namespace, policies = namespace_of(request), await body_object(request)
         _check_texts(policies, "replication_clusters")
         try:
-            await self._namespaces.create_namespace(namespace, policies)
+            await self._use.namespaces.create_namespace(namespace, policies)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
@@ -109,7 +107,7 @@ class NamespaceRoutes:
         """
         namespace, force = namespace_of(request), flag(request, "force")
         try:
-            await self._deleting.namespace(namespace, force=force)
+            await self._use.deleting.namespace(namespace, force=force)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
@@ -118,33 +116,33 @@ class NamespaceRoutes:
 
     async def bundles(self, request: web.Request) -> web.Response:
         """The boundaries of the bundles of a namespace."""
-        bundles = await self._namespaces.bundles(namespace_of(request))
+        bundles = await self._use.namespaces.bundles(namespace_of(request))
         return web.json_response(bundles_data(bundles.boundaries))
 
     async def list_topics(self, request: web.Request) -> web.Response:
         """The topics of a namespace; `?mode=` PERSISTENT (default), NON_PERSISTENT or ALL."""
         return web.json_response(
-            await self._directory.topics_of_namespace(
+            await self._use.directory.topics_of_namespace(
                 namespace_of(request), request.query.get("mode", "PERSISTENT")
             )
         )
 
     async def unload(self, request: web.Request) -> web.Response:
         """Unload all bundles of a namespace; the next lookups place them."""
-        await self._unloading.namespace(namespace_of(request))
+        await self._use.unloading.namespace(namespace_of(request))
         return web.Response(status=204)
 
     async def hash_positions(self, request: web.Request) -> web.Response:
         """The hashes of the topics of a bundle; `?topics=` selects topics by their full names."""
         namespace = namespace_of(request)
-        span = (await self._namespaces.bundles(namespace)).require(request.match_info["bundle"])
+        span = (await self._use.namespaces.bundles(namespace)).require(request.match_info["bundle"])
         names = [
             str(TopicName.parse(text))
             for part in request.query.getall("topics", [])
             for text in part.split(",")
             if text
         ]
-        topics = names or await self._directory.topics_of_namespace(namespace, "ALL")
+        topics = names or await self._use.directory.topics_of_namespace(namespace, "ALL")
         positions = {name: topic_hash(name) for name in topics if topic_hash(name) in span}
         return web.json_response(
             {"namespace": str(namespace), "bundle": str(span), "topicHashPositions": positions}
@@ -159,7 +157,7 @@ class NamespaceRoutes:
             flag(request, "authoritative"),
             request.query.get("destinationBroker") or None,
         )
-        web_url = await self._unloading.bundle(
+        web_url = await self._use.unloading.bundle(
             namespace_of(request), request.match_info["bundle"], destination=destination
         )
         return no_content(web_url, request, authoritative=None if destination else authoritative)
@@ -170,7 +168,7 @@ class NamespaceRoutes:
         Answers: 204; 307 to the owner.
         """
         positions = whole_numbers(await body(request))
-        web_url = await self._splitting.split(
+        web_url = await self._use.splitting.split(
             namespace_of(request),
             request.match_info["bundle"],
             algorithm=request.query.get("splitAlgorithmName") or None,

@@ -28,9 +28,7 @@ class PeerRoutes:
     """Carries out what other brokers order."""
 
     def __init__(self, use: UseCases) -> None:
-        self._orders = use.orders
-        self._brokers = use.brokers
-        self._hosting = use.hosting
+        self._use = use
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -47,7 +45,7 @@ class PeerRoutes:
 
     async def acquire(self, request: web.Request) -> web.Response:
         """Acquire a bundle that has no owner; `?epoch=` is that of the leader that orders it."""
-        await self._orders.acquire(_bundle(request), epoch=_epoch(request))
+        await self._use.orders.acquire(_bundle(request), epoch=_epoch(request))
         return web.Response(status=204)
 
     async def release(self, request: web.Request) -> web.Response:
@@ -56,14 +54,16 @@ class PeerRoutes:
         Answers: 200 `{"released": true}`, or false when the broker does not own it.
         """
         name = request.query.get("destination", "")
-        destination = self._brokers.address(name) if name else None
-        released = await self._orders.release(_bundle(request), destination, epoch=_epoch(request))
+        destination = self._use.brokers.address(name) if name else None
+        released = await self._use.orders.release(
+            _bundle(request), destination, epoch=_epoch(request)
+        )
         return web.json_response({"released": released})
 
     async def split(self, request: web.Request) -> web.Response:
         """Split a bundle of this broker; `?unload=`, `?epoch=`."""
         unload, epoch = flag(request, "unload"), _epoch(request)
-        await self._orders.split(
+        await self._use.orders.split(
             namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch
         )
         return web.Response(status=204)
@@ -73,7 +73,9 @@ class PeerRoutes:
 
         Answers: 200 `true` when the topic was open, else `false`.
         """
-        was_open = self._hosting.close_topic(str(topic_of(request)), force=flag(request, "force"))
+        was_open = self._use.hosting.close_topic(
+            str(topic_of(request)), force=flag(request, "force")
+        )
         return web.json_response(was_open)
 
 

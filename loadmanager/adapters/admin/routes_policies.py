@@ -25,9 +25,7 @@ class PolicyRoutes:
     """Policies of placement."""
 
     def __init__(self, use: UseCases, *, cluster: str) -> None:
-        self._policies = use.policies
-        self._brokers = use.brokers
-        self._unloading = use.unloading
+        self._use = use
         self._cluster = cluster
 
     def routes(self) -> list[web.RouteDef]:
@@ -62,13 +60,13 @@ class PolicyRoutes:
     async def isolation(self, request: web.Request) -> web.Response:
         """The namespace isolation policies of the cluster."""
         self._check_cluster(request)
-        return web.json_response(await self._policies.isolation_policies())
+        return web.json_response(await self._use.policies.isolation_policies())
 
     async def isolation_policy(self, request: web.Request) -> web.Response:
         """One namespace isolation policy."""
         self._check_cluster(request)
         name = request.match_info["policy"]
-        policy = (await self._policies.isolation_policies()).get(name)
+        policy = (await self._use.policies.isolation_policies()).get(name)
         if policy is None:
             raise NotFoundError(f"Namespace isolation policy {name} does not exist")
         return web.json_response(policy)
@@ -78,7 +76,7 @@ class PolicyRoutes:
         self._check_cluster(request)
         document = await body_object(request)
         try:
-            affected = await self._policies.set_isolation_policy(
+            affected = await self._use.policies.set_isolation_policy(
                 request.match_info["policy"], document
             )
         except BadInputError as error:
@@ -90,7 +88,7 @@ class PolicyRoutes:
         """Delete a policy; 204 also when it does not exist."""
         self._check_cluster(request)
         await self._unload(
-            await self._policies.set_isolation_policy(request.match_info["policy"], None)
+            await self._use.policies.set_isolation_policy(request.match_info["policy"], None)
         )
         return web.Response(status=204)
 
@@ -98,7 +96,7 @@ class PolicyRoutes:
         """Unload these namespaces; skip those that are corrupt or deleted."""
         for namespace in namespaces:
             try:
-                await self._unloading.namespace(namespace)
+                await self._use.unloading.namespace(namespace)
             except (CorruptDataError, NotFoundError) as error:
                 log.warning(
                     "a namespace is not unloaded", namespace=str(namespace), error=str(error)
@@ -110,7 +108,7 @@ class PolicyRoutes:
         return web.json_response(
             [
                 entry
-                for broker in sorted(self._brokers.registered)
+                for broker in sorted(self._use.brokers.registered)
                 for entry in await self._of_broker(broker)
             ]
         )
@@ -119,7 +117,7 @@ class PolicyRoutes:
         """The namespaces that policies give to a broker, and whether it is primary."""
         self._check_cluster(request)
         broker = request.match_info["broker"]
-        if broker not in self._brokers.registered:
+        if broker not in self._use.brokers.registered:
             raise NotFoundError(f"Broker {broker} is not active")
         entries = await self._of_broker(broker)
         regexes = [regex for entry in entries for regex in entry["namespaceRegex"]]
@@ -136,7 +134,7 @@ class PolicyRoutes:
 
     async def _of_broker(self, broker: str) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = []
-        for name, policy in (await self._policies.isolation_in_force()).items():
+        for name, policy in (await self._use.policies.isolation_in_force()).items():
             primary = matches_broker(policy.primary, broker)
             if primary or matches_broker(policy.secondary, broker):
                 entries.append(
@@ -155,7 +153,7 @@ class PolicyRoutes:
         return web.json_response(
             {
                 name: {"brokers": brokers}
-                for name, brokers in (await self._policies.failure_domains()).items()
+                for name, brokers in (await self._use.policies.failure_domains()).items()
             }
         )
 
@@ -163,7 +161,7 @@ class PolicyRoutes:
         """The brokers of a failure domain."""
         self._check_cluster(request)
         name = request.match_info["domain"]
-        brokers = (await self._policies.failure_domains()).get(name)
+        brokers = (await self._use.policies.failure_domains()).get(name)
         if brokers is None:
             raise NotFoundError(f"Failure domain {name} does not exist")
         return web.json_response({"brokers": brokers})
@@ -174,13 +172,13 @@ class PolicyRoutes:
         brokers = (await body_object(request)).get("brokers")
         if not isinstance(brokers, list) or not all(isinstance(broker, str) for broker in brokers):
             raise RefusedError(400, 'the body must be {"brokers": ["host:port", ...]}')
-        await self._policies.set_failure_domain(request.match_info["domain"], brokers)
+        await self._use.policies.set_failure_domain(request.match_info["domain"], brokers)
         return web.Response(status=204)
 
     async def remove_domain(self, request: web.Request) -> web.Response:
         """Delete a failure domain."""
         self._check_cluster(request)
-        await self._policies.set_failure_domain(request.match_info["domain"], None)
+        await self._use.policies.set_failure_domain(request.match_info["domain"], None)
         return web.Response(status=204)
 
     async def group(self, request: web.Request) -> web.Response:
@@ -188,7 +186,7 @@ class PolicyRoutes:
 
         Answers: 200, JSON; 204 without a group.
         """
-        group = await self._policies.anti_affinity_group(namespace_of(request))
+        group = await self._use.policies.anti_affinity_group(namespace_of(request))
         return web.Response(status=204) if group is None else web.json_response(group)
 
     async def set_group(self, request: web.Request) -> web.Response:
@@ -196,19 +194,19 @@ class PolicyRoutes:
         group = await body(request)
         if not isinstance(group, str) or not group.strip():
             raise RefusedError(412, "the body must be the name of a group as a JSON text")
-        await self._policies.set_anti_affinity_group(namespace_of(request), group)
+        await self._use.policies.set_anti_affinity_group(namespace_of(request), group)
         return web.Response(status=204)
 
     async def remove_group(self, request: web.Request) -> web.Response:
         """Take a namespace out of its anti-affinity group."""
-        await self._policies.set_anti_affinity_group(namespace_of(request), None)
+        await self._use.policies.set_anti_affinity_group(namespace_of(request), None)
         return web.Response(status=204)
 
     async def namespaces_of_group(self, request: web.Request) -> web.Response:
         """The namespaces of an anti-affinity group; `?tenant=` selects those of one tenant."""
         self._check_cluster(request)
         tenant = request.query.get("tenant", "")
-        names = self._policies.namespaces_of_group(request.match_info["group"])
+        names = self._use.policies.namespaces_of_group(request.match_info["group"])
         return web.json_response(
             [name for name in names if not tenant or name.startswith(f"{tenant}/")]
         )

@@ -48,9 +48,7 @@ class ThrottlingRoutes:
     """Everything about limits."""
 
     def __init__(self, use: UseCases) -> None:
-        self._self = use.self_address
-        self._limits = use.limits
-        self._directory = use.directory
+        self._use = use
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -88,21 +86,21 @@ class ThrottlingRoutes:
 
             Answers: 200, JSON; 204 when it is not set.
             """
-            return _shown(await self._limits.namespace_limit(namespace_of(request), field))
+            return _shown(await self._use.limits.namespace_limit(namespace_of(request), field))
 
         async def write(request: web.Request) -> web.StreamResponse:
             """Set the limit; it acts at once on connected clients. Body: the rates.
 
             Answers: 204; 412 for rates that are not allowed.
             """
-            await self._limits.set_namespace_limit(
+            await self._use.limits.set_namespace_limit(
                 namespace_of(request), field, plain(await _rate(request, kind))
             )
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
             """Remove the limit."""
-            await self._limits.set_namespace_limit(namespace_of(request), field, None)
+            await self._use.limits.set_namespace_limit(namespace_of(request), field, None)
             return web.Response(status=204)
 
         return read, write, remove
@@ -127,11 +125,11 @@ class ThrottlingRoutes:
             Answers: 200, JSON; 204 without one.
             """
             topic, path = topic_of(request), path_of(request)
-            policy: Any = await self._limits.topic_policies(topic)
+            policy: Any = await self._use.limits.topic_policies(topic)
             for name in path:
                 policy = policy.get(name) if isinstance(policy, dict) else None
             if policy is None and flag(request, "applied"):
-                policy = await self._limits.applied_limit(topic, path)
+                policy = await self._use.limits.applied_limit(topic, path)
             return _shown(policy)
 
         async def write(request: web.Request) -> web.StreamResponse:
@@ -139,14 +137,14 @@ class ThrottlingRoutes:
 
             Answers: 204; 412 for rates that are not allowed.
             """
-            await self._limits.set_topic_policy(
+            await self._use.limits.set_topic_policy(
                 topic_of(request), path_of(request), plain(await _rate(request, kind))
             )
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
             """Remove the limit."""
-            await self._limits.set_topic_policy(topic_of(request), path_of(request), None)
+            await self._use.limits.set_topic_policy(topic_of(request), path_of(request), None)
             return web.Response(status=204)
 
         return read, write, remove
@@ -156,61 +154,63 @@ class ThrottlingRoutes:
 
         Answers: 200, JSON; 204 without a group.
         """
-        return _shown(await self._limits.namespace_group(namespace_of(request)))
+        return _shown(await self._use.limits.namespace_group(namespace_of(request)))
 
     async def attach(self, request: web.Request) -> web.Response:
         """Put a namespace into a resource group."""
-        await self._limits.set_namespace_group(namespace_of(request), request.match_info["group"])
+        await self._use.limits.set_namespace_group(
+            namespace_of(request), request.match_info["group"]
+        )
         return web.Response(status=204)
 
     async def detach(self, request: web.Request) -> web.Response:
         """Take a namespace out of its resource group."""
-        await self._limits.set_namespace_group(namespace_of(request), None)
+        await self._use.limits.set_namespace_group(namespace_of(request), None)
         return web.Response(status=204)
 
     async def groups(self, _request: web.Request) -> web.Response:
         """The names of all resource groups."""
-        return web.json_response(await self._limits.resource_groups())
+        return web.json_response(await self._use.limits.resource_groups())
 
     async def group(self, request: web.Request) -> web.Response:
         """The limits of a resource group."""
-        return web.json_response(await self._limits.resource_group(request.match_info["group"]))
+        return web.json_response(await self._use.limits.resource_group(request.match_info["group"]))
 
     async def put_group(self, request: web.Request) -> web.Response:
         """Create or change a resource group; body: its limits."""
         group = await _rate(request, ResourceGroup)
-        await self._limits.put_resource_group(request.match_info["group"], plain(group))
+        await self._use.limits.put_resource_group(request.match_info["group"], plain(group))
         return web.Response(status=204)
 
     async def delete_group(self, request: web.Request) -> web.Response:
         """Delete a resource group that no namespace uses."""
-        await self._limits.delete_resource_group(request.match_info["group"])
+        await self._use.limits.delete_resource_group(request.match_info["group"])
         return web.Response(status=204)
 
     async def dynamic_names(self, _request: web.Request) -> web.Response:
         """The broker.conf keys that can be changed on running brokers."""
-        return web.json_response(self._limits.dynamic_names())
+        return web.json_response(self._use.limits.dynamic_names())
 
     async def dynamic_values(self, _request: web.Request) -> web.Response:
         """The dynamic values that are stored, for all brokers."""
-        return web.json_response(await self._limits.dynamic_values())
+        return web.json_response(await self._use.limits.dynamic_values())
 
     async def set_dynamic(self, request: web.Request) -> web.Response:
         """Store a dynamic value; it acts at once on all brokers.
 
         Answers: 204; 412 with the reason when it cannot be in force.
         """
-        await self._limits.set_dynamic(request.match_info["name"], request.match_info["value"])
+        await self._use.limits.set_dynamic(request.match_info["name"], request.match_info["value"])
         return web.Response(status=204)
 
     async def unset_dynamic(self, request: web.Request) -> web.Response:
         """Remove a stored dynamic value; the file's value is in force again."""
-        await self._limits.set_dynamic(request.match_info["name"], None)
+        await self._use.limits.set_dynamic(request.match_info["name"], None)
         return web.Response(status=204)
 
     async def broker(self, _request: web.Request) -> web.Response:
         """Every limit of this broker with its figures, and what pauses its connections."""
-        return web.json_response(self._limits.broker_throttling())
+        return web.json_response(self._use.limits.broker_throttling())
 
     async def topic(self, request: web.Request) -> web.Response:
         """Why the producers of a topic are slow: its limits, and what each of them holds.
@@ -218,11 +218,11 @@ class ThrottlingRoutes:
         Answers: 200, JSON; 307 to the owner; 404 when the topic is not open.
         """
         topic = topic_of(request)
-        report = self._limits.topic_throttling(topic)
+        report = self._use.limits.topic_throttling(topic)
         if report is not None:
             return web.json_response(report)
-        owner = (await self._directory.lookup(topic)).broker
-        if owner == self._self:
+        owner = (await self._use.directory.lookup(topic)).broker
+        if owner == self._use.self_address:
             raise NotFoundError(
                 f"Topic {topic} is not open: it has neither producers nor consumers"
             )

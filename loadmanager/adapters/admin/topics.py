@@ -25,12 +25,7 @@ class TopicRoutes:
     """Lookups and topics."""
 
     def __init__(self, use: UseCases) -> None:
-        self._self = use.self_address
-        self._directory = use.directory
-        self._hosting = use.hosting
-        self._namespaces = use.namespaces
-        self._topics = use.topics
-        self._deleting = use.deleting
+        self._use = use
 
     def routes(self) -> list[web.RouteDef]:
         """All routes; fixed paths come before those with a variable.
@@ -64,7 +59,7 @@ class TopicRoutes:
 
         Answers: 200, JSON; 307 to the broker that must be asked.
         """
-        lookup = await self._directory.lookup(
+        lookup = await self._use.directory.lookup(
             topic_of(request), authoritative=flag(request, "authoritative")
         )
         broker = lookup.broker
@@ -87,18 +82,18 @@ class TopicRoutes:
         Answers: 200, text.
         """
         topic = topic_of(request)
-        bundles = await self._namespaces.bundles(topic.namespace)
+        bundles = await self._use.namespaces.bundles(topic.namespace)
         return web.Response(text=split_bundle_name(bundles.bundle_of_topic(str(topic)))[1])
 
     async def list(self, request: web.Request) -> web.Response:
         """The topics of a namespace; each partition is a topic."""
         return web.json_response(
-            await self._directory.topics_of_namespace(namespace_of(request), _mode(request))
+            await self._use.directory.topics_of_namespace(namespace_of(request), _mode(request))
         )
 
     async def list_partitioned(self, request: web.Request) -> web.Response:
         """The partitioned topics of a namespace."""
-        names = await self._directory.topics_of_namespace(namespace_of(request), _mode(request))
+        names = await self._use.directory.topics_of_namespace(namespace_of(request), _mode(request))
         parents = {
             topic.partitioned_topic for topic in map(TopicName.parse, names) if topic.partition >= 0
         }
@@ -106,7 +101,7 @@ class TopicRoutes:
             [
                 str(parent)
                 for parent in sorted(parents)
-                if await self._directory.partitions(parent, create=True)
+                if await self._use.directory.partitions(parent, create=True)
             ]
         )
 
@@ -115,7 +110,7 @@ class TopicRoutes:
         # A topic that does not exist yet has no partitions: asking never fails where it could be
         # created.
         return web.json_response(
-            {"partitions": await self._directory.partitions(topic_of(request), create=True)}
+            {"partitions": await self._use.directory.partitions(topic_of(request), create=True)}
         )
 
     async def create_partitioned(self, request: web.Request) -> web.Response:
@@ -127,7 +122,7 @@ class TopicRoutes:
         if not isinstance(count, int) or isinstance(count, bool):
             raise RefusedError(400, "the body must be the number of partitions")
         try:
-            await self._topics.create_partitioned(topic, count)
+            await self._use.topics.create_partitioned(topic, count)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
@@ -141,7 +136,7 @@ class TopicRoutes:
         exists only while clients are attached, so that the request is refused.
         """
         topic = topic_of(request)
-        present = await self._directory.topics_of_namespace(topic.namespace, _mode(request))
+        present = await self._use.directory.topics_of_namespace(topic.namespace, _mode(request))
         if str(topic) in present or str(topic.partition_name(0)) in present:
             raise ConflictError("This topic already exists")
         if not topic.persistent:
@@ -150,12 +145,12 @@ class TopicRoutes:
                 f"{topic} was not created: a non-persistent topic without partitions exists while "
                 "producers or consumers are attached; attach one",
             )
-        await self._directory.open_topic(topic)
+        await self._use.directory.open_topic(topic)
         return web.Response(status=204)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a topic; `?force=true` although it has clients."""
-        await self._deleting.topic(topic_of(request), force=flag(request, "force"))
+        await self._use.deleting.topic(topic_of(request), force=flag(request, "force"))
         return web.Response(status=204)
 
     async def stats(self, request: web.Request) -> web.Response:
@@ -164,13 +159,13 @@ class TopicRoutes:
         Answers: 200, JSON; 307 to the owner; 404 when the topic is not open.
         """
         topic = topic_of(request)
-        bundle = await self._directory.owned_bundle(topic)
-        traffic = self._hosting.topics(bundle).get(str(topic)) if bundle else None
+        bundle = await self._use.directory.owned_bundle(topic)
+        traffic = self._use.hosting.topics(bundle).get(str(topic)) if bundle else None
         if traffic is None:
-            owner = await self._directory.lookup(
+            owner = await self._use.directory.lookup(
                 topic, authoritative=flag(request, "authoritative")
             )
-            if owner.broker.broker_id == self._self.broker_id:
+            if owner.broker.broker_id == self._use.self_address.broker_id:
                 raise NotFoundError(f"Topic {topic} is not open")
             return redirect_to(owner.broker.web_url, request, authoritative=owner.authoritative)
         return web.json_response(

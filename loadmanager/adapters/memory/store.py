@@ -60,7 +60,6 @@ class MemoryTree:
         return next(self._session_ids)
 
     def children(self, path: str) -> list[str]:
-        """Sorted names of the children."""
         prefix = path.rstrip("/") + "/"
         return sorted(
             name
@@ -179,7 +178,6 @@ class TreeClient(ABC):
 
     @property
     def lease(self) -> Lease:
-        """Proof of the session."""
         return self._lease
 
     @property
@@ -189,11 +187,9 @@ class TreeClient(ABC):
 
     @property
     def session_timeout_s(self) -> float:
-        """The session timeout that the constructor was given."""
         return self._timeout_s
 
     async def session_states(self) -> AsyncIterator[SessionState]:
-        """Session states from now on."""
         if self.closed:
             return
         queue: BoundedQueue[SessionState] = BoundedQueue(SessionState.LOST)
@@ -206,7 +202,6 @@ class TreeClient(ABC):
             self._states.remove(queue)
 
     async def watch(self, root: str) -> AsyncIterator[Change]:
-        """Changes of `root` and everything below it."""
         if self.closed:
             return
         queue = BoundedQueue(Change(ChangeKind.RESYNC, root))
@@ -227,21 +222,17 @@ class TreeClient(ABC):
         return self._tree.txid
 
     async def get(self, path: str) -> Node | None:
-        """Read a node."""
         return await self._run(lambda: self._tree.nodes.get(path))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes."""
         if not paths:
             return []
         return await self._run(lambda: [self._tree.nodes.get(path) for path in paths])
 
     async def children(self, path: str) -> list[str]:
-        """Sorted names of the children."""
         return await self._run(lambda: self._tree.children(path))
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
-        """Create a node with its parents; False when it exists."""
         check_size(path, value)
         try:
             await self._run(lambda: self._apply([Create(path, value, ephemeral)]))
@@ -253,7 +244,6 @@ class TreeClient(ABC):
         return True
 
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
-        """Set a value; see the port."""
         check_size(path, value)
 
         def put() -> int | None:
@@ -271,7 +261,6 @@ class TreeClient(ABC):
         return new_version
 
     async def delete(self, path: str, *, version: int | None = None) -> bool:
-        """Delete a node; False when it does not exist."""
 
         def delete() -> bool:
             if path not in self._tree.nodes:
@@ -282,7 +271,6 @@ class TreeClient(ABC):
         return await self._run(delete)
 
     async def commit(self, operations: Sequence[Operation]) -> int:
-        """Do all operations or none."""
         check_operations(operations)
         try:
             return await self._run(lambda: self._apply(operations), transaction=True)

@@ -172,7 +172,6 @@ class ZooKeeperStore:
 
     @property
     def lease(self) -> Lease:
-        """Proof of the session."""
         return self._lease
 
     @property
@@ -182,7 +181,6 @@ class ZooKeeperStore:
 
     @property
     def session_timeout_s(self) -> float:
-        """The session timeout that the server granted."""
         return self._client.granted_timeout_s
 
     def _heartbeat(self) -> None:
@@ -255,7 +253,6 @@ class ZooKeeperStore:
                 raise
 
     async def session_states(self) -> AsyncIterator[SessionState]:
-        """Session states from now on."""
         if self._closed:
             return
         queue: BoundedQueue[SessionState] = BoundedQueue(SessionState.LOST)
@@ -270,7 +267,6 @@ class ZooKeeperStore:
     # Watches
 
     async def watch(self, root: str) -> AsyncIterator[Change]:
-        """Changes of `root` and everything below it."""
         if self._closed:
             return
         queue = BoundedQueue(Change(ChangeKind.RESYNC, root))
@@ -331,11 +327,9 @@ class ZooKeeperStore:
         return future
 
     async def get(self, path: str) -> Node | None:
-        """Read a node."""
         return (await self.get_many([path]))[0]
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        """Read many nodes; pipelined, a bounded number in flight."""
         nodes: list[Node | None] = []
         for start in range(0, len(paths), READS_AT_ONCE_MAX):
             answers = await self._answers(
@@ -348,14 +342,12 @@ class ZooKeeperStore:
         return nodes
 
     async def children(self, path: str) -> list[str]:
-        """Sorted names of the children."""
         try:
             return sorted(await self._answer(partial(self._client.get_children_async, path)))
         except NoNodeError:
             return []
 
     async def create(self, path: str, value: bytes, *, ephemeral: bool = False) -> bool:
-        """Create a node with its parents; False when it exists."""
         check_size(path, value)
         try:
             create = partial(self._client.create_async, path, value, ephemeral=ephemeral)
@@ -373,7 +365,6 @@ class ZooKeeperStore:
         return True
 
     async def put(self, path: str, value: bytes, *, version: int | None = None) -> int:
-        """Set a value; see the port."""
         check_size(path, value)
         try:
             stat = await self._answer(
@@ -388,7 +379,6 @@ class ZooKeeperStore:
         return int(stat.version)
 
     async def delete(self, path: str, *, version: int | None = None) -> bool:
-        """Delete a node; False if it does not exist."""
         try:
             await self._answer(
                 partial(self._client.delete_async, path, -1 if version is None else version)
@@ -402,7 +392,6 @@ class ZooKeeperStore:
         return True
 
     async def commit(self, operations: Sequence[Operation]) -> int:
-        """Do all operations or none."""
         check_operations(operations)
         transaction = self._client.transaction()
         for operation in operations:

@@ -34,7 +34,6 @@ class TopicDirectory:
 
     @property
     def lease(self) -> Lease:
-        """Proof of the session."""
         return self.store.lease
 
     def fence(self) -> None:
@@ -42,7 +41,6 @@ class TopicDirectory:
         self.session_keeper.fence_unproven()
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
-        """Find the broker that serves the topic."""
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
     async def owned_bundle(self, topic: TopicName) -> str | None:
@@ -63,7 +61,6 @@ class TopicDirectory:
         return bundle if self.ownership.served(bundle) else None
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
-        """Number of partitions."""
         return await self.topics.partitions(topic, create=create)
 
     async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
@@ -79,13 +76,10 @@ class TopicDirectory:
         return await self.topics.opened(topic)
 
     async def record_subscription(self, topic: TopicName, subscription: str) -> None:
-        """Record a durable subscription."""
         await self.topics.record_subscription(topic, subscription)
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
-        """Delete the record of a durable subscription."""
         await self.topics.forget_subscription(topic, subscription)
 
     async def next_ledger_id(self) -> int:
-        """A new ledger id."""
         return await self.topics.next_ledger_id()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
@@ -34,44 +35,34 @@ DURATIONS_KEPT = 1024
 PlaceCall = Callable[[str], Awaitable[str]]
 
 
+@dataclass(slots=True, kw_only=True)
 class Lookups:
     """Answers lookups; concurrent lookups of one bundle share one search."""
 
-    def __init__(
-        self,
-        *,
-        ownership: Ownership,
-        namespaces: Namespaces,
-        brokers: Brokers,
-        leading: Leading,
-        self_address: BrokerAddress,
-        clock: Clock,
-        settings: Live[BrokerSettings],
-    ) -> None:
-        self._ownership = ownership
-        self._namespaces = namespaces
-        self._brokers = brokers
-        self._leading = leading
-        self._self = self_address
-        self._clock = clock
-        self._settings = settings
-        self._searching: dict[tuple[str, bool], asyncio.Future[Lookup]] = {}
-        self.pending = 0
-        self.answers = 0
-        self.redirects = 0
-        self.failures = 0
-        self.took_s_total = 0.0
-        self.took_s: deque[float] = deque(maxlen=DURATIONS_KEPT)
-        """Durations of the last lookups, including the failed ones."""
+    ownership: Ownership
+    namespaces: Namespaces
+    brokers: Brokers
+    leading: Leading
+    self_address: BrokerAddress
+    clock: Clock
+    settings: Live[BrokerSettings]
+    pending: int = 0
+    answers: int = 0
+    redirects: int = 0
+    failures: int = 0
+    took_s_total: float = 0.0
+    took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
+    """Durations of the last lookups, including the failed ones."""
+    _searching: dict[tuple[str, bool], asyncio.Future[Lookup]] = field(default_factory=dict)
 
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `ports.directory.Directory.lookup`."""
-        lookups_max = self._settings.value.lookups_max
+        lookups_max = self.settings.value.lookups_max
         if self.pending >= lookups_max:
             self.failures += 1
             raise OperationalError(f"too many lookups in progress ({lookups_max})")
         self.pending += 1
-        began_s = self._clock.monotonic_s()
+        began_s = self.clock.monotonic_s()
         try:
             answer = await self._lookup(topic, authoritative)
         except BaseException:
@@ -79,7 +70,7 @@ class Lookups:
             raise
         finally:
             self.pending -= 1
-            took_s = self._clock.monotonic_s() - began_s
+            took_s = self.clock.monotonic_s() - began_s
             self.took_s_total += took_s
             self.took_s.append(took_s)
         if answer.redirect:
@@ -89,8 +80,8 @@ class Lookups:
         return answer
 
     async def _lookup(self, topic: TopicName, authoritative: bool) -> Lookup:
-        bundle = await self._namespaces.bundle_of(topic)
-        owner = self._ownership.cached_owner(bundle)
+        bundle = await self.namespaces.bundle_of(topic)
+        owner = self.ownership.cached_owner(bundle)
         if owner is not None:
             return Lookup(owner)
         return await self._shared_search(bundle, authoritative)
@@ -123,7 +114,7 @@ class Lookups:
 
     async def find(self, bundle: str, *, authoritative: bool) -> Lookup:
         """Find the broker that serves a bundle, or place or acquire the bundle."""
-        owner = await self._ownership.owner(bundle)
+        owner = await self.ownership.owner(bundle)
         if owner is not None and not self._ours_but_idle(owner, bundle):
             return self._owned_by(owner, bundle)
         if authoritative or owner is not None:
@@ -131,10 +122,13 @@ class Lookups:
         return await self._ask_leader(bundle)
 
     def _ours_but_idle(self, owner: Owner, bundle: str) -> bool:
-        return owner.address == self._self and not self._ownership.served(bundle)
+        return owner.address == self.self_address and not self.ownership.served(bundle)
 
     def _owned_by(self, owner: Owner, bundle: str) -> Lookup:
-        if owner.address.broker_id not in self._brokers.registered and owner.address != self._self:
+        if (
+            owner.address.broker_id not in self.brokers.registered
+            and owner.address != self.self_address
+        ):
             raise OperationalError(
                 f"Namespace bundle {bundle} is being unloaded: its owner "
                 f"{owner.address.broker_id} is not registered"
@@ -142,7 +136,7 @@ class Lookups:
         return Lookup(owner.address)
 
     async def _acquire(self, bundle: str, reason: str) -> Lookup:
-        owner = await self._ownership.acquire(bundle, reason)
+        owner = await self.ownership.acquire(bundle, reason)
         if self._ours_but_idle(owner, bundle):
             raise OperationalError(
                 f"Namespace bundle {bundle} is being unloaded: an earlier session of this broker "
@@ -151,13 +145,13 @@ class Lookups:
         return self._owned_by(owner, bundle)
 
     async def _ask_leader(self, bundle: str) -> Lookup:
-        wait_until_s = self._clock.monotonic_s() + LEADER_WAIT_S
-        while self._clock.monotonic_s() < wait_until_s:
-            if self._leading.load_manager is not None:
-                return await self._place(bundle, self._leading.load_manager.place)
-            leader = self._leading.leader
-            address = self._brokers.address(leader.broker_id) if leader else None
-            if address is not None and address != self._self:
+        wait_until_s = self.clock.monotonic_s() + LEADER_WAIT_S
+        while self.clock.monotonic_s() < wait_until_s:
+            if self.leading.load_manager is not None:
+                return await self._place(bundle, self.leading.load_manager.place)
+            leader = self.leading.leader
+            address = self.brokers.address(leader.broker_id) if leader else None
+            if address is not None and address != self.self_address:
                 return Lookup(address, redirect=True, authoritative=False)
             await sleep(LEADER_POLL_S)
         raise OperationalError(
@@ -166,9 +160,9 @@ class Lookups:
 
     async def _place(self, bundle: str, place: PlaceCall) -> Lookup:
         broker_id = await place(bundle)
-        if broker_id == self._self.broker_id:
+        if broker_id == self.self_address.broker_id:
             return await self._acquire(bundle, "placed by the leader")
-        address = self._brokers.address(broker_id)
+        address = self.brokers.address(broker_id)
         if address is None:
             raise OperationalError(
                 f"Failed to acquire ownership of {bundle}: {broker_id} is gone; try again"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass, field
 
 from loadmanager.core.conf import Live
 from loadmanager.core.history.records import (
@@ -30,51 +31,43 @@ AT_ONCE = 200
 TOPICS_AT_ONCE = 2_000
 
 
+@dataclass(slots=True, kw_only=True)
 class Recorder:
     """Samples loads and limits at intervals; records decisions as they are made."""
 
-    def __init__(
-        self,
-        *,
-        history: History,
-        broker_id: str,
-        clock: Clock,
-        reporter: Reporter,
-        hosting: Hosting,
-        ownership: Ownership,
-        throttling: BrokerThrottling,
-        strategies: Live[StrategySettings],
-        settings: Live[BrokerSettings],
-    ) -> None:
-        self._history = history
-        self._broker_id = broker_id
-        self._clock = clock
-        self._reporter = reporter
-        self._hosting = hosting
-        self._ownership = ownership
-        self._throttling = throttling
-        self._strategies = strategies
-        self._settings = settings
-        self._sampled_s = clock.monotonic_s()
-        self._counters: dict[Limit, tuple[int, int, int, float]] = {}
+    history: History
+    broker_id: str
+    clock: Clock
+    reporter: Reporter
+    hosting: Hosting
+    ownership: Ownership
+    throttling: BrokerThrottling
+    strategies: Live[StrategySettings]
+    settings: Live[BrokerSettings]
+    _sampled_s: float = field(init=False)
+    _counters: dict[Limit, tuple[int, int, int, float]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Begin the first interval now."""
+        self._sampled_s = self.clock.monotonic_s()
 
     def on_plan(self, epoch: int, cycle: int, plan: Plan) -> None:
         """The leader, which is this broker, decided."""
-        self._history.append(
-            *decisions(self._clock.now_ms(), self._broker_id, plan, epoch=epoch, cycle=cycle)
+        self.history.append(
+            *decisions(self.clock.now_ms(), self.broker_id, plan, epoch=epoch, cycle=cycle)
         )
 
     async def sample(self) -> None:
         """Record loads and limits since the last sample."""
-        now_ms = self._clock.now_ms()
-        now_s = self._clock.monotonic_s()  # the wall clock may step back
+        now_ms = self.clock.now_ms()
+        now_s = self.clock.monotonic_s()  # the wall clock may step back
         interval_ms, self._sampled_s = max(round((now_s - self._sampled_s) * 1000), 1), now_s
-        report = self._reporter.report
-        usage = max_weighted_usage(report, self._strategies.value.weights)
-        faults = sorted(fault.sensor for fault in self._reporter.faults)
-        self._history.append(
+        report = self.reporter.report
+        usage = max_weighted_usage(report, self.strategies.value.weights)
+        faults = sorted(fault.sensor for fault in self.reporter.faults)
+        self.history.append(
             broker_load(
-                now_ms, self._broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults
+                now_ms, self.broker_id, report, usage=usage, interval_ms=interval_ms, faults=faults
             )
         )
         await self._topics(now_ms, interval_ms)
@@ -82,18 +75,18 @@ class Recorder:
         stats = list(report.last_stats.items())
         for start in range(0, len(stats), AT_ONCE):
             part = dict(stats[start : start + AT_ONCE])
-            self._history.append(
-                *bundle_loads(now_ms, self._broker_id, part, interval_ms=interval_ms)
+            self.history.append(
+                *bundle_loads(now_ms, self.broker_id, part, interval_ms=interval_ms)
             )
             await sleep(0)  # other tasks get their turn
 
     async def _topics(self, now_ms: int, interval_ms: int) -> None:
         """Record the topics with most traffic."""
-        count = self._settings.value.history_topics_max
+        count = self.settings.value.history_topics_max
         busiest: list[tuple[float, str, str, TopicTraffic]] = []
         looked_at = 0
-        for bundle in self._ownership.owned():
-            topics = self._hosting.topics(bundle)
+        for bundle in self.ownership.owned():
+            topics = self.hosting.topics(bundle)
             loads = [
                 (-(item.msg_throughput_in + item.msg_throughput_out), topic, bundle, item)
                 for topic, item in topics.items()
@@ -103,11 +96,11 @@ class Recorder:
             if looked_at >= TOPICS_AT_ONCE:
                 looked_at = 0
                 await sleep(0)
-        self._history.append(
+        self.history.append(
             *(
                 TopicLoad(
                     ts=now_ms,
-                    broker=self._broker_id,
+                    broker=self.broker_id,
                     interval_ms=interval_ms,
                     topic=topic,
                     bundle=bundle,
@@ -126,10 +119,10 @@ class Recorder:
     async def _limits(self, now_ms: int, interval_ms: int) -> None:
         """Record every limit that has a rate, with what it did since the last sample."""
         counters: dict[Limit, tuple[int, int, int, float]] = {}
-        for index, limit in enumerate(list(self._throttling.limits())):
+        for index, limit in enumerate(list(self.throttling.limits())):
             if index % AT_ONCE == AT_ONCE - 1:
                 await sleep(0)
-            figures = limit.snapshot(self._clock.monotonic_ns())
+            figures = limit.snapshot(self.clock.monotonic_ns())
             counters[limit] = now = (
                 figures.messages,
                 figures.size_bytes,
@@ -137,10 +130,10 @@ class Recorder:
                 figures.waited_ms,
             )
             before = self._counters.get(limit, (0, 0, 0, 0.0))
-            self._history.append(
+            self.history.append(
                 Throttle(
                     ts=now_ms,
-                    broker=self._broker_id,
+                    broker=self.broker_id,
                     interval_ms=interval_ms,
                     level=figures.level,
                     limit=figures.name,

@@ -6,7 +6,7 @@ With many bundles the report is shortened, so that it fits into a node.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import structlog
@@ -28,6 +28,7 @@ MIB = 1024 * 1024
 REGISTER_POLL_S = 0.2
 REPORT_BYTES_MAX = VALUE_BYTES_MAX - 50_000
 LOAD_MANAGER_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+NOTHING_USED = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
 
 log = structlog.get_logger("load-report")
 
@@ -44,42 +45,34 @@ class _Published:
     usage: float
 
 
+@dataclass(slots=True, kw_only=True)
 class Reporter:
     """Registers the broker with its report, and keeps the report current."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        hosting: Hosting,
-        ownership: Ownership,
-        sampler: Sampler,
-        clock: Clock,
-        settings: Live[BrokerSettings],
-        strategies: Live[StrategySettings],
-        self_address: BrokerAddress,
-        version: str,
-    ) -> None:
-        self._store = store
-        self._hosting = hosting
-        self._ownership = ownership
-        self._sampler = sampler
-        self._clock = clock
-        self._settings = settings
-        self._strategies = strategies
-        self._self = self_address
-        self._version = version
-        self._started_ms = clock.now_ms()
-        self._usage = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
-        self._published: _Published | None = None
-        self._leaving = False
-        self._reported_bundles: set[str] = set()
-        self._faults: set[str] = set()
-        self._shortened = False
-        self.bytes = b"{}"
-        """The last report published, as JSON."""
-        self.report = LocalBrokerData()
-        """The last report built."""
+    store: Store
+    hosting: Hosting
+    ownership: Ownership
+    sampler: Sampler
+    clock: Clock
+    settings: Live[BrokerSettings]
+    strategies: Live[StrategySettings]
+    self_address: BrokerAddress
+    version: str
+    published: bytes = b"{}"
+    """The last report published, as JSON."""
+    report: LocalBrokerData = field(default_factory=LocalBrokerData)
+    """The last report built."""
+    _usage: SystemUsage = NOTHING_USED
+    _published: _Published | None = None
+    _leaving: bool = False
+    _reported_bundles: set[str] = field(default_factory=set)
+    _faults: set[str] = field(default_factory=set)
+    _shortened: bool = False
+    _started_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Remember when this broker started."""
+        self._started_ms = self.clock.now_ms()
 
     @property
     def faults(self) -> tuple[SensorFault, ...]:
@@ -88,7 +81,7 @@ class Reporter:
 
     async def sample(self) -> None:
         """Sample the system; logs each failure of a sensor, and its recovery, once."""
-        self._usage = self._sampler.sample()
+        self._usage = self.sampler.sample()
         failing = {fault.sensor for fault in self._usage.faults}
         for fault in self._usage.faults:
             if fault.sensor not in self._faults:
@@ -96,7 +89,7 @@ class Reporter:
                     "a sensor cannot be trusted; it drives no decision",
                     sensor=fault.sensor,
                     reason=fault.reason,
-                    scope=self._sampler.scope,
+                    scope=self.sampler.scope,
                 )
         for sensor in sorted(self._faults - failing):
             log.info("a sensor can be trusted again", sensor=sensor)
@@ -110,26 +103,24 @@ class Reporter:
         it expires, or that of another broker with the same name until that broker stops.
         """
         self._published = None
-        path = paths.broker(self._self.broker_id)
-        began_s, warnings = self._clock.monotonic_s(), 0
+        path = paths.broker(self.self_address.broker_id)
+        began_s, warnings = self.clock.monotonic_s(), 0
         while not self._leaving:
             self._build()
-            if await self._store.create(path, self._encode(), ephemeral=True):
+            if await self.store.create(path, self._encode(), ephemeral=True):
                 break
-            node = await self._store.get(path)
+            node = await self.store.get(path)
             if node is not None and await self._refreshed(path, node):
                 break
-            waited_s = self._clock.monotonic_s() - began_s
+            waited_s = self.clock.monotonic_s() - began_s
             if warnings == 0 and node is not None:
                 warnings = 1
                 log.warning(
                     "waiting for an earlier session of this broker to expire",
                     path=path,
-                    timeout_s=self._store.session_timeout_s,
+                    timeout_s=self.store.session_timeout_s,
                 )
-            elif (
-                warnings == 1 and node is not None and waited_s > 2 * self._store.session_timeout_s
-            ):
+            elif warnings == 1 and node is not None and waited_s > 2 * self.store.session_timeout_s:
                 warnings = 2
                 log.error(
                     "another broker runs under this broker's name; stop it, or give this one "
@@ -144,19 +135,19 @@ class Reporter:
     async def unregister(self) -> None:
         """Delete the registration for good: no more bundles are placed here."""
         self._leaving, self._published = True, None
-        path = paths.broker(self._self.broker_id)
-        node = await self._store.get(path)
-        if node is not None and node.ephemeral_owner == self._store.session_id:
-            await self._store.delete(path)
+        path = paths.broker(self.self_address.broker_id)
+        node = await self.store.get(path)
+        if node is not None and node.ephemeral_owner == self.store.session_id:
+            await self.store.delete(path)
 
     async def tick(self) -> None:
         """Publish the report if a figure changed enough, or if the last report is old."""
         self._build()
         if self._published is None or not self._due(self._published):
             return
-        path = paths.broker(self._self.broker_id)
-        node = await self._store.get(path)
-        if node is None or node.ephemeral_owner != self._store.session_id:
+        path = paths.broker(self.self_address.broker_id)
+        node = await self.store.get(path)
+        if node is None or node.ephemeral_owner != self.store.session_id:
             log.error("this broker's registration is gone; registering again", path=path)
             await self.register()
         elif await self._refreshed(path, node):
@@ -169,37 +160,37 @@ class Reporter:
         expired meanwhile, a plain write would create a persistent node, which would keep this
         broker from registering.
         """
-        if node.ephemeral_owner not in (0, self._store.session_id):
+        if node.ephemeral_owner not in (0, self.store.session_id):
             return False
         try:
             if node.ephemeral_owner == 0:
-                await delete_below(self._store, path)
-                await self._store.delete(path, version=node.version)
+                await delete_below(self.store, path)
+                await self.store.delete(path, version=node.version)
                 return False
-            await self._store.put(path, self._encode(), version=node.version)
+            await self.store.put(path, self._encode(), version=node.version)
         except VersionConflictError:
             return False
         return True
 
     def _due(self, before: _Published) -> bool:
-        settings, report = self._settings.value, self.report
-        if self._clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
+        settings, report = self.settings.value, self.report
+        if self.clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
             return True
         change = max(
             _percent_change(before.rate, report.rate),
             _percent_change(before.throughput, report.throughput),
             _percent_change(before.bundles, report.num_bundles),
-            100 * abs(before.usage - max_weighted_usage(report, self._strategies.value.weights)),
+            100 * abs(before.usage - max_weighted_usage(report, self.strategies.value.weights)),
         )
         return change > settings.report_threshold_percent
 
     def _build(self) -> None:
-        stats = self._hosting.bundle_stats()
-        owned = self._ownership.owned()
-        host = self._hosting.usage()
+        stats = self.hosting.bundle_stats()
+        owned = self.ownership.owned()
+        host = self.hosting.usage()
         report = LocalBrokerData(
-            web_service_url=self._self.web_url,
-            pulsar_service_url=self._self.service_url,
+            web_service_url=self.self_address.web_url,
+            pulsar_service_url=self.self_address.service_url,
             cpu=_usage(self._usage.cpu),
             memory=_usage(self._usage.memory),
             direct_memory=ResourceUsage(
@@ -207,14 +198,14 @@ class Reporter:
             ),
             bandwidth_in=_usage(self._usage.bandwidth_in),
             bandwidth_out=_usage(self._usage.bandwidth_out),
-            last_update=self._clock.now_ms(),
+            last_update=self.clock.now_ms(),
             last_stats={bundle: stats.get(bundle) or NamespaceBundleStats() for bundle in owned},
             num_bundles=len(owned),
             bundles=owned,
             last_bundle_gains=sorted(set(owned) - self._reported_bundles),
             last_bundle_losses=sorted(self._reported_bundles - set(owned)),
-            broker_version_string=self._version,
-            broker_id=self._self.broker_id,
+            broker_version_string=self.version,
+            broker_id=self.self_address.broker_id,
             load_manager_class_name=LOAD_MANAGER_CLASS,
             start_timestamp=self._started_ms,
         )
@@ -229,21 +220,21 @@ class Reporter:
         self.report = report
 
     def _encode(self) -> bytes:
-        self.bytes, left_out = shorten(self.report, REPORT_BYTES_MAX)
+        self.published, left_out = shorten(self.report, REPORT_BYTES_MAX)
         if bool(left_out) != self._shortened:
             self._shortened = bool(left_out)
             log.warning(
                 "the load report contains only the busiest bundles, to fit into a node",
                 left_out=left_out,
             )
-        return self.bytes
+        return self.published
 
     def _remember(self) -> None:
         report = self.report
         self._reported_bundles = set(report.bundles)
-        usage = max_weighted_usage(report, self._strategies.value.weights)
+        usage = max_weighted_usage(report, self.strategies.value.weights)
         self._published = _Published(
-            self._clock.monotonic_s(),
+            self.clock.monotonic_s(),
             report.rate,
             report.throughput,
             int(report.num_bundles),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -28,25 +29,16 @@ LARGEST, HOT = "LARGEST", "HOT"
 log = structlog.get_logger("splitting")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Splitting:
     """Splits bundles of this broker."""
 
-    def __init__(
-        self,
-        *,
-        namespaces: Namespaces,
-        ownership: Ownership,
-        hosting: Hosting,
-        self_address: BrokerAddress,
-        settings: Live[SplitSettings],
-        broker: Live[BrokerSettings],
-    ) -> None:
-        self._namespaces = namespaces
-        self._ownership = ownership
-        self._hosting = hosting
-        self._self = self_address
-        self._settings = settings
-        self._broker = broker
+    namespaces: Namespaces
+    ownership: Ownership
+    hosting: Hosting
+    self_address: BrokerAddress
+    settings: Live[SplitSettings]
+    broker: Live[BrokerSettings]
 
     async def split(
         self,
@@ -65,7 +57,7 @@ class Splitting:
         boundary, as in Pulsar.
         """
         _require_algorithm(algorithm)
-        bundles = await self._namespaces.bundles(namespace)
+        bundles = await self.namespaces.bundles(namespace)
         if bundle_range in (LARGEST, HOT):
             bundle = self._busiest(str(namespace), bundle_range)
         else:
@@ -73,19 +65,19 @@ class Splitting:
         span = BundleRange.parse(split_bundle_name(bundle)[1])
         if not span.splittable:
             raise BadInputError(f"{bundle} is one hash wide and cannot be split")
-        owner = await self._ownership.owner(bundle)
-        if owner is not None and owner.address != self._self:
+        owner = await self.ownership.owner(bundle)
+        if owner is not None and owner.address != self.self_address:
             return owner.address.web_url
         if owner is None:
-            await self._ownership.acquire(bundle, "to be split", Cause.SPLIT)
-        settings = self._settings.value
+            await self.ownership.acquire(bundle, "to be split", Cause.SPLIT)
+        settings = self.settings.value
         topics = {
             name: HashedTopic(
                 topic_hash(name),
                 traffic.msg_rate_in + traffic.msg_rate_out,
                 traffic.msg_throughput_in + traffic.msg_throughput_out,
             )
-            for name, traffic in self._hosting.topics(bundle).items()
+            for name, traffic in self.hosting.topics(bundle).items()
         }
         limits = settings.flow_limits
         if automatic:
@@ -104,16 +96,16 @@ class Splitting:
                 f"{namespace} has {len(bundles.ranges)} bundles; "
                 f"loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
             )
-        children = await self._ownership.split(bundle, list(new_boundaries), "admin")
+        children = await self.ownership.split(bundle, list(new_boundaries), "admin")
         log.info("bundle split", bundle=bundle, children=children, reason="admin")
         if unload:
             for child in children:
-                await self._ownership.release(
+                await self.ownership.release(
                     child,
                     reason="split",
                     cause=Cause.SPLIT,
                     destination=None,
-                    timeout_s=self._broker.value.bundle_unload_timeout_ms / 1000,
+                    timeout_s=self.broker.value.bundle_unload_timeout_ms / 1000,
                 )
         return None
 
@@ -121,11 +113,11 @@ class Splitting:
         """The namespace's bundle with most topics (LARGEST) or traffic (HOT) on this broker."""
         stats = {
             bundle: load
-            for bundle, load in self._hosting.bundle_stats().items()
+            for bundle, load in self.hosting.bundle_stats().items()
             if bundle.startswith(f"{namespace}/")
         }
         if not stats:
-            raise NotFoundError(f"{self._self.broker_id} serves no bundle of {namespace}")
+            raise NotFoundError(f"{self.self_address.broker_id} serves no bundle of {namespace}")
         if by == LARGEST:
             return min(stats, key=lambda name: (-stats[name].topics, name))
         return min(stats, key=lambda name: (-stats[name].throughput, -stats[name].rate, name))

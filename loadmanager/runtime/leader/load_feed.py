@@ -5,6 +5,7 @@ store.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
@@ -22,46 +23,37 @@ WRITES_PER_TRANSACTION = 200
 """Of about 5 KB each: well below the size of a transaction."""
 
 
+@dataclass(frozen=True, slots=True)
 class LoadFeed:
     """Passes every report to a view and then to `observe`, during one term."""
 
-    def __init__(
-        self,
-        view: ClusterView,
-        *,
-        observe: Callable[[str, LocalBrokerData], None],
-        brokers: Brokers,
-        clock: Clock,
-        corrupt: Corrupt,
-        steps: Steps,
-    ) -> None:
-        self._view = view
-        self._observe = observe
-        self._brokers = brokers
-        self._clock = clock
-        self._corrupt = corrupt
-        self._steps = steps
+    view: ClusterView
+    observe: Callable[[str, LocalBrokerData], None]
+    brokers: Brokers
+    clock: Clock
+    corrupt: Corrupt
+    steps: Steps
 
     def __enter__(self) -> LoadFeed:
         """Take the present reports, and every later one."""
-        for broker_id, report in self._brokers.reports.items():
+        for broker_id, report in self.brokers.reports.items():
             self._on_report(broker_id, report)
-        self._brokers.listeners.append(self._on_report)
+        self.brokers.listeners.append(self._on_report)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop listening: the term is over."""
-        self._brokers.listeners.remove(self._on_report)
+        self.brokers.listeners.remove(self._on_report)
 
     def _on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
         try:
             if report is None:
-                self._view.gone(broker_id, self._clock.now_ms())
+                self.view.gone(broker_id, self.clock.now_ms())
             else:
-                self._view.observe(broker_id, report, self._clock.now_ms())
-                self._observe(broker_id, report)
+                self.view.observe(broker_id, report, self.clock.now_ms())
+                self.observe(broker_id, report)
         except Exception as error:  # noqa: BLE001 - a failure of the leader must not keep other listeners from the report
-            self._steps.failed("observe", error)
+            self.steps.failed("observe", error)
 
     async def restore(self, store: Store) -> None:
         """Begin with the averages that earlier leaders stored, without corrupt ones."""
@@ -79,10 +71,10 @@ class LoadFeed:
             await store.get_many([f"{paths.BUNDLE_DATA}/{name}" for name in names]),
             strict=True,
         ):
-            with self._corrupt.left_out("averages", f"{paths.BUNDLE_DATA}/{name}"):
+            with self.corrupt.left_out("averages", f"{paths.BUNDLE_DATA}/{name}"):
                 if node is not None and node.value:
                     stored[name] = decode_bundle_data(node.value)
-        self._view.restore(stored, self._clock.now_ms())
+        self.view.restore(stored, self.clock.now_ms())
 
     async def save(self, store: Store, bundles_per_broker: int, checks: Sequence[Check]) -> None:
         """Store the averages of the busiest bundles and of every broker for the next leader (Pulsar
@@ -90,18 +82,18 @@ class LoadFeed:
 
         Raises `VersionConflictError` if the term is over.
         """
-        data = self._view.bundle_data
+        data = self.view.bundle_data
         order = sorted(data, key=lambda bundle: (-data[bundle].long_term_data.throughput, bundle))
         limit = (
             len(order)
             if bundles_per_broker < 0
-            else bundles_per_broker * max(len(self._view.reports), 1)
+            else bundles_per_broker * max(len(self.view.reports), 1)
         )
         values = {
             f"{paths.BUNDLE_DATA}/{bundle}": msgspec.json.encode(data[bundle])
             for bundle in order[:limit]
         }
-        for broker_id, average in self._view.time_averages().items():
+        for broker_id, average in self.view.time_averages().items():
             values[f"{paths.BROKER_TIME_AVERAGE}/{broker_id}"] = msgspec.json.encode(average)
         for parent in sorted({path.rpartition("/")[0] for path in values}):
             await store.create(parent, b"")  # a transaction makes no parents
