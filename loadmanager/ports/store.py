@@ -81,9 +81,7 @@ Operation = Create | Put | Delete | Check
 def check_size(path: str, value: bytes) -> None:
     """Raise `BadInputError` for a value that is too long."""
     if len(value) > VALUE_BYTES_MAX:
-        raise BadInputError(
-            f"{path}: {len(value)} bytes do not fit into a node, {VALUE_BYTES_MAX} do"
-        )
+        raise BadInputError(f"{path}: {len(value)} bytes; a node holds at most {VALUE_BYTES_MAX}")
 
 
 def check_operations(operations: Sequence[Operation]) -> None:

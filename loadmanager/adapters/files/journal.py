@@ -223,7 +223,7 @@ class Journal:
             if self._shipper is not None and isinstance(error, TimeoutError):
                 self._shipper.stop()
             log.warning(
-                "the last segments were not shipped; the next start of this broker does it",
+                "the last segments were not shipped; the next start of this broker ships them",
                 error=str(error),
             )
 

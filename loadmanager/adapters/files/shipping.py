@@ -59,7 +59,7 @@ class Shipper:
                     marker.touch()
                 except OSError as error:
                     raise OperationalError(
-                        f"{path.name} was shipped, but that cannot be noted: {error}"
+                        f"{path.name} was shipped, but its marker cannot be written: {error}"
                     ) from None
                 shipped += 1
         return shipped

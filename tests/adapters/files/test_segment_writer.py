@@ -333,7 +333,7 @@ async def test_a_marker_that_cannot_be_written_harms_nobody(tmp_path: Path) -> N
     folder = opened.parent
     (folder / (opened.name.replace(".open", ".gz.shipped"))).symlink_to(tmp_path / "nowhere" / "x")
     await journal.close()
-    with pytest.raises(OperationalError, match="cannot be noted"):
+    with pytest.raises(OperationalError, match="its marker cannot be written"):
         await journal.ship()
 
 

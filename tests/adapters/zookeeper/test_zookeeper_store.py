@@ -209,7 +209,9 @@ class TestEmbedded:
 
     async def test_port_in_use_is_said_clearly(self, own_server: EmbeddedZooKeeper) -> None:
         """A second server on the same port is refused, naming the port and the option."""
-        with pytest.raises(OperationalError, match=f"port {own_server.port} .*--zookeeper-port"):
+        with pytest.raises(
+            OperationalError, match=f"port {own_server.port}: .*ZooKeeper.*--zookeeper-port"
+        ):
             EmbeddedZooKeeper(port=own_server.port).start()
 
     async def test_data_survive_and_stopping_leaves_no_process(self, tmp_path: Path) -> None:
