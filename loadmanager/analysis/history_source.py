@@ -133,6 +133,10 @@ class HistorySource:
         """Kind, name and size of the day's segments, without looking into files."""
         return set(_seen(self._files(cluster, date)))
 
+    def size(self, dates: Iterable[str]) -> int:
+        """Bytes of the segments of these days, of all clusters."""
+        return sum(sum(self._files("*", date).values()) for date in dates)
+
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         return {
             path: size

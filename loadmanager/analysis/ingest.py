@@ -22,6 +22,7 @@ from loadmanager.analysis.history_source import (
     Segment,
 )
 from loadmanager.analysis.schema import CORRUPT, measured_of, numbers_of, required_of, schema_of
+from loadmanager.analysis.session import stored
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.layout import DAY_MS, day_of, day_start_ms, partition
 from loadmanager.core.history.records import KINDS, OwnershipStep
@@ -116,7 +117,7 @@ class Ingest:
 
     def records(self, kind: str) -> DataFrame:
         """The good records of the day, as `run` wrote them."""
-        return self._spark.read.schema(schema_of(kind)).parquet(self._path("records", kind))
+        return stored(self._spark, schema_of(kind), self._path("records", kind))
 
     def records_before(self, kind: str) -> DataFrame | None:
         """The good records of the day before; None where it was not analysed.
@@ -125,9 +126,8 @@ class Ingest:
         """
         day_before = day_of(day_start_ms(self._date) - DAY_MS)
         try:
-            return self._spark.read.schema(schema_of(kind)).parquet(
-                f"{self._output}/records/{partition(kind, day_before)}"
-            )
+            path = f"{self._output}/records/{partition(kind, day_before)}"
+            return stored(self._spark, schema_of(kind), path)
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise

@@ -35,6 +35,7 @@ from loadmanager.analysis.questions import (
 )
 from loadmanager.analysis.report import plots
 from loadmanager.analysis.report.page import render
+from loadmanager.analysis.session import stored
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.strategies.settings import StrategySettings
 
@@ -214,9 +215,10 @@ class Job:
 
     def _stored(self, question: ModuleType, day: Day) -> Any:
         path = self._table_path(question, day)
-        question.table(day).write.mode("overwrite").parquet(path)
+        table = question.table(day)
+        table.write.mode("overwrite").parquet(path)
         self._spark.catalog.clearCache()
-        return self._spark.read.parquet(path)
+        return stored(self._spark, table.schema, path)
 
     def _report(
         self,

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 VECTOR_MODULE = "jdk.incubator.vector"
 _SHIM = """#!/bin/sh
@@ -39,20 +40,43 @@ are expected.
 """
 
 
+SMALL_BYTES = 4 << 20
+"""Compressed history up to which `SMALL` is used: at least a hundred thousand records."""
+SMALL = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.optimizer.disableHints": "true",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+}
+"""Of a small history, preparing the queries costs far more than running them: nothing is compiled,
+and each query is one task, without shuffles and broadcasts.
+"""
+SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
 @contextmanager
 def session(
-    *, master: str | None, java: Path | None, settings: dict[str, str] | None = None
+    *,
+    master: str | None,
+    java: Path | None,
+    settings: dict[str, str] | None = None,
+    small: bool = False,
 ) -> Iterator[SparkSession]:
     """A session that is stopped afterwards.
 
     Under spark-submit (its gateway is there already) master and Java are what spark-submit says.
     Otherwise `master` (`local[*]` by default), and `java` where the environment names none.
+    `small`: for a history of few records.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     with tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
         builder: Any = SparkSession.builder.appName("loadmanager analyze")
         for key, value in _settings(
-            None if submitted else master or "local[*]", folder, settings or {}
+            None if submitted else master or "local[*]", folder, settings or {}, small=small
         ).items():
             builder = builder.config(key, value)
         if submitted:
@@ -73,8 +97,12 @@ def session(
             spark.stop()
 
 
-def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[str, str]:
+def _settings(
+    master: str | None, folder: str, given: dict[str, str], *, small: bool
+) -> dict[str, str]:
     settings = {
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        "spark.sql.dataFrameQueryContext.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
@@ -89,10 +117,16 @@ def _settings(master: str | None, folder: str, given: dict[str, str]) -> dict[st
             settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
             settings |= {
                 "spark.driver.memory": "2g",
-                "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+                "spark.driver.extraJavaOptions": SMALL_JAVA if small else "-XX:+UseParallelGC",
                 "spark.sql.shuffle.partitions": "16",
             }
-    return settings | given
+    return settings | (SMALL if small else {}) | given
+
+
+def stored(spark: SparkSession, schema: StructType, path: str) -> DataFrame:
+    """A Parquet table; of a small history in one partition, so that no query shuffles it."""
+    table: DataFrame = spark.read.schema(schema).parquet(path)
+    return table.coalesce(1) if spark.conf.get("spark.sql.shuffle.partitions") == "1" else table
 
 
 def java_home(java: Path, folder: Path) -> Path:

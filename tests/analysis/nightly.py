@@ -9,31 +9,13 @@ from typing import Any
 from bench import _history as history
 from loadmanager.cli import main
 
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-SETTINGS = {
-    "spark.driver.extraJavaOptions": JAVA,
-    "spark.driver.memory": "1g",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.files.minPartitionNum": "1",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
-}
-"""With a few thousand records a day, planning and compiling queries take far longer than running
-them. test_history_end_to_end.py runs the job with the settings of the product.
-"""
-
-
-def settings() -> list[str]:
-    """`SETTINGS` as the command's arguments."""
-    return [text for key, value in SETTINGS.items() for text in ("--spark", f"{key}={value}")]
+SETTINGS = {"spark.driver.memory": "1g"}
 
 
 def analyze(folder: Path, *arguments: str, date: str = history.DATE) -> int:
     """Analyse a day of `folder/history` into `folder/analysis`; later arguments win."""
     where = ["--history", str(folder / "history"), "--output", str(folder / "analysis")]
-    how = ["--master", "local[1]", "--quiet", *settings()]
+    how = ["--master", "local[1]", "--quiet", "--spark", "spark.driver.memory=1g"]
     return main(["analyze", "--date", date, *where, *how, *arguments])
 
 

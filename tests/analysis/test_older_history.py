@@ -6,6 +6,7 @@ that an operator moves and splits, a stop.
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -13,16 +14,25 @@ import pyarrow.parquet as pq
 import pytest
 from analysis.nightly import analyze, report, rows
 
+from loadmanager.analysis.session import SMALL_BYTES
+
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 DATE = "2026-11-21"
 BUNDLE = "public/default/0x40000000_0x50000000"
 
 
-def test_an_older_history_gives_the_same_answers(tmp_path: Path) -> None:
-    """Everything is read; causes and parents come from what the brokers wrote then."""
-    older = str(Path(__file__).parent / "history_v1")
-    assert analyze(tmp_path, "--history", older, date=DATE) == 0
+@pytest.mark.parametrize("size", ["small", "large"])
+def test_an_older_history_gives_the_same_answers(tmp_path: Path, size: str) -> None:
+    """Everything is read; causes and parents come from what the brokers wrote then. So it is with
+    Spark's settings for a large history.
+    """
+    shutil.copytree(Path(__file__).parent / "history_v1", tmp_path / "history")
+    if size == "large":
+        unknown = tmp_path / f"history/cluster=standalone/kind=unknown/date={DATE}"
+        unknown.mkdir(parents=True)
+        (unknown / "b0-1-1.jsonl").write_bytes(bytes(SMALL_BYTES))
+    assert analyze(tmp_path, date=DATE) == 0
     found = report(tmp_path, DATE, "standalone")
     assert found["records"]["ownership"] == 21
     move = rows(found, "moves", "bundle")[BUNDLE]

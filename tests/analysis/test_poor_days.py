@@ -137,7 +137,7 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
     does not stand in for it.
     """
     history.designed(tmp_path / "history")
-    with session(master="local[1]", java=find_java(), settings=SETTINGS) as spark:
+    with session(master="local[1]", java=find_java(), settings=SETTINGS, small=True) as spark:
 
         def run(*questions: ModuleType) -> Any:
             source = HistorySource(str(tmp_path / "history"))
@@ -186,7 +186,7 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(tmp_path: Path) -> N
 def test_only_a_missing_day_counts_as_missing(tmp_path: Path) -> None:
     """Records of yesterday that cannot be read are no day without records."""
     before = tmp_path / "records/kind=ownership/date=2026-11-19/ts=1/TS=2"
-    with session(master="local[1]", java=find_java(), settings=SETTINGS) as spark:
+    with session(master="local[1]", java=find_java(), settings=SETTINGS, small=True) as spark:
         ingest = Ingest(
             spark,
             HistorySource(str(tmp_path)),

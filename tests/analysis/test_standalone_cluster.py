@@ -22,7 +22,7 @@ from ports import free_port
 
 from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java
-from loadmanager.analysis.session import java_home
+from loadmanager.analysis.session import SMALL_JAVA, java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -70,7 +70,7 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
         "SPARK_LOCAL_IP": HOST,
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
         "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
-        "SPARK_DAEMON_JAVA_OPTS": nightly.JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": SMALL_JAVA,
     }
     deploy, master = "org.apache.spark.deploy", f"spark://{HOST}:{port}"
     with ExitStack() as cluster:
@@ -106,12 +106,13 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
             time.sleep(0.1)
         command = [sys.executable, "-m", "loadmanager", "analyze", "--date", history.DATE]
         command += ["--master", master, "--quiet", "--history", str(tmp_path / "history")]
-        command += ["--output", str(tmp_path / "analysis"), *nightly.settings()]
+        command += ["--output", str(tmp_path / "analysis")]
         for setting in (
             f"spark.driver.host={HOST}",
             f"spark.driver.bindAddress={HOST}",
             "spark.executor.memory=700m",
-            f"spark.executor.extraJavaOptions={nightly.JAVA}",
+            f"spark.driver.extraJavaOptions={SMALL_JAVA}",
+            f"spark.executor.extraJavaOptions={SMALL_JAVA}",
         ):
             command += ["--spark", setting]
         result = subprocess.run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import Day, Finding, mib, number, rate, ratio, throughput
@@ -43,12 +43,10 @@ def ranked(loads: DataFrame, name: str) -> DataFrame:
             *([F.max(number("topics")).alias("topics_max")] if "topics" in loads.columns else []),
         )
         .persist()
-    )  # small, and read three times
-    shared = totals.crossJoin(F.broadcast(totals.agg(F.sum("bytes").alias("all"))))
-    shares = shared.withColumn(
-        "share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0))
-    ).drop("all")
-    busiest = shares.orderBy(F.desc("bytes"), name).limit(BUSIEST).select(name)
+    )  # small, and read twice
+    everything = F.sum("bytes").over(Window.partitionBy())
+    shares = totals.withColumn("share", F.coalesce(ratio(F.col("bytes"), everything), F.lit(0.0)))
+    busiest = totals.orderBy(F.desc("bytes"), name).limit(BUSIEST).select(name)
     quantiles = (
         loads.join(F.broadcast(busiest), name, "left_semi")
         .groupBy(name)

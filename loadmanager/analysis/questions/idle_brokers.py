@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, lasting, number, rate
@@ -31,14 +31,9 @@ def table(day: Day) -> DataFrame:
         hours(F.sum(F.when(idle, F.col("intervalMs")).otherwise(0))).alias("idle_hours"),
         hours(F.sum("intervalMs")).alias("hours"),
     )
-    first = loads.agg(F.min("ts").alias("first"))
-    return (
-        brokers.crossJoin(F.broadcast(first))
-        .withColumn("new", F.col("first_ts") - F.col("first") > BUCKET_MS)
-        .withColumn(
-            "waited_minutes", (F.coalesce("first_load_ts", "last_ts") - F.col("first_ts")) / 60_000
-        )
-        .drop("first")
+    first = F.min("first_ts").over(Window.partitionBy())
+    return brokers.withColumn("new", F.col("first_ts") - first > BUCKET_MS).withColumn(
+        "waited_minutes", (F.coalesce("first_load_ts", "last_ts") - F.col("first_ts")) / 60_000
     )
 
 

@@ -109,18 +109,10 @@ def table(day: Day) -> DataFrame:
         .withColumn("release", F.coalesce("near", "last"))
         .withColumn("forced", F.col("release").isNull() | stopped("release.cause"))
     )
-    here = bucket() / BUCKET_MS
-    std_before = _imbalance(
-        day, paused.select("ts").distinct(), here - STEPS, here - 1
-    ).withColumnRenamed("std", "std_before")
-    std_after = _imbalance(
-        day, paused.select("ts").distinct(), here + 1, here + STEPS
-    ).withColumnRenamed("std", "std_after")
     gain = F.col("std_before") - F.col("std_after")
     worth = (gain > GAIN_MIN) & (gain > GAIN_SHARE_MIN * F.col("std_before"))
     return (
-        paused.join(F.broadcast(std_before), "ts", "left")
-        .join(F.broadcast(std_after), "ts", "left")
+        paused.join(F.broadcast(_imbalance(day, paused)), "ts", "left")
         .select(
             "ts",
             "bundle",
@@ -140,13 +132,26 @@ def table(day: Day) -> DataFrame:
     )
 
 
-def _imbalance(day: Day, times: DataFrame, first: Any, last: Any) -> DataFrame:
-    """Mean imbalance over a few time steps around each moment: columns ts, std."""
-    steps = times.withColumn("step", F.explode(F.sequence(first.cast("long"), last.cast("long"))))
+def _imbalance(day: Day, moves: DataFrame) -> DataFrame:
+    """Mean imbalance over a few time steps around each move: columns ts, std_before, std_after."""
+    away = F.explode(F.sequence(F.lit(-STEPS), F.lit(STEPS))).alias("away")
+    steps = (
+        moves.select("ts")
+        .distinct()
+        .select("ts", away)
+        .withColumn("step", (bucket() / BUCKET_MS).cast("long") + F.col("away"))
+    )
     known = day.answer("imbalance").select(
         (F.col("bucket") / BUCKET_MS).cast("long").alias("step"), "std"
     )
-    return steps.join(F.broadcast(known), "step").groupBy("ts").agg(F.avg("std").alias("std"))
+    return (
+        steps.join(F.broadcast(known), "step")
+        .groupBy("ts")
+        .agg(
+            F.avg(F.when(F.col("away") < 0, F.col("std"))).alias("std_before"),
+            F.avg(F.when(F.col("away") > 0, F.col("std"))).alias("std_after"),
+        )
+    )
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:

@@ -53,11 +53,10 @@ def table(day: Day) -> DataFrame:
     spaces = spaces.withColumn(
         "cut_into", F.col("bundles") + F.greatest(F.coalesce(rest, F.lit(0)), F.lit(0))
     ).drop("covered")
-    total = spaces.agg(F.sum("bytes").alias("all"))
+    total = F.sum("bytes").over(Window.partitionBy())
     shares = (
-        spaces.crossJoin(F.broadcast(total))
-        .crossJoin(F.broadcast(brokers))
-        .withColumn("share", F.coalesce(ratio(F.col("bytes"), F.col("all")), F.lit(0.0)))
+        spaces.crossJoin(F.broadcast(brokers))
+        .withColumn("share", F.coalesce(ratio(F.col("bytes"), total), F.lit(0.0)))
         .withColumn(
             "wanted",
             F.greatest(
@@ -68,7 +67,7 @@ def table(day: Day) -> DataFrame:
                 ),
             ),
         )
-        .drop("all", "brokers")
+        .drop("brokers")
     )
     return shares.join(_cuts(day, shares.select("namespace", "wanted")), "namespace", "left")
 
@@ -106,19 +105,22 @@ def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
         + F.floor((F.col("hash") - F.lag("hash").over(order)) / 2).cast("long")
         + 1,
     )
-    marked = pieces.withColumn("cut", cut)
-    largest = (
-        marked.groupBy("namespace", "piece")
-        .agg(ratio(F.sum("bytes"), F.max("total")).alias("share"))
-        .groupBy("namespace")
-        .agg(F.max("share").alias("largest_share_then"))
-    )
     text = F.concat(F.lit("0x"), F.lpad(F.lower(F.hex("cut")), 8, "0"))
-    cuts = marked.groupBy("namespace").agg(
-        F.array_sort(F.collect_set(F.when(F.col("cut").isNotNull(), text))).alias("cuts"),
-        F.count(F.lit(1)).alias("topics"),
+    return (
+        pieces.withColumn("cut", cut)
+        .groupBy("namespace", "piece")
+        .agg(
+            ratio(F.sum("bytes"), F.max("total")).alias("share"),
+            F.collect_set(F.when(F.col("cut").isNotNull(), text)).alias("cuts"),
+            F.count(F.lit(1)).alias("topics"),
+        )
+        .groupBy("namespace")
+        .agg(
+            F.array_sort(F.array_distinct(F.flatten(F.collect_list("cuts")))).alias("cuts"),
+            F.sum("topics").alias("topics"),
+            F.max("share").alias("largest_share_then"),
+        )
     )
-    return cuts.join(largest, "namespace", "left")
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
