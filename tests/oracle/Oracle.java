@@ -71,7 +71,7 @@ public final class Oracle {
         void decide(JsonNode cycle, ObjectNode answer) throws Exception;
     }
 
-    private static ServiceConfiguration configuration(JsonNode config) throws Exception {
+    static ServiceConfiguration configuration(JsonNode config) throws Exception {
         ServiceConfiguration conf = new ServiceConfiguration();
         conf.setClusterName("cluster");
         conf.setLoadBalancerAutoBundleSplitEnabled(false);

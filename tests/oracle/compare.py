@@ -29,6 +29,8 @@ HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "oracle"
 TOLERANCE = 1e-9
 """Relative: sums of floating-point numbers in another order."""
+COMPARING = ("-Xmx1g", "-XX:TieredStopAtLevel=1", "-Xshare:off")
+"""Java's options for many short cases."""
 
 
 class Answering:
@@ -60,8 +62,10 @@ class Answering:
         self._process.communicate()
 
 
-def build(version: str) -> list[str]:
-    """The command that runs the harness on a version of Pulsar, which Maven downloads once."""
+def build(version: str, main: str = "Oracle", options: tuple[str, ...] = COMPARING) -> list[str]:
+    """The command that runs a class of the harness on a version of Pulsar, which Maven downloads
+    once.
+    """
     directory = BUILD / version
     classpath = directory / "classpath.txt"
     sources = [*HERE.glob("*.java"), HERE / "pom.xml"]
@@ -73,10 +77,9 @@ def build(version: str) -> list[str]:
         command += ["compile", "dependency:build-classpath"]
         subprocess.run(command, cwd=HERE, check=True)
         classpath.touch()
-    options = ["-Xmx1g", "-XX:TieredStopAtLevel=1", "-Xshare:off"]
-    options += [f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"]
+    log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     jars = f"{directory / 'classes'}:{classpath.read_text().strip()}"
-    return ["java", *options, "-cp", jars, "Oracle"]
+    return ["java", *options, log, "-cp", jars, main]
 
 
 def same(pulsars: Any, our: Any) -> bool:
