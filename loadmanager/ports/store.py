@@ -37,7 +37,6 @@ class Node:
     value: bytes
     version: int
     ephemeral_owner: int = 0
-    created_ms: int = 0
     created_txid: int = 0
 
 

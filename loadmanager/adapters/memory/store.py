@@ -13,7 +13,7 @@ import asyncio
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from loadmanager.adapters.bounded_queue import BoundedQueue
@@ -106,13 +106,7 @@ class MemoryTree:
             raise VersionConflictError(f"{path} has changed meanwhile")
         match operation:
             case Put(value=value):
-                self.nodes[path] = Node(
-                    value,
-                    node.version + 1,
-                    node.ephemeral_owner,
-                    node.created_ms,
-                    node.created_txid,
-                )
+                self.nodes[path] = replace(node, value=value, version=node.version + 1)
                 return Change(ChangeKind.CHANGED, path)
             case Delete():
                 if self.children(path):

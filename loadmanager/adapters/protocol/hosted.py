@@ -153,7 +153,6 @@ class AttachedConsumer:
     subscription: Subscription
     core: Consumer
     messages: MessageEncoder
-    attached_at_ms: int = 0
 
 
 def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:

@@ -35,8 +35,6 @@ class Consumer:
     """Entry id → messages, delivered and not acknowledged."""
     unacked_messages: int = 0
     delivered_messages: int = 0
-    delivered_bytes: int = 0
-    redelivered_messages: int = 0
     writable: bool = True
     """False while its connection's outbound buffer is full."""
     address: str = ""
@@ -224,7 +222,6 @@ class Subscription:
         consumer.permits -= entry.messages
         consumer.unacked_messages += entry.messages
         consumer.delivered_messages += entry.messages
-        consumer.delivered_bytes += len(entry.tail)
         return Delivery(
             consumer,
             entry,

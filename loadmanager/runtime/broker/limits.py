@@ -7,7 +7,7 @@ clients at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -22,7 +22,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, Document, read_object, update
+from loadmanager.runtime.shared.documents import Corrupt, Document, read_object, update, with_field
 
 GROUP_FIELD = "resource_group_name"
 
@@ -228,7 +228,7 @@ class Limits:
         """Set one rate of a namespace for this cluster; None removes it. Raises `NotFoundError`."""
         path = (field, self._throttling.cluster)
         await self._namespaces.update_policies(
-            namespace, lambda policies: _with(policies, path, rate)
+            namespace, lambda policies: with_field(policies, path, rate)
         )
         log.info("limit of a namespace changed", namespace=str(namespace), limit=field, rate=rate)
 
@@ -281,7 +281,7 @@ class Limits:
         await update(
             self._store,
             paths.topic_policies(topic.partitioned_topic),
-            lambda document: _with(document, path, rate),
+            lambda document: with_field(document, path, rate),
         )
         log.info("limit of a topic changed", topic=str(topic), limit="/".join(path), rate=rate)
 
@@ -367,15 +367,3 @@ class Limits:
             for name, path, node in zip(names, policy_paths, nodes, strict=True)
             if self._corrupt.object_of(node, "policy", path).get(GROUP_FIELD) == group
         ]
-
-
-def _with(document: Document, path: tuple[str, ...], value: Any) -> Document:
-    """A copy of a document with one nested field set; None removes it, and the parents that are
-    empty then.
-    """
-    name, *rest = path
-    nested = document.get(name)
-    if rest:
-        value = _with(nested if isinstance(nested, dict) else {}, tuple(rest), value) or None
-    changed = {key: other for key, other in document.items() if key != name}
-    return changed if value is None else {**changed, name: value}

@@ -252,8 +252,8 @@ class Namespaces:
 
         await update(self._store, paths.policies(namespace), changed)
 
-    async def mark_deleted(self, namespace: NamespaceName, *, deleted: bool = True) -> None:
-        """Mark a namespace as deleted, so that no broker can acquire its bundles; or unmark it.
+    async def mark_deleted(self, namespace: NamespaceName) -> None:
+        """Mark a namespace as deleted, so that no broker can acquire its bundles.
 
         The transaction also changes the version of the boundaries. A broker that has them in its
         cache fails to create a lock, reads the policies again, and finds the mark. Raises
@@ -264,7 +264,7 @@ class Namespaces:
             policies, local = await self._store.get_many([path, local_path])
             if policies is None:
                 raise NotFoundError(f"Namespace {namespace} does not exist")
-            marked = write_object({**read_object(policies.value, path), DELETED: deleted})
+            marked = write_object({**read_object(policies.value, path), DELETED: True})
             boundaries = (
                 Put(local_path, local.value, local.version) if local else Create(local_path, b"")
             )

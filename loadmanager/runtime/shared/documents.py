@@ -153,3 +153,15 @@ async def update(
             continue
         return
     raise ConflictError(f"Concurrent modification of {path}")
+
+
+def with_field(document: Document, path: tuple[str, ...], value: Any) -> Document:
+    """A copy of a document with one nested field set; None removes it, and the parents that are
+    empty then.
+    """
+    name, *rest = path
+    nested = document.get(name)
+    if rest:
+        value = with_field(nested if isinstance(nested, dict) else {}, tuple(rest), value) or None
+    changed = {key: other for key, other in document.items() if key != name}
+    return changed if value is None else {**changed, name: value}

@@ -18,7 +18,13 @@ from loadmanager.core.policies.isolation import (
 )
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, Document, read_object, update
+from loadmanager.runtime.shared.documents import (
+    Corrupt,
+    Document,
+    read_object,
+    update,
+    with_field,
+)
 
 GROUP_FIELD = "namespaceAntiAffinityGroup"
 SCOPES = ("all_matching", "changed", "none")
@@ -128,7 +134,9 @@ class PlacementPolicies:
         if new is not None:
             check_number([*others.values(), new])
         await update(
-            self._store, self._isolation_path, lambda document: _with(document, name, policy)
+            self._store,
+            self._isolation_path,
+            lambda document: with_field(document, (name,), policy),
         )
         await self._read_isolation()
         log.info(
@@ -228,11 +236,6 @@ def _checked(name: str, policy: Document | None) -> IsolationPolicy | None:
             f"isolation policy {name!r}: auto_failover_policy.policy_type must be min_available"
         )
     return decoded
-
-
-def _with(document: Document, name: str, value: Document | None) -> Document:
-    rest = {key: other for key, other in document.items() if key != name}
-    return rest if value is None else {**rest, name: value}
 
 
 def _group(document: Document) -> str | None:
