@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from loadmanager.core.conf import conf
+
+
+def _at_most(name: str, what: str) -> Any:
+    return conf(name, 0, f"{what} (0: no limit)", minimum=0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,41 +71,26 @@ class MessagingSettings:
         "files allows)",
         minimum=0,
     )
-    connections_per_address_max: int = conf(
-        "brokerMaxConnectionsPerIp",
-        0,
-        "How many client connections of one address this broker takes (0: no limit)",
-        minimum=0,
+    connections_per_address_max: int = _at_most(
+        "brokerMaxConnectionsPerIp", "How many client connections of one address this broker takes"
     )
-    producers_per_topic_max: int = conf(
-        "maxProducersPerTopic", 0, "How many producers a topic takes (0: no limit)", minimum=0
+    producers_per_topic_max: int = _at_most(
+        "maxProducersPerTopic", "How many producers a topic takes"
     )
-    producers_per_address_max: int = conf(
-        "maxSameAddressProducersPerTopic",
-        0,
-        "How many producers of one client address a topic takes (0: no limit)",
-        minimum=0,
+    producers_per_address_max: int = _at_most(
+        "maxSameAddressProducersPerTopic", "How many producers of one client address a topic takes"
     )
-    consumers_per_topic_max: int = conf(
-        "maxConsumersPerTopic", 0, "How many consumers a topic takes (0: no limit)", minimum=0
+    consumers_per_topic_max: int = _at_most(
+        "maxConsumersPerTopic", "How many consumers a topic takes"
     )
-    consumers_per_address_max: int = conf(
-        "maxSameAddressConsumersPerTopic",
-        0,
-        "How many consumers of one client address a topic takes (0: no limit)",
-        minimum=0,
+    consumers_per_address_max: int = _at_most(
+        "maxSameAddressConsumersPerTopic", "How many consumers of one client address a topic takes"
     )
-    consumers_per_subscription_max: int = conf(
-        "maxConsumersPerSubscription",
-        0,
-        "How many consumers a subscription takes (0: no limit)",
-        minimum=0,
+    consumers_per_subscription_max: int = _at_most(
+        "maxConsumersPerSubscription", "How many consumers a subscription takes"
     )
-    subscriptions_per_topic_max: int = conf(
-        "maxSubscriptionsPerTopic",
-        0,
-        "How many subscriptions a topic takes (0: no limit)",
-        minimum=0,
+    subscriptions_per_topic_max: int = _at_most(
+        "maxSubscriptionsPerTopic", "How many subscriptions a topic takes"
     )
     producers_remembered_max: int = conf(
         "brokerDeduplicationMaxNumberOfProducers",

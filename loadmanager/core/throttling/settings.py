@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, make_dataclass
+from typing import Any
 
 from loadmanager.core.conf import conf
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 """What Pulsar's int and long hold."""
+
+
+def _messages(name: str, limit: str) -> Any:
+    doc = f"{limit} in messages/s; 0: none"
+    return conf(name, 0, doc, minimum=-1, maximum=INT_MAX, dynamic=True)
+
+
+def _bytes(name: str, limit: str) -> Any:
+    doc = f"{limit} in bytes/s; 0: none"
+    return conf(name, 0, doc, minimum=-1, maximum=LONG_MAX, dynamic=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,37 +29,17 @@ class ThrottlingSettings:
     Rates per second, 0: unlimited.
     """
 
-    broker_publish_messages_per_s: int = conf(
-        "brokerPublisherThrottlingMaxMessageRate",
-        0,
-        "Publish limit of the broker in messages/s; 0: none",
-        minimum=-1,
-        maximum=INT_MAX,
-        dynamic=True,
+    broker_publish_messages_per_s: int = _messages(
+        "brokerPublisherThrottlingMaxMessageRate", "Publish limit of the broker"
     )
-    broker_publish_bytes_per_s: int = conf(
-        "brokerPublisherThrottlingMaxByteRate",
-        0,
-        "Publish limit of the broker in bytes/s; 0: none",
-        minimum=-1,
-        maximum=LONG_MAX,
-        dynamic=True,
+    broker_publish_bytes_per_s: int = _bytes(
+        "brokerPublisherThrottlingMaxByteRate", "Publish limit of the broker"
     )
-    topic_publish_messages_per_s: int = conf(
-        "maxPublishRatePerTopicInMessages",
-        0,
-        "Publish limit of each topic in messages/s; 0: none",
-        minimum=-1,
-        maximum=INT_MAX,
-        dynamic=True,
+    topic_publish_messages_per_s: int = _messages(
+        "maxPublishRatePerTopicInMessages", "Publish limit of each topic"
     )
-    topic_publish_bytes_per_s: int = conf(
-        "maxPublishRatePerTopicInBytes",
-        0,
-        "Publish limit of each topic in bytes/s; 0: none",
-        minimum=-1,
-        maximum=LONG_MAX,
-        dynamic=True,
+    topic_publish_bytes_per_s: int = _bytes(
+        "maxPublishRatePerTopicInBytes", "Publish limit of each topic"
     )
     pending_publishes_per_connection: int = conf(
         "maxPendingPublishRequestsPerConnection",
@@ -73,53 +64,23 @@ class ThrottlingSettings:
         maximum=INT_MAX,
         dynamic=True,
     )
-    broker_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRateInMsg",
-        0,
-        "Dispatch limit of the broker in messages/s; 0: none",
-        minimum=-1,
-        maximum=INT_MAX,
-        dynamic=True,
+    broker_dispatch_messages_per_s: int = _messages(
+        "dispatchThrottlingRateInMsg", "Dispatch limit of the broker"
     )
-    broker_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRateInByte",
-        0,
-        "Dispatch limit of the broker in bytes/s; 0: none",
-        minimum=-1,
-        maximum=LONG_MAX,
-        dynamic=True,
+    broker_dispatch_bytes_per_s: int = _bytes(
+        "dispatchThrottlingRateInByte", "Dispatch limit of the broker"
     )
-    topic_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRatePerTopicInMsg",
-        0,
-        "Dispatch limit of each topic in messages/s; 0: none",
-        minimum=-1,
-        maximum=INT_MAX,
-        dynamic=True,
+    topic_dispatch_messages_per_s: int = _messages(
+        "dispatchThrottlingRatePerTopicInMsg", "Dispatch limit of each topic"
     )
-    topic_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRatePerTopicInByte",
-        0,
-        "Dispatch limit of each topic in bytes/s; 0: none",
-        minimum=-1,
-        maximum=LONG_MAX,
-        dynamic=True,
+    topic_dispatch_bytes_per_s: int = _bytes(
+        "dispatchThrottlingRatePerTopicInByte", "Dispatch limit of each topic"
     )
-    subscription_dispatch_messages_per_s: int = conf(
-        "dispatchThrottlingRatePerSubscriptionInMsg",
-        0,
-        "Dispatch limit of each subscription in messages/s; 0: none",
-        minimum=-1,
-        maximum=INT_MAX,
-        dynamic=True,
+    subscription_dispatch_messages_per_s: int = _messages(
+        "dispatchThrottlingRatePerSubscriptionInMsg", "Dispatch limit of each subscription"
     )
-    subscription_dispatch_bytes_per_s: int = conf(
-        "dispatchThrottlingRatePerSubscriptionInByte",
-        0,
-        "Dispatch limit of each subscription in bytes/s; 0: none",
-        minimum=-1,
-        maximum=LONG_MAX,
-        dynamic=True,
+    subscription_dispatch_bytes_per_s: int = _bytes(
+        "dispatchThrottlingRatePerSubscriptionInByte", "Dispatch limit of each subscription"
     )
     dispatch_relative_to_publish: bool = conf(
         "dispatchThrottlingRateRelativeToPublishRate",

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from adapters.protocol.driven_broker import BUNDLE, ERROR, RECEIPT, Broker, OwnsAll, Wire
 from adapters.protocol.test_hostile_clients import a_producer, a_publish, a_subscribe
-from adapters.protocol.test_throttled_server import BUNDLE, ERROR, RECEIPT, Broker, OwnsAll, Wire
 from adapters.system.descriptors import no_descriptors
 from core.throttling.driven import TOPIC
 from structlog.testing import capture_logs
@@ -22,15 +21,6 @@ from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 
 PRODUCER_SUCCESS, SUCCESS, CLOSE_PRODUCER = 17, 13, 15
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    """A broker that owns every topic."""
-    found = Broker()
-    await found.server.open_bundle(BUNDLE, 1)
-    yield found
-    await found.server.stop()
 
 
 async def connect_from(broker: Broker, address: str) -> tuple[Connection, Wire]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from adapters.protocol.test_throttled_server import (
+from adapters.protocol.driven_broker import (
     BUNDLE,
     ERROR,
     MESSAGE,
@@ -35,15 +35,6 @@ from loadmanager.core.wire.frames import encode
 
 MARK, INVALID = "MARK", b"\xff\xfe\xed\xa0"
 NAME = str(TOPIC)
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    """A broker that owns every topic."""
-    found = Broker()
-    await found.server.open_bundle(BUNDLE, 1)
-    yield found
-    await found.server.stop()
 
 
 def a_subscribe(**fields: Any) -> bytes:

@@ -5,10 +5,9 @@ repeats.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
-from adapters.protocol.test_throttled_server import BUNDLE, Broker, OwnsAll
+from adapters.protocol.driven_broker import BUNDLE, Broker, OwnsAll
 from core.throttling.driven import TOPIC
 from structlog.testing import capture_logs
 
@@ -17,15 +16,6 @@ from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.policies import PublishRate
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture
-async def broker() -> AsyncIterator[Broker]:
-    """A broker that owns every topic."""
-    found = Broker()
-    await found.server.open_bundle(BUNDLE, 1)
-    yield found
-    await found.server.stop()
 
 
 async def test_a_repeated_step_that_fails_is_logged_and_goes_on(broker: Broker) -> None:
