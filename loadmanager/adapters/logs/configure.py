@@ -6,6 +6,7 @@ Libraries log through the standard module; their lines look the same.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from typing import Any
 
@@ -25,7 +26,8 @@ LIBRARIES = {
 def configure(level: str = "info", *, json: bool | None = None, **bound: Any) -> None:
     """Log on standard error; every line of the process has the fields `bound`, such as the broker.
 
-    `json`: None stands for JSON unless standard error is a terminal.
+    `json`: None stands for JSON unless standard error is a terminal. Terminals get colours, unless
+    `NO_COLOR` is set (no-color.org).
     """
     as_json = json if json is not None else not sys.stderr.isatty()
     shared: list[Any] = [
@@ -35,10 +37,11 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
         _bind(bound),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
+    colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if as_json
-        else structlog.dev.ConsoleRenderer(pad_event_to=32, colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(pad_event_to=32, colors=colors)
     )
     last = [structlog.processors.format_exc_info, renderer] if as_json else [_printable, renderer]
     handler = logging.StreamHandler(sys.stderr)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
+
+import pytest
 
 PROLOGUE = (
     "import logging, structlog; from loadmanager.adapters.logs.configure import "
@@ -104,3 +108,23 @@ def test_console_lines() -> None:
     assert "created" in lines[0]
     assert "broker=b:1" in lines[0]
     assert "\x1b" not in lines[0]
+
+
+@pytest.mark.parametrize(("no_color", "coloured"), [("", True), ("1", False)])
+def test_colours_on_a_terminal(no_color: str, coloured: bool) -> None:
+    """A terminal gets colours, unless NO_COLOR is set."""
+    ours, theirs = pty.openpty()
+    try:
+        subprocess.run(
+            [sys.executable, "-c", PROLOGUE + "configure('info'); log.info('created')"],
+            stderr=theirs,
+            env={**os.environ, "NO_COLOR": no_color},
+            check=True,
+            timeout=30,
+        )
+        line = os.read(ours, 4096)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"created" in line
+    assert (b"\x1b[" in line) is coloured
