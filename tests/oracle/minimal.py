@@ -339,6 +339,32 @@ def _transfers() -> Iterator[Minimal]:
         deviation="brokers with old reports are left out",
     )
 
+    policy = {
+        "namespaces": ["t/b1"],
+        "primary": ["b1"],
+        "secondary": ["b2"],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "100"},
+        },
+    }
+    yield Minimal(
+        "a secondary takes from a primary with too many topics",
+        family,
+        kind,
+        {
+            **TRANSFER_NOW,
+            "loadBalancerBrokerMaxTopics": "10",
+            "loadBalancerSheddingBundlesWithPoliciesEnabled": "true",
+        },
+        (
+            {
+                **loads({"b1:1": (0.9, ladder), "b2:1": (0.1, ())}, b1=11),
+                "isolationPolicies": {"mine": policy},
+            },
+        ),
+    )
+
 
 def _with_other(line: dict[str, Any]) -> dict[str, Any]:
     """The line with its largest bundle in another namespace."""
