@@ -234,23 +234,6 @@ class TopBundlesLoadData(Json):
     top_bundles_load_data: list[TopBundle] = msgspec.field(default_factory=list)
 
 
-class BrokerLookupData(Json):
-    """A broker's registration in the extensible manager."""
-
-    web_service_url: str | None = None
-    web_service_url_tls: str | None = None
-    pulsar_service_url: str | None = None
-    pulsar_service_url_tls: str | None = None
-    advertised_listeners: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
-    protocols: dict[str, str] = msgspec.field(default_factory=dict)
-    persistent_topics_enabled: bool = True
-    non_persistent_topics_enabled: bool = True
-    load_manager_class_name: str | None = None
-    start_timestamp: Count = 0
-    broker_version: str | None = None
-    properties: dict[str, str] = msgspec.field(default_factory=dict)
-
-
 _BROKER_LOAD_DATA = msgspec.json.Decoder(BrokerLoadData)
 _LOCAL_BROKER_DATA = msgspec.json.Decoder(LocalBrokerData)
 _BUNDLE_DATA = msgspec.json.Decoder(BundleData)
