@@ -64,11 +64,6 @@ def main(argv: list[str]) -> int:
     ]
     decode_ms = _best(lambda: [decode_local_broker_data(text) for text in raw], args.repeat)
     print(f"decode 1,000 reports of {len(raw[0]) / 1000:.0f} KB              {decode_ms:8.2f} ms")
-    snapshot, _ = _clusters(1000, REPORT_BUNDLES)
-    _sort(snapshot)
-    report = snapshot.reports["b0500:8080"]
-    replacing_ms = _best(lambda: _replace_one(snapshot, report), 20)
-    print(f"replace one report in a snapshot              {replacing_ms:8.3f} ms")
     return 0
 
 

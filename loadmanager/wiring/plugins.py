@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import importlib.metadata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -83,7 +83,8 @@ def checked_placement(strategy: PlacementRule) -> PlacementRule:
         if (
             not isinstance(answer, tuple)
             or len(answer) != 2
-            or not isinstance(answer[0], list | tuple)
+            or not isinstance(answer[0], Sequence)
+            or isinstance(answer[0], str)
         ):
             raise TypeError(
                 f"the placement strategy {strategy.name} answered {answer!r:.200}; (names of "

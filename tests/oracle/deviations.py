@@ -49,15 +49,10 @@ DEVIATIONS = (
                 2,
                 "unloads = _lower_boundary(snapshot, own, averages, average, skipped)",
                 """
-                averages = {
-                    broker: exponential_average(
-                        averages[broker],
-                        max_weighted_usage(snapshot.reports[broker], weights),
-                        settings.history_weight,
-                    )
-                    for broker in snapshot.brokers
-                }
-                average = sum(averages.values()) / len(averages)
+                averages = smoothed(
+                    averages, columns, columns.usage(settings.weights), settings.history_weight
+                )
+                average = plain_sum(averages.in_order) / len(averages)
                 unloads = _lower_boundary(snapshot, own, averages, average, skipped)
                 """,
             ),
@@ -225,8 +220,8 @@ DEVIATIONS = (
         (
             Edit(
                 LEAST_USAGE,
-                2,
-                "usage = {broker: averages[broker] for broker in brokers if broker in averages}",
+                1,
+                "usage = ordered(averages, columns)[brokers.rows]",
                 """
                 from dataclasses import replace
 
@@ -235,7 +230,7 @@ DEVIATIONS = (
                 )
                 left = {name: value for name, value in averages.items() if name in snapshot.reports}
                 averages = {**left, **advance(asked, settings, averages)}
-                usage = {broker: averages[broker] for broker in brokers}
+                usage = ordered(averages, columns)[brokers.rows]
                 """,
             ),
             Edit(LEAST_USAGE, 1, "advance=advance,"),
@@ -250,7 +245,20 @@ DEVIATIONS = (
     Deviation(
         "placements under way count",
         ("LeastResourceUsage, modular", "LeastResourceUsage, extensible"),
-        (Edit(LEAST_USAGE, 1, "coming = _pending_usage(snapshot, usage)", "coming = {}"),),
+        (
+            Edit(
+                LEAST_USAGE,
+                1,
+                "coming = snapshot.under_way.sums(columns)[2][among.rows]",
+                "coming = np.zeros(len(among))",
+            ),
+            Edit(
+                LEAST_USAGE,
+                1,
+                "coming = np.array([pending.throughput(broker) for broker in among])",
+                "coming = np.zeros(len(among))",
+            ),
+        ),
     ),
     Deviation(
         "brokers that name no load manager qualify",
@@ -258,9 +266,11 @@ DEVIATIONS = (
         (
             Edit(
                 "core/policies/eligibility.py",
-                2,
-                'if runs is not None and runs.rpartition(".")[2] != class_name.rpartition(".")[2]:',
-                'if runs is None or runs.rpartition(".")[2] != class_name.rpartition(".")[2]:',
+                1,
+                "return class_name is None or "
+                'class_name.rpartition(".")[2] == other.rpartition(".")[2]',
+                "return class_name is not None and "
+                'class_name.rpartition(".")[2] == other.rpartition(".")[2]',
             ),
         ),
     ),

@@ -10,6 +10,7 @@ one.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, ClassVar
 
 import msgspec
@@ -19,6 +20,7 @@ from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.plan_document import placement_reason, plan_document
 
 VERSION = 2
+REJECTED_MAX = 50
 SKIPS_MAX = 100
 """Reasons for doing nothing that one cycle records at most."""
 
@@ -207,7 +209,9 @@ def bundle_loads(
 
 
 def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> list[Decision]:
-    """A record for everything in a plan; of the skips, the first `SKIPS_MAX`."""
+    """A record for everything in a plan; of the skips, the first `SKIPS_MAX`; of the brokers that
+    a placement rejected, the first `REJECTED_MAX`.
+    """
 
     def record(action: str, **fields: Any) -> Decision:
         return Decision(
@@ -232,8 +236,8 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
             "place",
             bundle=item["bundle"],
             destination=item["broker"],
-            reason=placement_reason(item),
-            why=item["rejected"],
+            reason=placement_reason(item["candidates"]),
+            why=_clipped(item["rejected"]),
         )
         for item in document["placements"]
     ]
@@ -242,3 +246,10 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
     ]
     found += [record("skip", **item) for item in document["skipped"][:SKIPS_MAX]]
     return found
+
+
+def _clipped(rejected: dict[str, str]) -> dict[str, str]:
+    if len(rejected) <= REJECTED_MAX:
+        return rejected
+    others = f"{len(rejected) - REJECTED_MAX} more brokers were rejected"
+    return {**dict(islice(rejected.items(), REJECTED_MAX)), "others": others}

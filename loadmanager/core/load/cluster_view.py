@@ -8,21 +8,25 @@ bundle whenever any broker writes, so that averages run faster the more brokers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
+from loadmanager.core.load.averages import BrokerSums, BundleAverages
+from loadmanager.core.load.columns import BrokerColumns
+from loadmanager.core.load.pending import Pending
 from loadmanager.core.load.reports import (
     BrokerLoadData,
     BundleData,
     LocalBrokerData,
-    TimeAverageBrokerData,
     TopBundlesLoadData,
     default_bundle_data,
 )
-from loadmanager.core.load.snapshot import ClusterSnapshot, time_average_of
+from loadmanager.core.load.served import Served
+from loadmanager.core.load.snapshot import ClusterSnapshot, Derived
 
 PENDING_MS_MAX = 60_000
 """A placement that no report shows by then did not happen."""
+NO_OWNERS: Mapping[str, str] = {}
 UNREPORTED_MS_MAX = 15 * 60_000
 """The averages of a bundle that no broker reports for this long are forgotten."""
 
@@ -41,10 +45,38 @@ class ViewSettings(Protocol):
         ...
 
 
+class _Times(dict[str, int]):
+    """Names with a time each (ms since the epoch), the oldest first."""
+
+    _latest_ms = 0
+
+    def set(self, names: Iterable[str], at_ms: int) -> None:
+        """These names have this time now."""
+        names = list(names)
+        for name in names:
+            self.pop(name, None)
+        self.update(dict.fromkeys(names, at_ms))
+        if at_ms < self._latest_ms:  # the clock was set back, or times were restored
+            ordered = sorted(self.items(), key=lambda item: item[1])
+            self.clear()
+            self.update(ordered)
+        self._latest_ms = max(self._latest_ms, at_ms)
+
+    def until(self, oldest_ms: float) -> list[str]:
+        """The names that are older."""
+        names = []
+        for name, at_ms in self.items():
+            if at_ms >= oldest_ms:
+                break
+            names.append(name)
+        return names
+
+
 class ClusterView:
     """The last reports, the averages of every bundle, placements under way and recent moves.
 
-    All times are milliseconds since the epoch.
+    All times are milliseconds since the epoch. Nothing that an event changes takes longer the more
+    bundles other brokers have.
     """
 
     def __init__(self) -> None:
@@ -52,16 +84,21 @@ class ClusterView:
         """brokerId → last report, in the modular manager."""
         self.load_data: dict[str, BrokerLoadData] = {}
         """brokerId → last report, in the extensible manager."""
-        self.bundle_data: dict[str, BundleData] = {}
+        self.bundle_data = BundleAverages()
         """Bundle → its averages."""
+        self.time_averages = BrokerSums(self.reports, self.bundle_data)
+        """brokerId → the sums of its bundles' averages."""
+        self._columns = BrokerColumns(self.reports)
+        self._others: set[str] = set()
+        """Brokers with a report that is not in the columns."""
         self._top_bundles: Mapping[str, TopBundlesLoadData] = {}
-        self._time_averages: dict[str, TimeAverageBrokerData] = {}
-        """brokerId → sums over its bundles; absent until computed from its last report."""
-        self._pending: dict[str, tuple[str, int]] = {}
-        """Bundle → the broker it was placed on, and when."""
-        self._unloaded_ms: dict[str, int] = {}
-        self._unloaded_brokers_ms: dict[str, int] = {}
-        self._unreported_ms: dict[str, int] = {}
+        self._pending = Pending()
+        self._served = Served({}, {}, {})
+        self._placed_ms = _Times()
+        """Bundle on its way → when it was placed."""
+        self._unloaded_ms = _Times()
+        self._unloaded_brokers_ms = _Times()
+        self._unreported_ms = _Times()
         """Bundle → when its broker stopped reporting it. Another broker may report it since."""
         self._orphans: set[str] = set()
         """Bundles of brokers that went: unowned until a lookup has them placed."""
@@ -80,18 +117,19 @@ class ClusterView:
         self.load_data.pop(broker_id, None)
         before = self.reports.get(broker_id)
         self.reports[broker_id] = report
-        self._time_averages.pop(broker_id, None)
-        if before is not None:
-            self._unreport(before.last_stats.keys() - report.last_stats.keys(), now_ms)
+        self._others.add(broker_id)
+        self.time_averages.changed(broker_id)
+        if self.bundle_data.observe(broker_id, report.last_stats) and before is not None:
+            self._unreported_ms.set(before.last_stats.keys() - report.last_stats.keys(), now_ms)
         for bundle in self._unreported_ms.keys() & report.last_stats.keys():
             del self._unreported_ms[bundle]
-        self._orphans.difference_update(report.last_stats, report.bundles)
-        for bundle, stats in report.last_stats.items():
-            data = self.bundle_data.get(bundle)
-            if data is None:
-                data = self.bundle_data[bundle] = default_bundle_data()
-            data.update(stats)
-        self._arrived(broker_id, report.bundles or report.last_stats)
+        if self._orphans:
+            self._orphans.difference_update(report.last_stats, report.bundles)
+        if before is None or before.bundles != report.bundles:
+            self._served.reported(broker_id, report.bundles, self._pending.get(broker_id, ()))
+        if self._pending:
+            self._arrived(broker_id, report.bundles or report.last_stats)
+            self._pending.update(self.bundle_data, report.last_stats)
 
     def observe_top_bundles(self, top_bundles: Mapping[str, TopBundlesLoadData]) -> None:
         """The brokers published their busiest bundles (extensible manager): brokerId → bundles."""
@@ -102,26 +140,32 @@ class ClusterView:
     def gone(self, broker_id: str, now_ms: int) -> None:
         """A broker died or left. Its bundles, and those on their way to it, have no owner now."""
         report = self.reports.pop(broker_id, None)
+        coming = list(self._pending.get(broker_id, ()))
         if report is not None:
-            self._unreport(report.last_stats, now_ms)
+            self._others.add(broker_id)
+            self._served.reported(broker_id, (), coming)
+            self.bundle_data.gone(broker_id)
+            self.time_averages.changed(broker_id)
+            self._unreported_ms.set(report.last_stats, now_ms)
             owned = {bundle for other in self.reports.values() for bundle in other.last_stats}
-            self._orphans.update(report.last_stats.keys() - owned - self._pending.keys())
-        self._orphans.update(name for name, place in self._pending.items() if place[0] == broker_id)
+            self._orphans.update(report.last_stats.keys() - owned - self._pending.bundles.keys())
+        self._orphans.update(coming)
         self.load_data.pop(broker_id, None)
-        self._time_averages.pop(broker_id, None)
-        self._pending = {
-            bundle: place for bundle, place in self._pending.items() if place[0] != broker_id
-        }
+        self._forget_placements(coming)
 
     def placed(self, bundle: str, broker_id: str, now_ms: int) -> None:
         """A bundle is on its way to a broker: it counts there until that broker reports it."""
         if self.under_way(bundle, now_ms) != broker_id:  # a repeated lookup does not renew it
-            self._pending[bundle] = (broker_id, now_ms)
+            self._forget_placements([bundle])
+            data = self.bundle_data.get(bundle) or default_bundle_data()
+            self._pending.add(bundle, broker_id, data)
+            self._served.placed(broker_id, [bundle])
+            self._placed_ms.set([bundle], now_ms)
         self._orphans.discard(bundle)
 
     def not_placed(self, bundle: str) -> None:
         """A bundle is not on its way after all."""
-        self._pending.pop(bundle, None)
+        self._forget_placements([bundle])
 
     def moved(self, bundle: str, source: str, now_ms: int) -> None:
         """A bundle was moved away from a broker."""
@@ -129,42 +173,32 @@ class ClusterView:
 
     def know_moves(self, bundles: Mapping[str, int], brokers: Mapping[str, int]) -> None:
         """Bundles were moved: bundle → when, and the broker that it left → when."""
-        self._unloaded_ms.update(bundles)
-        self._unloaded_brokers_ms.update(brokers)
+        for times, moves in ((self._unloaded_ms, bundles), (self._unloaded_brokers_ms, brokers)):
+            for name, at_ms in moves.items():
+                times.set([name], at_ms)
 
     def restore(self, bundle_data: Mapping[str, BundleData], now_ms: int) -> None:
         """Replace all averages by stored or given ones."""
-        self.bundle_data = dict(bundle_data)
-        self._time_averages.clear()
-        self._unreport(bundle_data, now_ms)
+        self.bundle_data = BundleAverages(bundle_data)
+        self.time_averages = BrokerSums(self.reports, self.bundle_data)
+        self._pending.update(self.bundle_data, list(self._pending.bundles))
+        self._unreported_ms.set(bundle_data, now_ms)
 
     def forget_passing(self) -> None:
         """Forget everything that is kept for a limited time, because there is no clock."""
-        self._pending.clear()
+        self._forget_placements(list(self._placed_ms))
         self._forget_unreported(list(self._unreported_ms))
 
     # Queries
 
     def under_way(self, bundle: str, now_ms: int) -> str | None:
         """The broker that a bundle is on its way to."""
-        broker_id, at_ms = self._pending.get(bundle, (None, 0))
-        return broker_id if now_ms - at_ms < PENDING_MS_MAX else None
+        at_ms = self._placed_ms.get(bundle, 0)
+        return self._pending.broker_of(bundle) if now_ms - at_ms < PENDING_MS_MAX else None
 
-    def pending(self) -> dict[str, dict[str, BundleData]]:
+    def pending(self) -> Pending:
         """brokerId → bundles on their way there → their averages."""
-        pending: dict[str, dict[str, BundleData]] = {}
-        for bundle, (broker_id, _) in self._pending.items():
-            pending.setdefault(broker_id, {})[bundle] = (
-                self.bundle_data.get(bundle) or default_bundle_data()
-            )
-        return pending
-
-    def time_averages(self) -> dict[str, TimeAverageBrokerData]:
-        """brokerId → the sums of its bundles' averages at its last report."""
-        for broker_id, report in self.reports.items():
-            if broker_id not in self._time_averages:
-                self._time_averages[broker_id] = time_average_of(report, self.bundle_data)
-        return dict(self._time_averages)
+        return self._pending.copy()
 
     def snapshot(
         self,
@@ -174,57 +208,80 @@ class ClusterView:
         isolation_policies: Mapping[str, Any],
         anti_affinity_groups: Mapping[str, str],
         failure_domains: Mapping[str, Sequence[str]],
+        passing: bool = False,
     ) -> ClusterSnapshot:
-        """The cluster now. Forgets moves, placements and averages that are too old to count."""
-        oldest_ms = now_ms - settings.grace_period_minutes * 60_000
-        self._unloaded_ms = {
-            bundle: at_ms for bundle, at_ms in self._unloaded_ms.items() if at_ms >= oldest_ms
-        }
-        # A broker that comes back soon still cools down.
-        self._unloaded_brokers_ms = {
-            broker: at_ms
-            for broker, at_ms in self._unloaded_brokers_ms.items()
-            if at_ms >= oldest_ms or broker in self.reports or broker in self.load_data
-        }
-        self._pending = {
-            bundle: place
-            for bundle, place in self._pending.items()
-            if now_ms - place[1] < PENDING_MS_MAX
-        }
-        self._forget_unreported(
-            [
-                name
-                for name, at_ms in self._unreported_ms.items()
-                if now_ms - at_ms >= UNREPORTED_MS_MAX
-            ]
-        )
+        """The cluster now. Forgets moves, placements and averages that are too old to count.
+
+        Later events do not change the snapshot, unless it is a `passing` one, which is made without
+        copies, for one decision before the next event.
+        """
+        self._forget_old(now_ms)
+        if not passing:
+            self._forget_moves(now_ms - settings.grace_period_minutes * 60_000)
+        reports, averages, pending = self.reports, self.bundle_data, self._pending
+        columns = self._present_columns()
+        sums, orphans = self.time_averages, self._orphans
+        derived = Derived(columns)
+        if passing:
+            derived.served = reports, pending, NO_OWNERS, self._served
+        else:
+            reports, averages, pending = dict(reports), averages.copy(), pending.copy()
+            derived.columns, orphans = columns.copy(reports), set(orphans)
+            sums = sums.copy(reports, averages)
         return ClusterSnapshot(
             now_ms=now_ms,
-            reports=dict(self.reports),
-            bundle_data=dict(self.bundle_data),
-            time_averages=self.time_averages(),
-            pending=self.pending(),
-            to_place={
-                bundle: self.bundle_data[bundle]
-                for bundle in sorted(self._orphans)
-                if bundle in self.bundle_data
-            },
-            recently_unloaded_ms=dict(self._unloaded_ms),
-            load_data=dict(self.load_data),
+            reports=reports,
+            bundle_data=averages,
+            time_averages=sums,
+            pending=pending,
+            to_place=_Waiting(orphans, averages) if orphans else {},
+            recently_unloaded_ms=self._unloaded_ms if passing else dict(self._unloaded_ms),
+            load_data=self.load_data if passing else dict(self.load_data),
             top_bundles=self._top_bundles,
-            recently_unloaded_brokers_ms=dict(self._unloaded_brokers_ms),
+            recently_unloaded_brokers_ms=(
+                self._unloaded_brokers_ms if passing else dict(self._unloaded_brokers_ms)
+            ),
+            owners=NO_OWNERS,
             isolation_policies=isolation_policies,
-            anti_affinity_groups=dict(anti_affinity_groups),
+            anti_affinity_groups=anti_affinity_groups if passing else dict(anti_affinity_groups),
             failure_domains=dict(failure_domains) if settings.failure_domains else {},
+            _derived=derived,
         )
 
-    def _arrived(self, broker_id: str, bundles: Iterable[str]) -> None:
-        expected = {bundle for bundle, place in self._pending.items() if place[0] == broker_id}
-        for bundle in expected.intersection(bundles) if expected else ():
-            del self._pending[bundle]
+    def _present_columns(self) -> BrokerColumns:
+        if not self._others:
+            return self._columns
+        if self._columns.row_of.keys() == self.reports.keys():
+            self._columns.changed(sorted(self._others & self.reports.keys()))
+        else:
+            self._columns = BrokerColumns(self.reports)
+        self._others.clear()
+        return self._columns
 
-    def _unreport(self, bundles: Iterable[str], now_ms: int) -> None:
-        self._unreported_ms.update(dict.fromkeys(bundles, now_ms))
+    def _arrived(self, broker_id: str, bundles: Iterable[str]) -> None:
+        expected = self._pending.get(broker_id)
+        if expected:
+            self._forget_placements([bundle for bundle in bundles if bundle in expected])
+
+    def _forget_placements(self, bundles: Sequence[str]) -> None:
+        for bundle in bundles:
+            broker = self._pending.broker_of(bundle)
+            if broker is not None:
+                self._served.not_placed(broker, [bundle])
+            self._placed_ms.pop(bundle, None)
+        self._pending.remove(bundles)
+
+    def _forget_moves(self, oldest_ms: float) -> None:
+        for bundle in self._unloaded_ms.until(oldest_ms):
+            del self._unloaded_ms[bundle]
+        for broker in self._unloaded_brokers_ms.until(oldest_ms):
+            # A broker that comes back soon still cools down.
+            if broker not in self.reports and broker not in self.load_data:
+                del self._unloaded_brokers_ms[broker]
+
+    def _forget_old(self, now_ms: int) -> None:
+        self._forget_placements(self._placed_ms.until(now_ms - PENDING_MS_MAX + 1))
+        self._forget_unreported(self._unreported_ms.until(now_ms - UNREPORTED_MS_MAX + 1))
 
     def _forget_unreported(self, bundles: list[str]) -> None:
         reported = (
@@ -236,4 +293,26 @@ class ClusterView:
             del self._unreported_ms[bundle]
             self._orphans.discard(bundle)
             if bundle not in reported:
-                self.bundle_data.pop(bundle, None)
+                self.bundle_data.forget(bundle)
+
+
+class _Waiting(Mapping[str, BundleData]):
+    """The bundles that wait for a lookup and have averages, in order of name."""
+
+    def __init__(self, bundles: Set[str], averages: BundleAverages) -> None:
+        self._bundles = bundles
+        self._averages = averages
+
+    def __getitem__(self, bundle: str) -> BundleData:
+        if bundle not in self._bundles:
+            raise KeyError(bundle)
+        return self._averages[bundle]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._bundles & self._averages.keys()))
+
+    def __len__(self) -> int:
+        return len(self._bundles & self._averages.keys())
+
+    def __bool__(self) -> bool:
+        return bool(self._bundles)

@@ -122,14 +122,6 @@ class TimeAverageMessageData(Json):
     msg_rate_in: Number = 0.0
     msg_rate_out: Number = 0.0
 
-    def update(self, stats: NamespaceBundleStats) -> None:
-        """Add a sample (Pulsar `TimeAverageMessageData.update`)."""
-        n = self.num_samples = int(min(self.num_samples + 1, self.max_samples)) or 1
-        self.msg_throughput_in = ((n - 1) * self.msg_throughput_in + stats.msg_throughput_in) / n
-        self.msg_throughput_out = ((n - 1) * self.msg_throughput_out + stats.msg_throughput_out) / n
-        self.msg_rate_in = ((n - 1) * self.msg_rate_in + stats.msg_rate_in) / n
-        self.msg_rate_out = ((n - 1) * self.msg_rate_out + stats.msg_rate_out) / n
-
     @property
     def rate(self) -> float:
         """Messages/s in and out."""
@@ -151,12 +143,6 @@ class BundleData(Json):
         default_factory=lambda: TimeAverageMessageData(max_samples=NUM_LONG_SAMPLES)
     )
     topics: Count = 0
-
-    def update(self, stats: NamespaceBundleStats) -> None:
-        """Add a sample to both averages."""
-        self.short_term_data.update(stats)
-        self.long_term_data.update(stats)
-        self.topics = stats.topics
 
 
 NUM_SHORT_SAMPLES = 10

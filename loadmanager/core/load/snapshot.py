@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import ChainMap
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from loadmanager.core.load.averages import BundleAverages, Ordered
+from loadmanager.core.load.columns import BrokerColumns
+from loadmanager.core.load.pending import Pending
 from loadmanager.core.load.reports import (
     BrokerLoadData,
     BundleData,
     LocalBrokerData,
     TimeAverageBrokerData,
-    TimeAverageMessageData,
     TopBundlesLoadData,
     default_bundle_data,
 )
+from loadmanager.core.load.served import Served
+
+
+@dataclass(slots=True)
+class Derived:
+    """What a snapshot computes once, when it is asked for; each with what it was made from."""
+
+    columns: BrokerColumns | None = None
+    averages: tuple[object, BundleAverages] | None = None
+    pending: tuple[object, Pending] | None = None
+    served: tuple[object, object, object, Served] | None = None
+    available: tuple[object, frozenset[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,65 +74,104 @@ class ClusterSnapshot:
     failure_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Domain → brokerIds; empty while failure domains do not count."""
 
-    _ordered: dict[tuple[str, str], list[tuple[str, float]]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    """What `by_throughput` and `by_rate` have computed."""
+    _derived: Derived = field(default_factory=Derived, compare=False, repr=False)
 
-    def by_throughput(self, broker: str) -> list[tuple[str, float]]:
-        """The broker's bundles that have averages, with their short-term throughput (bytes/s);
-        largest first, then by name. Sorted once.
+    @property
+    def columns(self) -> BrokerColumns:
+        """The figures of the modular reports, as arrays over all brokers."""
+        columns = self._derived.columns
+        if columns is None or columns.reports is not self.reports:
+            columns = self._derived.columns = BrokerColumns(self.reports)
+        return columns
+
+    @property
+    def averages(self) -> BundleAverages:
+        """`bundle_data` in columns."""
+        known = self._derived.averages
+        if known is None or known[0] is not self.bundle_data:
+            known = self.bundle_data, BundleAverages.of(self.bundle_data)
+            self._derived.averages = known
+        return known[1]
+
+    @property
+    def under_way(self) -> Pending:
+        """`pending` with what it adds up to."""
+        known = self._derived.pending
+        if known is None or known[0] is not self.pending:
+            known = self._derived.pending = self.pending, Pending.of(self.pending)
+        return known[1]
+
+    @property
+    def served(self) -> Served:
+        """How many bundles of each namespace the brokers serve: by their reports (in the extensible
+        manager, by what they published), by `pending` and by `owners`.
         """
-        return self._order(broker, "throughput", lambda data: data.throughput)
+        known = self._derived.served
+        if (
+            known is None
+            or known[0] is not (self.reports or self.top_bundles)
+            or known[1] is not self.pending
+            or known[2] is not self.owners
+        ):
+            pending = {name: self.pending[name] for name in self.available & self.pending.keys()}
+            served = Served(self._reported(), pending, self.owners)
+            source = self.reports or self.top_bundles
+            known = self._derived.served = source, self.pending, self.owners, served
+        return known[3]
 
-    def by_rate(self, broker: str) -> list[tuple[str, float]]:
-        """The broker's bundles that have averages, with their short-term rate (messages/s); largest
-        first, then by name. Sorted once.
-        """
-        return self._order(broker, "rate", lambda data: data.rate)
+    def _reported(self) -> dict[str, list[str]]:
+        if self.reports:
+            return {broker: report.bundles for broker, report in self.reports.items()}
+        published = dict.fromkeys(self.available, TopBundlesLoadData()) | dict(self.top_bundles)
+        return {
+            broker: [bundle.bundle_name for bundle in published[broker].top_bundles_load_data]
+            for broker in self.available
+        }
 
-    def _order(
-        self, broker: str, what: str, value: Callable[[TimeAverageMessageData], float]
-    ) -> list[tuple[str, float]]:
-        ordered = self._ordered.get((broker, what))
-        if ordered is None:
-            averages = self.bundle_data
-            loads = [
-                (-value(averages[bundle].short_term_data), bundle)
-                for bundle in self.reports[broker].bundles
-                if bundle in averages
-            ]
-            loads.sort()
-            ordered = self._ordered[broker, what] = [(bundle, -load) for load, bundle in loads]
-        return ordered
+    @property
+    def available(self) -> frozenset[str]:
+        """brokerIds of the live brokers."""
+        reports, known = self.reports or self.load_data, self._derived.available
+        if known is None or known[0] is not reports:
+            known = self._derived.available = reports, frozenset(reports)
+        return known[1]
 
-    def with_report(self, broker: str, report: LocalBrokerData) -> ClusterSnapshot:
-        """This snapshot with one broker's report replaced; keeps the order of other brokers'
-        bundles.
-        """
-        kept = {key: order for key, order in self._ordered.items() if key[0] != broker}
-        return replace(self, reports={**self.reports, broker: report}, _ordered=kept)
+    @property
+    def brokers(self) -> Sequence[str]:
+        """brokerIds of the modular reports, in the order in which every strategy walks them."""
+        return self.columns.names
 
     @property
     def extensible(self) -> bool:
         """Whether the reports are those of Pulsar's extensible load manager."""
         return bool(self.load_data) and not self.reports
 
-    @property
-    def available(self) -> set[str]:
-        """brokerIds of the live brokers."""
-        return set(self.reports or self.load_data)
+    def by_throughput(self, broker: str) -> Ordered:
+        """The broker's bundles that have averages, with their short-term throughput (bytes/s);
+        largest first, then by name. Sorted once.
+        """
+        return self.averages.by_throughput(broker, self.reports[broker].bundles)
 
-    @property
-    def brokers(self) -> list[str]:
-        """brokerIds in the order in which every strategy walks them."""
-        return sorted(self.reports)
+    def by_rate(self, broker: str) -> Ordered:
+        """The broker's bundles that have averages, with their short-term rate (messages/s); largest
+        first, then by name. Sorted once.
+        """
+        return self.averages.by_rate(broker, self.reports[broker].bundles)
 
     def with_to_place(self, bundles: Iterable[str]) -> ClusterSnapshot:
         """This snapshot with more bundles to place, but for those that are on their way."""
-        under_way = {bundle for pending in self.pending.values() for bundle in pending}
+        under_way = self.under_way.bundles
         added = {bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way}
-        return replace(self, to_place={**self.to_place, **added})
+        waiting: Any = self.to_place
+        return replace(self, to_place=ChainMap(added, waiting) if waiting else added)
+
+    def add_placement(self, bundle: str, broker: str) -> None:
+        """Count a bundle as on its way to a broker; `pending` must be this snapshot's own."""
+        before = self.under_way.broker_of(bundle)
+        if before is not None:
+            self.served.not_placed(before, [bundle])
+        self.served.placed(broker, [bundle])
+        self.under_way.add(bundle, broker, self.data_of(bundle))
 
     def data_of(self, bundle: str) -> BundleData:
         """A bundle's averages; Pulsar's defaults for one that was never seen."""
@@ -126,29 +179,4 @@ class ClusterSnapshot:
 
     def pending_topics(self, broker: str) -> float:
         """Topics of the bundles that are on their way to a broker."""
-        return sum(data.topics for data in self.pending.get(broker, {}).values())
-
-
-def time_average_of(
-    report: LocalBrokerData, bundle_data: Mapping[str, BundleData]
-) -> TimeAverageBrokerData:
-    """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`).
-
-    The sums are exact, so that the order of the bundles in a report does not matter.
-    """
-    unseen = default_bundle_data()
-    averages = [bundle_data.get(bundle) or unseen for bundle in report.bundles or report.last_stats]
-    short, long = (
-        [data.short_term_data for data in averages],
-        [data.long_term_data for data in averages],
-    )
-    return TimeAverageBrokerData(
-        short_term_msg_throughput_in=math.fsum(data.msg_throughput_in for data in short),
-        short_term_msg_throughput_out=math.fsum(data.msg_throughput_out for data in short),
-        short_term_msg_rate_in=math.fsum(data.msg_rate_in for data in short),
-        short_term_msg_rate_out=math.fsum(data.msg_rate_out for data in short),
-        long_term_msg_throughput_in=math.fsum(data.msg_throughput_in for data in long),
-        long_term_msg_throughput_out=math.fsum(data.msg_throughput_out for data in long),
-        long_term_msg_rate_in=math.fsum(data.msg_rate_in for data in long),
-        long_term_msg_rate_out=math.fsum(data.msg_rate_out for data in long),
-    )
+        return self.under_way.topics(broker)

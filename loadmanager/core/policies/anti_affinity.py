@@ -6,37 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from loadmanager.core.bundles.ranges import split_bundle_name
-
 DEFAULT_DOMAIN = "default"
 
 
-def namespaces_of_group(
-    group: str, groups: Mapping[str, str], bundles: Mapping[str, Sequence[str]]
-) -> dict[str, int]:
-    """How many namespaces of a group each broker serves (modular manager).
-
-    `bundles`: brokerId → reported and pending bundles.
-    """
-    return {broker: len(set(served)) for broker, served in _served(group, groups, bundles).items()}
-
-
-def bundles_of_group(
-    group: str, groups: Mapping[str, str], bundles: Mapping[str, Sequence[str]]
-) -> dict[str, int]:
-    """How many bundles of a group's namespaces each broker serves (extensible manager)."""
-    return {broker: len(served) for broker, served in _served(group, groups, bundles).items()}
-
-
-def _served(
-    group: str, groups: Mapping[str, str], bundles: Mapping[str, Sequence[str]]
-) -> dict[str, list[str]]:
-    """brokerId → the namespace of each of its bundles that belongs to the group."""
-    members = {namespace for namespace, other in groups.items() if other.lower() == group.lower()}
-    return {
-        broker: [name for name, _ in map(split_bundle_name, served) if name in members]
-        for broker, served in bundles.items()
-    }
+def members(group: str, groups: Mapping[str, str]) -> list[str]:
+    """The namespaces of a group; upper and lower case do not matter."""
+    return [namespace for namespace, other in groups.items() if other.lower() == group.lower()]
 
 
 def not_least_of_group(

@@ -14,6 +14,11 @@ _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:
 VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 
 
+def same_class(class_name: str | None, other: str) -> bool:
+    """Whether two class names agree in their last part; a broker may not report one."""
+    return class_name is None or class_name.rpartition(".")[2] == other.rpartition(".")[2]
+
+
 def other_load_manager(
     brokers: Sequence[str], reports: Mapping[str, LocalBrokerData], class_name: str
 ) -> dict[str, str]:
@@ -24,7 +29,7 @@ def other_load_manager(
     rejected = {}
     for broker in brokers:
         runs = reports[broker].load_manager_class_name
-        if runs is not None and runs.rpartition(".")[2] != class_name.rpartition(".")[2]:
+        if not same_class(runs, class_name):
             rejected[broker] = f"LoadManagerClass: it runs {runs}"
     return rejected
 

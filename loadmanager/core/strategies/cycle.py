@@ -7,16 +7,16 @@ bundles belong.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import msgspec
 
 from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies import filters, guards, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
@@ -103,8 +103,7 @@ def destinations(
         unload.bundle for unload in plan.unloads if unload.destination is None
     )
     memories = _advance(snapshot, settings, memories)
-    pending = {broker: dict(bundles) for broker, bundles in snapshot.pending.items()}
-    snapshot = replace(snapshot, pending=pending)
+    snapshot = replace(snapshot, pending=snapshot.under_way.copy())
     unloads: list[Unload] = []
     refused: list[Skip] = []
     for unload in plan.unloads:
@@ -117,7 +116,7 @@ def destinations(
         if destination is None:
             refused.append(Skip(unload.bundle, "NoDestination: no broker qualifies"))
             continue
-        pending.setdefault(destination, {})[unload.bundle] = snapshot.data_of(unload.bundle)
+        snapshot.add_placement(unload.bundle, destination)
         unloads.append(msgspec.structs.replace(unload, destination=destination))
     return replace(plan, unloads=tuple(unloads), skipped=(*plan.skipped, *refused)), memories
 
@@ -133,33 +132,31 @@ def place(
 
     The placement rule says in which order. A bundle that is on its way stays on its way.
     """
-    under_way = {
-        bundle: broker
-        for broker in sorted(snapshot.pending.keys() & snapshot.available, reverse=True)
-        for bundle in snapshot.pending[broker]
-    }
-    pending = {broker: dict(waiting) for broker, waiting in snapshot.pending.items()}
-    snapshot = replace(snapshot.with_to_place(bundles), pending=pending)
+    under_way = {bundle: snapshot.under_way.broker_of(bundle) for bundle in bundles}
+    snapshot = snapshot.with_to_place(bundles)
+    if len(bundles) > 1:
+        snapshot = replace(snapshot, pending=snapshot.under_way.copy())
     memories = _advance(snapshot, settings, memories)
     rule = registry.placement(settings.placement)
-    requested = dict.fromkeys(bundles)
     ordered = [] if rule.order is None else rule.order(snapshot.to_place)
     placements: dict[str, Placement] = {}
-    for bundle in dict.fromkeys([*(name for name in ordered if name in requested), *bundles]):
-        broker = under_way.get(bundle)
-        if broker is not None:
-            others = dict.fromkeys(
-                sorted(snapshot.available - {broker}), f"UnderWay: it is on its way to {broker}"
-            )
-            placements[bundle] = Placement(
-                bundle, broker, (broker,), {**snapshot.unusable, **others}
-            )
+    for bundle in dict.fromkeys([*(name for name in ordered if name in under_way), *bundles]):
+        broker = under_way[bundle]
+        if broker is not None and broker in snapshot.available:
+            placements[bundle] = _stays_under_way(snapshot, bundle, broker)
             continue
         choice, memories = _place(snapshot, bundle, settings, memories, rng)
-        if choice.broker is not None:
-            pending.setdefault(choice.broker, {})[bundle] = snapshot.data_of(bundle)
+        if choice.broker is not None and len(bundles) > 1:
+            snapshot.add_placement(bundle, choice.broker)
         placements[bundle] = choice
     return [placements[bundle] for bundle in bundles], memories
+
+
+def _stays_under_way(snapshot: ClusterSnapshot, bundle: str, broker: str) -> Placement:
+    others = dict.fromkeys(
+        sorted(snapshot.available - {broker}), f"UnderWay: it is on its way to {broker}"
+    )
+    return Placement(bundle, broker, (broker,), {**snapshot.unusable, **others})
 
 
 def _advance(snapshot: ClusterSnapshot, settings: StrategySettings, memories: Memories) -> Memories:
@@ -182,17 +179,10 @@ def _place(
     """Where one bundle belongs: the filters, then the placement rule, then chance (Pulsar's
     selection pipeline).
     """
-    snapshot = replace(snapshot, placing=bundle)
+    object.__setattr__(snapshot, "placing", bundle)  # the snapshot of this request alone
     namespace = split_bundle_name(bundle)[0]
     rule = _rule_for(snapshot, namespace, settings)
-    if snapshot.extensible:
-        able, rejected = filters.extensible(snapshot, namespace, settings, leaving=leaving)
-        allowed = able
-    else:
-        allowed, isolated = filters.may_serve(snapshot, namespace)
-        able, filtered = filters.modular(snapshot, allowed, namespace, settings, leaving=leaving)
-        allowed = [broker for broker in allowed if broker != leaving]
-        rejected = {**isolated, **filtered}
+    able, allowed, rejected = _able(snapshot, namespace, settings, leaving)
     candidates, memories = _planned(rule, snapshot, able, settings, memories) or _candidates(
         rule, snapshot, able, settings, memories
     )
@@ -209,13 +199,27 @@ def _place(
         rejected = {broker: why for broker, why in rejected.items() if broker not in allowed}
         candidates, memories = _candidates(rule, snapshot, able, settings, memories)
         chosen = _choose(candidates, rng)
-    outscored = {
-        broker: f"{rule.name}: another broker scores better"
-        for broker in able
-        if broker not in candidates
-    }
-    rejected = {**snapshot.unusable, **rejected, **outscored}
-    return Placement(bundle, chosen, tuple(candidates), rejected), memories
+
+    def outscored() -> dict[str, str]:
+        better = f"{rule.name}: another broker scores better"
+        return {broker: better for broker in able if broker not in candidates}
+
+    reasons = filters.Reasons(snapshot.unusable, rejected, outscored)
+    return Placement(bundle, chosen, candidates, reasons), memories
+
+
+def _able(
+    snapshot: ClusterSnapshot, namespace: str, settings: StrategySettings, leaving: str | None
+) -> tuple[Sequence[str], Sequence[str], Mapping[str, str]]:
+    """The brokers that the filters leave; those that isolation leaves; why the others drop out."""
+    if snapshot.extensible:
+        able, rejected = filters.extensible(snapshot, namespace, settings, leaving=leaving)
+        return able, able, rejected
+    allowed, isolated = filters.may_serve(snapshot, namespace)
+    able, filtered = filters.modular(snapshot, allowed, namespace, settings, leaving=leaving)
+    if leaving is not None:
+        allowed = allowed.without(snapshot.columns.row_of.get(leaving))
+    return able, allowed, filters.Reasons(isolated, filtered)
 
 
 def _rule_for(
@@ -234,10 +238,12 @@ def _candidates(
     able: Sequence[str],
     settings: StrategySettings,
     memories: Memories,
-) -> tuple[list[str], Memories]:
+) -> tuple[Sequence[str], Memories]:
     """The rule's candidates, without brokers that the filters removed."""
     candidates, memory = rule.candidates(snapshot, able, settings, memories.of(rule))
-    return [broker for broker in candidates if broker in able], memories.remember(rule, memory)
+    if not isinstance(candidates, Brokers):
+        candidates = [broker for broker in candidates if broker in able]
+    return candidates, memories.remember(rule, memory)
 
 
 def _planned(
@@ -246,7 +252,7 @@ def _planned(
     able: Sequence[str],
     settings: StrategySettings,
     memories: Memories,
-) -> tuple[list[str], Memories] | None:
+) -> tuple[Sequence[str], Memories] | None:
     """The destination that the shedder planned, if the rule follows one.
 
     If that broker is overloaded by now, the candidates are all healthy ones.
@@ -267,8 +273,8 @@ def _choose(candidates: Sequence[str], rng: Rng) -> str | None:
 
 
 def _overloaded(snapshot: ClusterSnapshot, broker: str, settings: StrategySettings) -> bool:
-    report = snapshot.reports.get(broker)
-    return (
-        report is not None
-        and max_weighted_usage(report, settings.weights) > settings.overloaded_percent / 100
-    )
+    row = None if snapshot.extensible else snapshot.columns.row_of.get(broker)
+    if row is None:
+        return False
+    usage = snapshot.columns.usage(settings.weights)[row]
+    return bool(usage > settings.overloaded_percent / 100)

@@ -1,15 +1,18 @@
 """Which brokers may take a bundle: the filters of Pulsar's two load managers.
 
 Modular: `ModularLoadManagerImpl.selectBroker` before it asks the strategy. Extensible: the
-`BrokerFilter`s, in order of their registration. Every broker that a filter removes gets a reason.
+`BrokerFilter`s, in order of their registration. Every broker that a filter removes gets a reason,
+whose text is made when somebody reads it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
+from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity, eligibility, isolation
 from loadmanager.core.strategies.settings import StrategySettings
@@ -18,22 +21,51 @@ Filter = Callable[[Sequence[str]], Mapping[str, str]]
 """brokerIds → those that drop out of them, each with its reason."""
 
 
-def _through(brokers: Sequence[str], filters: Iterable[Filter]) -> tuple[list[str], dict[str, str]]:
-    """The brokers that pass every filter, and why the others do not."""
-    able = list(brokers)
-    rejected: dict[str, str] = {}
-    for drop_outs in filters:
-        reasons = drop_outs(able)
-        rejected.update((broker, reasons[broker]) for broker in able if broker in reasons)
-        able = [broker for broker in able if broker not in reasons]
-    return able, rejected
+class Reasons(Mapping[str, str]):
+    """brokerId → why it is no candidate; made of the parts when it is first read."""
+
+    __slots__ = ("_parts", "_reasons")
+
+    def __init__(self, *parts: Mapping[str, str] | Callable[[], Mapping[str, str]]) -> None:
+        self._parts = parts
+        self._reasons: dict[str, str] | None = None
+
+    def _all(self) -> dict[str, str]:
+        if self._reasons is None:
+            self._reasons = {}
+            for part in self._parts:
+                self._reasons.update(part() if callable(part) else part)
+            self._parts = ()
+        return self._reasons
+
+    def __getitem__(self, broker: str) -> str:
+        return self._all()[broker]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
 
 
-def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[list[str], dict[str, str]]:
+NO_REASONS = Reasons()
+
+
+def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mapping[str, str]]:
     """The available brokers that isolation policies leave to a namespace, in order of name, and why
     the others drop out.
     """
-    return _through(sorted(snapshot.available), [_isolation(snapshot, namespace)])
+    if snapshot.extensible:
+        names = sorted(snapshot.available)
+        reasons = _isolation(snapshot, namespace)(names)
+        left = [broker for broker in names if broker not in reasons]
+        return Brokers.listed(left), reasons
+    columns = snapshot.columns
+    everyone = columns.everyone
+    if not snapshot.isolation_policies and all(persistent for _, persistent in columns.traits):
+        return everyone, NO_REASONS
+    reasons = _isolation(snapshot, namespace)(columns.names)
+    return columns.all_of([name for name in columns.names if name not in reasons]), reasons
 
 
 def modular(
@@ -43,7 +75,7 @@ def modular(
     settings: StrategySettings,
     *,
     leaving: str | None = None,
-) -> tuple[list[str], dict[str, str]]:
+) -> tuple[Brokers, Mapping[str, str]]:
     """Topic limit, anti-affinity, evenness, load manager class, version.
 
     If these filters remove every broker, all of `allowed` stay (Pulsar's rule).
@@ -51,22 +83,24 @@ def modular(
     Excludes the broker that the bundle is `leaving`, except when checking whether any broker is
     below the topic limit.
     """
-    able, full = _through(allowed, [partial(_over_topic_limit, snapshot, settings)])
-    destinations = [broker for broker in able if broker != leaving]
-    if not destinations:
-        return [], full
-    evenly = settings.distribute_evenly or namespace == SYSTEM_NAMESPACE
-    able, rejected = _through(
-        destinations,
-        [
-            _anti_affinity(snapshot, namespace),
-            partial(_not_fewest_of_namespace, snapshot, namespace) if evenly else _none,
-            *_of_our_kind(snapshot, settings),
-        ],
-    )
+    columns = snapshot.columns
+    there = None if leaving is None else columns.row_of.get(leaving)
+    allowed = columns.all_of(allowed)
+    able, full = _below_topic_limit(snapshot, settings, allowed)
+    able = able.without(there)
     if not able:
-        return [broker for broker in allowed if broker != leaving], {}
-    return able, {**full, **rejected}
+        return able, full
+    rejected = [full]
+    if namespace in snapshot.anti_affinity_groups:
+        able = _drop(able, _anti_affinity(snapshot, namespace), rejected)
+    if settings.distribute_evenly or namespace == SYSTEM_NAMESPACE:
+        able, reasons = _fewest_of_namespace(snapshot, namespace, able)
+        rejected.append(reasons)
+    for keep in _of_our_kind(snapshot, settings):
+        able = _drop(able, keep, rejected)
+    if not able:
+        return allowed.without(there), NO_REASONS
+    return able, Reasons(*rejected)
 
 
 def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, str]:
@@ -74,15 +108,14 @@ def unfit(snapshot: ClusterSnapshot, settings: StrategySettings) -> dict[str, st
 
     Empty if every broker would be excluded.
     """
-    able, reasons = _through(
-        sorted(snapshot.available),
-        [partial(_over_topic_limit, snapshot, settings), *_of_our_kind(snapshot, settings)],
-    )
-    if not able:
-        reasons = {}
+    able, full = _below_topic_limit(snapshot, settings, snapshot.columns.everyone)
+    rejected = [full]
+    for keep in _of_our_kind(snapshot, settings):
+        able = _drop(able, keep, rejected)
+    reasons = dict(Reasons(*rejected)) if able else {}
     if snapshot.isolation_policies:
         return reasons
-    return {**reasons, **isolation.rejected("", sorted(snapshot.reports), {}, snapshot.reports)}
+    return {**reasons, **isolation.rejected("", snapshot.brokers, {}, snapshot.reports)}
 
 
 def extensible(
@@ -91,61 +124,33 @@ def extensible(
     settings: StrategySettings,
     *,
     leaving: str | None = None,
-) -> tuple[list[str], dict[str, str]]:
+) -> tuple[Brokers, Mapping[str, str]]:
     """Topic limit, anti-affinity (which counts bundles, not namespaces), isolation.
 
     They may remove every broker: unlike the modular manager, Pulsar's extensible one gives up then.
     """
 
     def over_topic_limit(brokers: Sequence[str]) -> dict[str, str]:
-        topics = {
-            broker: snapshot.load_data[broker].topics + snapshot.pending_topics(broker)
-            for broker in brokers
-        }
+        load, pending = snapshot.load_data, snapshot.under_way.topics
+        topics = {broker: load[broker].topics + pending(broker) for broker in brokers}
         return {
-            broker: f"MaxTopics: {topics[broker]:g} topics"
-            for broker in brokers
-            if topics[broker] >= settings.broker_topics_max
+            broker: f"MaxTopics: {number:g} topics"
+            for broker, number in topics.items()
+            if number >= settings.broker_topics_max
         }
 
-    return _through(
-        sorted(snapshot.available - {leaving}),
-        [
-            over_topic_limit,
-            _anti_affinity(snapshot, namespace),
-            _isolation(snapshot, namespace, leaving),
-        ],
-    )
-
-
-def served(snapshot: ClusterSnapshot) -> dict[str, list[str]]:
-    """brokerId → its bundles: those of its report (in the extensible manager, those that it
-    published) and those on their way to it.
-
-    Where `owners` names another broker, the bundle counts there.
-    """
-    if snapshot.reports:
-        reported: dict[str, Sequence[str]] = {
-            broker: report.bundles for broker, report in snapshot.reports.items()
-        }
-    else:
-        reported = {
-            broker: [bundle.bundle_name for bundle in top.top_bundles_load_data]
-            for broker, top in snapshot.top_bundles.items()
-        }
-    bundles = {
-        broker: [*reported.get(broker, ()), *snapshot.pending.get(broker, {})]
-        for broker in sorted(snapshot.available)
-    }
-    if snapshot.owners:
-        bundles = {
-            broker: [name for name in names if snapshot.owners.get(name, broker) == broker]
-            for broker, names in bundles.items()
-        }
-        for bundle, owner in snapshot.owners.items():
-            if owner in bundles and bundle not in bundles[owner]:
-                bundles[owner].append(bundle)
-    return bundles
+    able = sorted(snapshot.available - {leaving})
+    rejected: dict[str, str] = {}
+    for drop_outs in (
+        over_topic_limit,
+        _anti_affinity(snapshot, namespace),
+        _isolation(snapshot, namespace, leaving),
+    ):
+        reasons = drop_outs(able)
+        if reasons:
+            rejected.update((broker, reasons[broker]) for broker in able if broker in reasons)
+            able = [broker for broker in able if broker not in reasons]
+    return Brokers.listed(able), rejected
 
 
 def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
@@ -154,6 +159,24 @@ def has_policy(snapshot: ClusterSnapshot, namespace: str) -> bool:
         namespace in snapshot.anti_affinity_groups
         or isolation.policy_of(namespace, snapshot.isolation_policies) is not None
     )
+
+
+def group_counts(snapshot: ClusterSnapshot, group: str) -> dict[str, int]:
+    """How much of an anti-affinity group each broker serves: namespaces; bundles in the extensible
+    manager.
+    """
+    members = anti_affinity.members(group, snapshot.anti_affinity_groups)
+    served = snapshot.served
+    return served.bundles(members) if snapshot.extensible else served.namespaces(members)
+
+
+def _drop(brokers: Brokers, drop_outs: Filter, rejected: list[Mapping[str, str]]) -> Brokers:
+    """The brokers that a filter leaves; its reasons are added to `rejected`."""
+    reasons = drop_outs(brokers)
+    if not reasons:
+        return brokers
+    rejected.append(reasons)
+    return brokers.where(np.array([broker not in reasons for broker in brokers], np.bool_))
 
 
 def _none(_brokers: Sequence[str]) -> dict[str, str]:
@@ -165,6 +188,8 @@ def _isolation(snapshot: ClusterSnapshot, namespace: str, leaving: str | None = 
 
     The broker that a bundle is `leaving` counts: it is there.
     """
+    if snapshot.extensible and not snapshot.isolation_policies:
+        return _none
     there = () if leaving is None else (leaving,)
     return lambda brokers: isolation.rejected(
         namespace,
@@ -178,65 +203,61 @@ def _anti_affinity(snapshot: ClusterSnapshot, namespace: str) -> Filter:
     group = snapshot.anti_affinity_groups.get(namespace)
     if group is None:
         return _none
-    count, what = (
-        (anti_affinity.bundles_of_group, "bundles")
-        if snapshot.extensible
-        else (anti_affinity.namespaces_of_group, "namespaces")
-    )
     return lambda brokers: anti_affinity.not_least_of_group(
         brokers,
-        count(group, snapshot.anti_affinity_groups, served(snapshot)),
+        group_counts(snapshot, group),
         snapshot.failure_domains,
-        what=what,
+        what="bundles" if snapshot.extensible else "namespaces",
     )
 
 
-def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> list[Filter]:
+def _of_our_kind(snapshot: ClusterSnapshot, settings: StrategySettings) -> Iterator[Filter]:
     """Load manager class and version."""
-    reports = snapshot.reports
-    return [
-        lambda brokers: eligibility.other_load_manager(
-            brokers, reports, settings.load_manager_class
-        ),
-        lambda brokers: (
-            eligibility.older_version(brokers, reports) if settings.prefer_later_versions else {}
-        ),
-    ]
+    reports, ours = snapshot.reports, settings.load_manager_class
+    if not all(eligibility.same_class(name, ours) for name, _ in snapshot.columns.traits):
+        yield lambda brokers: eligibility.other_load_manager(brokers, reports, ours)
+    if settings.prefer_later_versions:
+        yield lambda brokers: eligibility.older_version(brokers, reports)
 
 
-def _over_topic_limit(
-    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Sequence[str]
-) -> dict[str, str]:
-    """Brokers that have more topics than the maximum, those of pending placements included.
-
-    Empty if every broker has.
+def _below_topic_limit(
+    snapshot: ClusterSnapshot, settings: StrategySettings, brokers: Brokers
+) -> tuple[Brokers, Mapping[str, str]]:
+    """The brokers that have no more topics than the maximum, those of pending placements included;
+    all if every broker has more.
     """
-    topics = {
-        broker: snapshot.reports[broker].num_topics + snapshot.pending_topics(broker)
-        for broker in brokers
-    }
-    full = {
-        broker: f"MaxTopics: {topics[broker]:g} topics"
-        for broker in brokers
-        if topics[broker] > settings.broker_topics_max
-    }
-    return full if len(full) < len(brokers) else {}
+    columns = snapshot.columns
+    topics = (columns.topics + snapshot.under_way.sums(columns)[0])[brokers.rows]
+    full = topics > settings.broker_topics_max
+    if not full.any() or full.all():
+        return brokers, NO_REASONS
+
+    def reasons() -> dict[str, str]:
+        return {
+            broker: f"MaxTopics: {number:g} topics"
+            for broker, number in zip(brokers.where(full), topics[full].tolist(), strict=True)
+        }
+
+    return brokers.where(~full), Reasons(reasons)
 
 
-def _not_fewest_of_namespace(
-    snapshot: ClusterSnapshot, namespace: str, brokers: Sequence[str]
-) -> dict[str, str]:
-    """Brokers that have more bundles of a namespace, reported and pending, than another."""
-    prefix = f"{namespace}/"
-    bundles = served(snapshot)
-    counts = {
-        broker: len({name for name in bundles[broker] if name.startswith(prefix)})
-        for broker in brokers
-    }
-    least = min(counts.values(), default=0)
-    return {
-        broker: f"DistributeEvenly: it has {counts[broker]} bundles of {namespace}, "
-        f"another has {least}"
-        for broker in brokers
-        if counts[broker] > least
-    }
+def _fewest_of_namespace(
+    snapshot: ClusterSnapshot, namespace: str, brokers: Brokers
+) -> tuple[Brokers, Mapping[str, str]]:
+    """The brokers that have the fewest bundles of a namespace, reported and pending."""
+    if not brokers:
+        return brokers, NO_REASONS
+    counts = snapshot.served.counts(namespace, snapshot.columns)[brokers.rows]
+    least = counts.min()
+    more = counts > least
+    if not more.any():
+        return brokers, NO_REASONS
+
+    def reasons() -> dict[str, str]:
+        return {
+            broker: f"DistributeEvenly: it has {number:g} bundles of {namespace}, another has "
+            f"{least:g}"
+            for broker, number in zip(brokers.where(more), counts[more].tolist(), strict=True)
+        }
+
+    return brokers.where(~more), Reasons(reasons)

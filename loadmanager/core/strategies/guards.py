@@ -5,20 +5,23 @@ They hold for every shedder, third parties' included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
 import msgspec
+import numpy as np
 
-from loadmanager.core.bundles.names import is_monitoring_namespace
+from loadmanager.core.bundles.names import is_monitoring_bundle, is_monitoring_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
+
+NOTHING_SERVED: Set[str] = frozenset()
 
 
 def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnapshot:
@@ -27,16 +30,16 @@ def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnap
     A report without a time counts as fresh.
     """
     oldest_ms = snapshot.now_ms - settings.report_ttl_s * 1000
-    updated_ms: Mapping[str, float] = (
-        {broker: data.updated_at for broker, data in snapshot.load_data.items()}
-        if snapshot.extensible
-        else {broker: report.last_update for broker, report in snapshot.reports.items()}
-    )
+    if snapshot.extensible:
+        names: Sequence[str] = list(snapshot.load_data)
+        updated_ms = np.array([data.updated_at for data in snapshot.load_data.values()], np.float64)
+    else:
+        names, updated_ms = snapshot.columns.names, snapshot.columns.updated_ms
+    old = np.flatnonzero((updated_ms > 0) & (updated_ms < oldest_ms)).tolist()
     stale = {
-        broker: f"StaleReport: {(snapshot.now_ms - at_ms) / 1000:.0f} s old, more than "
-        f"{settings.report_ttl_s}"
-        for broker, at_ms in updated_ms.items()
-        if 0 < at_ms < oldest_ms
+        names[row]: f"StaleReport: {(snapshot.now_ms - updated_ms[row]) / 1000:.0f} s old, more "
+        f"than {settings.report_ttl_s}"
+        for row in old
     }
     if not stale:
         return snapshot
@@ -66,7 +69,7 @@ class Guards:
         self._snapshot = snapshot
         self._settings = settings
         self._available = snapshot.available
-        self._under_way = {bundle for bundles in snapshot.pending.values() for bundle in bundles}
+        self._under_way = snapshot.under_way.bundles
         self._has_policies = bool(snapshot.isolation_policies or snapshot.anti_affinity_groups)
         self._unfit: dict[str, str] | None = None
         self._allowed: dict[str, Unload] = {}
@@ -77,12 +80,46 @@ class Guards:
 
         The moves of a swap are allowed or refused together.
         """
+        if self._harmless(unloads):
+            return tuple(unloads), ()
         for moves in together(unloads):
-            if len(moves) == 1 and self._harmless(moves[0]):
-                self._allowed[moves[0].bundle] = moves[0]
-            else:
-                self._judge(moves)
+            self._judge(moves)
         return tuple(self._allowed.values()), tuple(self._refused)
+
+    def _harmless(self, unloads: Sequence[Unload]) -> bool:
+        """Fast path: true if no guard could refuse any of these moves.
+
+        A cycle over a large cluster has thousands of them.
+        """
+        snapshot, settings = self._snapshot, self._settings
+        if (
+            settings.moves_per_cycle_max >= 0
+            or settings.excluded_namespaces
+            or self._has_policies
+            or snapshot.owners
+            or snapshot.extensible
+        ):
+            return False
+        bundles = {unload.bundle for unload in unloads}
+        if (
+            len(bundles) < len(unloads)
+            or not bundles.isdisjoint(snapshot.recently_unloaded_ms)
+            or not bundles.isdisjoint(self._under_way)
+        ):
+            return False
+        source, served = "", NOTHING_SERVED
+        for unload in unloads:
+            if unload.source != source:
+                source = unload.source
+                report = snapshot.reports.get(source)
+                served = NOTHING_SERVED if report is None else report.last_stats.keys()
+            if (
+                unload.bundle not in served
+                or unload.destination is not None
+                or is_monitoring_bundle(unload.bundle)
+            ):
+                return False
+        return True
 
     def _judge(self, moves: list[Unload]) -> None:
         vetoes: dict[str, str] = {}
@@ -103,26 +140,6 @@ class Guards:
             return
         partner = f"Swap: {next(iter(vetoes))} must stay, so this one does"
         self._refused += [Skip(move.bundle, vetoes.get(move.bundle, partner)) for move in moves]
-
-    def _harmless(self, unload: Unload) -> bool:
-        """Fast path: true if no guard could refuse this move.
-
-        A cycle over a large cluster has thousands of such moves.
-        """
-        bundle, report = unload.bundle, self._snapshot.reports.get(unload.source)
-        return (
-            unload.destination is None
-            and report is not None
-            and bundle in report.last_stats
-            and self._settings.moves_per_cycle_max < 0
-            and not self._settings.excluded_namespaces
-            and not self._has_policies
-            and bundle not in self._allowed
-            and bundle not in self._snapshot.recently_unloaded_ms
-            and bundle not in self._under_way
-            and bundle not in self._snapshot.owners
-            and not is_monitoring_namespace(split_bundle_name(bundle)[0])
-        )
 
     def _veto(self, unload: Unload) -> str | None:
         """Why a bundle must stay; None if it may leave."""
@@ -177,9 +194,7 @@ class Guards:
         group = snapshot.anti_affinity_groups.get(namespace)
         if group is None or snapshot.extensible:
             return None
-        counts = anti_affinity.namespaces_of_group(
-            group, snapshot.anti_affinity_groups, filters.served(snapshot)
-        )
+        counts = filters.group_counts(snapshot, group)
         if anti_affinity.may_unload(unload.source, candidates, counts):
             return None
         return "AntiAffinity: its group is spread as well as it can be"

@@ -4,17 +4,17 @@ behind it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 
-class Unload(msgspec.Struct, frozen=True):
+class Unload(msgspec.Struct, frozen=True, gc=False):
     """Move a bundle away from its owner, to `destination` if one is chosen already.
 
-    A `Struct`: a cycle over a large cluster makes thousands, and a frozen dataclass takes 1 µs to
-    make.
+    A `Struct`, as `Skip` is: a cycle over a large cluster makes thousands, and a frozen dataclass
+    takes 1 µs to make.
     """
 
     bundle: str
@@ -39,7 +39,7 @@ class Placement:
 
     bundle: str
     broker: str | None
-    candidates: tuple[str, ...]
+    candidates: Sequence[str]
     rejected: Mapping[str, str]
 
 
@@ -52,8 +52,7 @@ class Split:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(msgspec.Struct, frozen=True, gc=False):
     """A refusal: `what` (a bundle, a broker or "cluster") stays as it is, and why."""
 
     what: str

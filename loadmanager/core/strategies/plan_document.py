@@ -7,7 +7,7 @@ fields of the log and the records of the history are made from it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loadmanager.core.strategies.plan import Placement, Plan, Split, Unload
@@ -56,9 +56,9 @@ def split_document(split: Split) -> dict[str, Any]:
     }
 
 
-def placement_reason(placement: Mapping[str, Any]) -> str:
-    """Why a bundle was placed there, from a placement's document."""
-    return f"one of {len(placement['candidates'])} candidates"
+def placement_reason(candidates: Sequence[str]) -> str:
+    """Why a bundle was placed there, from a placement's candidates."""
+    return "the only candidate" if len(candidates) == 1 else f"one of {len(candidates)} candidates"
 
 
 def log_fields(unload: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class PlacementRule:
 
     name: str
     candidates: Callable[
-        [ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[list[str], Any]
+        [ClusterSnapshot, Sequence[str], StrategySettings, Any], tuple[Sequence[str], Any]
     ]
     """The best of the brokers that the filters left, all equally good, and its memory.
 

@@ -93,7 +93,7 @@ class LoadFeed:
             f"{paths.BUNDLE_DATA}/{bundle}": msgspec.json.encode(data[bundle])
             for bundle in order[:limit]
         }
-        for broker_id, average in self.view.time_averages().items():
+        for broker_id, average in self.view.time_averages.items():
             values[f"{paths.BROKER_TIME_AVERAGE}/{broker_id}"] = msgspec.json.encode(average)
         for parent in sorted({path.rpartition("/")[0] for path in values}):
             await store.create(parent, b"")  # a transaction makes no parents

@@ -9,6 +9,8 @@ import dataclasses
 import math
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -91,7 +93,10 @@ class LoadManager:
         """Bundle → when the warning was last logged that it is too big and is not split."""
         self._preferred: dict[str, tuple[str, int]] = {}
         """Bundle → the broker that gets it next, and since when."""
-        self._decisions: deque[dict[str, Any]] = deque(maxlen=DECISIONS_KEPT)
+        self._decisions: deque[tuple[dict[str, Any], Callable[[], dict[str, Any]]]] = deque(
+            maxlen=DECISIONS_KEPT
+        )
+        """When and of which kind, and what makes the document when somebody asks for it."""
         self.cycles = 0
 
     def observe(self, broker_id: str, report: LocalBrokerData) -> None:
@@ -133,14 +138,13 @@ class LoadManager:
                 f"Failed to acquire ownership of {bundle}: no broker qualifies "
                 f"{dict(choice.rejected)}"
             )
-        document = placement_document(choice)
-        self._remember("place", document)
+        self._remember("place", lambda: placement_document(choice))
         self._observe(self.cycles, Plan(rule, placements=(choice,)))
-        return self._placed(bundle, choice.broker, placement_reason(document))
+        return self._placed(bundle, choice.broker, placement_reason(choice.candidates))
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
         (choice,), self._memories = cycle.place(
-            self._snapshot(settings), [bundle], settings, self._memories, self._rng
+            self._snapshot(settings, passing=True), [bundle], settings, self._memories, self._rng
         )
         return choice
 
@@ -173,7 +177,7 @@ class LoadManager:
         self.cycles += 1
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
-            self._remember("shed", plan_document(plan))
+            self._remember("shed", lambda: plan_document(plan))
         for moves in together(plan.unloads):
             # The bundle that goes out stands last in a swap, and moves first: without it, nothing
             # may come back.
@@ -218,13 +222,14 @@ class LoadManager:
         plan, memories = cycle.shed(snapshot, settings, self._memories)
         return cycle.destinations(snapshot, plan, settings, memories, rng)
 
-    def _snapshot(self, settings: StrategySettings) -> ClusterSnapshot:
+    def _snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
         return self._view.snapshot(
             self._clock.now_ms(),
             settings,
             isolation_policies=self._policies.isolation,
             anti_affinity_groups=self._policies.groups,
             failure_domains=self._policies.domains,
+            passing=passing,
         )
 
     def _slowness(self, strategy: str, began_s: float) -> OperationalError | None:
@@ -276,7 +281,8 @@ class LoadManager:
                 continue
             self._split_ms[split.bundle] = self._clock.now_ms()
             self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
-            self._remember("split", {**split_document(split), "broker": owner.broker_id})
+            document = {**split_document(split), "broker": owner.broker_id}
+            self._remember("split", partial(dict, document))
             log.info(
                 "bundle splits",
                 bundle=split.bundle,
@@ -293,26 +299,23 @@ class LoadManager:
 
     # Decisions
 
-    def _remember(self, kind: str, document: dict[str, Any]) -> None:
-        self._decisions.appendleft(
-            {
-                "ts": self._clock.now_ms(),
-                "kind": kind,
-                "epoch": self._epoch,
-                "cycle": self.cycles,
-                **document,
-            }
-        )
+    def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> None:
+        head = {
+            "ts": self._clock.now_ms(),
+            "kind": kind,
+            "epoch": self._epoch,
+            "cycle": self.cycles,
+        }
+        self._decisions.appendleft((head, document))
 
     def failed(self, step: str, error: Exception) -> None:
         """Put the failure of a step among the decisions, where people look for reasons."""
-        self._remember(
-            "failure", {"step": step, "error": f"{type(error).__name__}: {error}"[:1000]}
-        )
+        text = f"{type(error).__name__}: {error}"[:1000]
+        self._remember("failure", lambda: {"step": step, "error": text})
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""
-        return list(self._decisions)[:limit]
+        return [{**head, **document()} for head, document in islice(self._decisions, limit)]
 
 
 def _since(oldest_ms: float, times_ms: dict[str, int]) -> dict[str, int]:

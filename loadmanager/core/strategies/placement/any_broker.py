@@ -13,9 +13,9 @@ from loadmanager.core.strategies.strategy import PlacementRule
 
 def candidates(
     _snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, _memory: None
-) -> tuple[list[str], None]:
+) -> tuple[Sequence[str], None]:
     """All brokers, in the order given."""
-    return list(brokers), None
+    return brokers, None
 
 
 PLACEMENT = PlacementRule(name="AvgShedder", candidates=candidates, follows="AvgShedder")

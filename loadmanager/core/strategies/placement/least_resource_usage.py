@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
+
+import numpy as np
 
 from loadmanager.core.conf import conf
+from loadmanager.core.load.columns import Array, plain_sum
+from loadmanager.core.load.smoothed import ordered, smoothed
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import exponential_average, max_weighted_usage
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
 
@@ -42,28 +46,43 @@ def candidates(
     brokers: Sequence[str],
     settings: StrategySettings,
     averages: Averages,
-) -> tuple[list[str], Averages]:
+) -> tuple[Sequence[str], Averages]:
     """The brokers that are below the average by the configured difference, in the order given;
     all brokers if that leaves no broker.
     """
     if snapshot.extensible:
-        usage = {
-            broker: snapshot.load_data[broker].weighted_max_ema
-            for broker in brokers
-            if broker in snapshot.load_data
-        }
-    else:
-        usage = {broker: averages[broker] for broker in brokers if broker in averages}
-    if not usage:
-        return list(brokers), averages
-    coming = _pending_usage(snapshot, usage)
-    usage = {broker: value + coming.get(broker, 0.0) for broker, value in usage.items()}
-    average = sum(usage.values()) / len(usage)
-    difference = settings.of(LeastResourceUsageSettings).usage_difference_percent / 100
-    best = [
-        broker for broker in brokers if broker in usage and usage[broker] + difference <= average
-    ]
-    return best or list(brokers), averages
+        return _of_reported_averages(snapshot, brokers, settings), averages
+    columns = snapshot.columns
+    brokers = columns.all_of(brokers)
+    usage = ordered(averages, columns)[brokers.rows]
+    known = ~np.isnan(usage)
+    usage, among = usage[known], brokers.where(known)
+    if not among:
+        return brokers, averages
+    coming = snapshot.under_way.sums(columns)[2][among.rows]
+    if coming.any():
+        usage = usage + coming * _per_byte(usage, columns.throughputs[among.rows])
+    best = among.where(usage + _difference(settings) <= plain_sum(usage) / len(usage))
+    return best or brokers, averages
+
+
+def _of_reported_averages(
+    snapshot: ClusterSnapshot, brokers: Sequence[str], settings: StrategySettings
+) -> Sequence[str]:
+    """The extensible rule."""
+    load, pending = snapshot.load_data, snapshot.under_way
+    among = [broker for broker in brokers if broker in load]
+    if not among:
+        return brokers
+    usage = np.array([load[broker].weighted_max_ema for broker in among])
+    coming = np.array([pending.throughput(broker) for broker in among])
+    if coming.any():
+        throughput = [
+            load[broker].msg_throughput_in + load[broker].msg_throughput_out for broker in among
+        ]
+        usage = usage + coming * _per_byte(usage, np.array(throughput))
+    low = usage + _difference(settings) <= plain_sum(usage) / len(usage)
+    return list(compress(among, low.tolist())) or brokers
 
 
 def advance(snapshot: ClusterSnapshot, settings: StrategySettings, before: Averages) -> Averages:
@@ -71,38 +90,20 @@ def advance(snapshot: ClusterSnapshot, settings: StrategySettings, before: Avera
 
     The average of a broker without bundles or messages starts again at the sample.
     """
-    weights = settings.weights
-    after = {}
-    for broker, report in snapshot.reports.items():
-        idle = not report.bundles or (report.msg_rate_in == 0 and report.msg_rate_out == 0)
-        after[broker] = exponential_average(
-            None if idle else before.get(broker),
-            max_weighted_usage(report, weights),
-            settings.history_weight,
-        )
-    return after
-
-
-def _pending_usage(snapshot: ClusterSnapshot, usage: Mapping[str, float]) -> dict[str, float]:
-    """What placements under way will add to each broker's usage, a fraction: their throughput at
-    the cluster's usage per byte/s.
-    """
-    if not any(snapshot.pending.values()):
-        return {}
-    reports = [snapshot.reports.get(broker) or snapshot.load_data.get(broker) for broker in usage]
-    throughput = sum(
-        report.msg_throughput_in + report.msg_throughput_out
-        for report in reports
-        if report is not None
+    columns = snapshot.columns
+    return smoothed(
+        before, columns, columns.usage(settings.weights), settings.history_weight, columns.idle
     )
-    if throughput <= 0:
-        return {}
-    per_byte = sum(usage.values()) / throughput
-    return {
-        broker: per_byte
-        * sum(data.short_term_data.throughput for data in snapshot.pending.get(broker, {}).values())
-        for broker in usage
-    }
+
+
+def _difference(settings: StrategySettings) -> float:
+    return settings.of(LeastResourceUsageSettings).usage_difference_percent / 100
+
+
+def _per_byte(usage: Array, throughputs: Array) -> float:
+    """The cluster's usage for each byte/s: what placements under way will add."""
+    throughput = plain_sum(throughputs)
+    return plain_sum(usage) / throughput if throughput > 0 else 0.0
 
 
 PLACEMENT = PlacementRule(

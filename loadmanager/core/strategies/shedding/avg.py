@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from loadmanager.core.conf import conf
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import sheddable
@@ -63,19 +62,18 @@ class AvgMemory:
 
 def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemory) -> Shed:
     """One cycle."""
-    own, weights = settings.of(AvgSettings), settings.weights
-    scores = {
-        broker: max_weighted_usage(snapshot.reports[broker], weights) * 100
-        for broker in snapshot.brokers
-    }
-    order = sorted(scores, key=lambda broker: (scores[broker], broker))
+    own, columns = settings.of(AvgSettings), snapshot.columns
+    usage = columns.usage(settings.weights) * 100
+    ascending = usage.argsort(kind="stable")  # the brokers are in order of name
+    order = [columns.names[row] for row in ascending.tolist()]
+    scores = usage[ascending].tolist()
     high, low = dict(memory.hits_high), dict(memory.hits_low)
-    pairs: list[tuple[str, str]] = []
-    for at in range((len(order) + 1) // 2):
-        least, most = order[at], order[-1 - at]
-        difference = scores[most] - scores[least]
-        _count((least, most), low, hit=difference >= own.low)
-        _count((least, most), high, hit=difference >= max(own.low, own.high))
+    pairs: list[tuple[int, int]] = []
+    for least in range((len(order) + 1) // 2):
+        most = len(order) - 1 - least
+        difference, pair = scores[most] - scores[least], (order[least], order[most])
+        _count(pair, low, hit=difference >= own.low)
+        _count(pair, high, hit=difference >= max(own.low, own.high))
         # With an odd number, the middle broker is a pair with itself.
         if difference >= own.low and least != most:
             pairs.append((least, most))
@@ -84,7 +82,8 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemor
         return Shed((), (balanced,), AvgMemory())
     unloads: list[Unload] = []
     skipped: list[Skip] = []
-    for least, most in pairs:
+    for at_least, at_most in pairs:
+        least, most = order[at_least], order[at_most]
         hits_high = max(high.get(least, 0), high.get(most, 0))
         hits_low = max(low.get(least, 0), low.get(most, 0))
         if hits_high < own.high_hits and hits_low < own.low_hits:
@@ -93,7 +92,10 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: AvgMemor
             continue
         _count((least, most), low, hit=False)
         _count((least, most), high, hit=False)
-        why: dict[str, float | str] = {"score": scores[most], "destinationScore": scores[least]}
+        why: dict[str, float | str] = {
+            "score": scores[at_most],
+            "destinationScore": scores[at_least],
+        }
         unloads += _between(snapshot, settings, least, most, why=why, skipped=skipped)
     return Shed(tuple(unloads), tuple(skipped), AvgMemory(high, low))
 

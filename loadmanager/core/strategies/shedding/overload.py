@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import shed_largest
@@ -18,13 +17,12 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, memory: None) ->
     threshold = settings.overloaded_percent / 100
     unloads: list[Unload] = []
     skipped: list[Skip] = []
-    for broker in snapshot.brokers:
-        report = snapshot.reports[broker]
-        usage = max_weighted_usage(report, settings.weights)
+    columns = snapshot.columns
+    for broker, usage in zip(columns.names, columns.usage(settings.weights).tolist(), strict=True):
         if usage < threshold:
             skipped.append(Skip(broker, f"NotOverloaded: usage {usage:.4f} is below {threshold:g}"))
             continue
-        goal = report.throughput * (usage - threshold + MARGIN)
+        goal = snapshot.reports[broker].throughput * (usage - threshold + MARGIN)
         moves, skips = shed_largest(
             snapshot, broker, goal, {"usage": usage, "threshold": threshold}
         )

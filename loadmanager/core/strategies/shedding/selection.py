@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from loadmanager.core.bundles.names import is_monitoring_namespace
-from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.bundles.names import is_monitoring_bundle
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.plan import Skip, Unload
 
@@ -22,8 +21,8 @@ def sheddable(
     for bundle, load in loads:
         if (
             bundle not in recently
-            and owners.get(bundle, broker) == broker
-            and not is_monitoring_namespace(split_bundle_name(bundle)[0])
+            and (not owners or owners.get(bundle, broker) == broker)
+            and not is_monitoring_bundle(bundle)
         ):
             yield bundle, load
 

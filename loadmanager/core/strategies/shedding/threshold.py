@@ -7,12 +7,13 @@ lower-boundary pass runs; here a cycle advances it once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
+from loadmanager.core.load.columns import plain_sum
+from loadmanager.core.load.smoothed import of_brokers, smoothed
 from loadmanager.core.load.snapshot import ClusterSnapshot
-from loadmanager.core.load.usage import exponential_average, max_weighted_usage
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.selection import shed_largest
@@ -53,23 +54,16 @@ def shed(
     snapshot: ClusterSnapshot, settings: StrategySettings, memory: Mapping[str, float]
 ) -> Shed:
     """One cycle; the memory is each broker's exponential average of its usage."""
-    own, weights = settings.of(ThresholdSettings), settings.weights
-    averages = {
-        broker: exponential_average(
-            memory.get(broker),
-            max_weighted_usage(snapshot.reports[broker], weights),
-            settings.history_weight,
-        )
-        for broker in snapshot.brokers
-    }
-    average = sum(averages.values()) / len(averages) if averages else 0.0
+    own, columns = settings.of(ThresholdSettings), snapshot.columns
+    averages = smoothed(memory, columns, columns.usage(settings.weights), settings.history_weight)
+    usages = averages.in_order
+    average = plain_sum(usages) / len(usages) if averages else 0.0
     if average == 0:
         return Shed((), (Skip("cluster", "NoLoad"),), averages)
     unloads: list[Unload] = []
     skipped: list[Skip] = []
     threshold = own.threshold_percent / 100
-    for broker in snapshot.brokers:
-        usage = averages[broker]
+    for broker, usage in zip(columns.names, usages.tolist(), strict=True):
         if usage < average + threshold:
             skipped.append(
                 Skip(
@@ -85,11 +79,6 @@ def shed(
     if not unloads and own.lower_boundary_shedding:
         unloads = _lower_boundary(snapshot, own, averages, average, skipped)
     return Shed(tuple(unloads), tuple(skipped), averages)
-
-
-def keep(memory: Mapping[str, float], brokers: Collection[str]) -> Mapping[str, float]:
-    """The averages of these brokers."""
-    return {broker: average for broker, average in memory.items() if broker in brokers}
 
 
 def _shed_broker(
@@ -146,6 +135,6 @@ SHEDDER = Shedder(
     shed=shed,
     memory=dict,
     settings=ThresholdSettings,
-    keep=keep,
+    keep=of_brokers,
     extensible=False,
 )

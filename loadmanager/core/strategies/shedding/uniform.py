@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
+from loadmanager.core.load.columns import Array
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
@@ -16,8 +17,8 @@ from loadmanager.core.strategies.strategy import Shed, Shedder
 
 SLACK = 1000
 """A bundle may exceed the rest of the goal by this much, in messages/s or in bytes/s."""
-LEAST_MAX = 2147483647
-"""Pulsar's search for the minimum starts with this value."""
+NOTHING, LEAST_MAX = -1.0, 2147483647
+"""Pulsar's searches for the maximum and the minimum start with these values."""
 ZERO = 1e-6
 
 
@@ -61,9 +62,9 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
     if not snapshot.reports:
         return Shed((), (Skip("cluster", "NoBrokers"),), None)
     own = settings.of(UniformSettings)
-    reports = [(broker, snapshot.reports[broker]) for broker in snapshot.brokers]
-    rate = _extremes((broker, report.rate) for broker, report in reports)
-    throughput = _extremes((broker, report.throughput) for broker, report in reports)
+    columns = snapshot.columns
+    rate = _extremes(columns.names, columns.rates)
+    throughput = _extremes(columns.names, columns.throughputs)
     difference, ratio = (rate.high - rate.low) * 100 / rate.low, throughput.high / throughput.low
     if 0 < own.rate_difference_percent < difference:
         return _shed_most(
@@ -95,15 +96,12 @@ def shed(snapshot: ClusterSnapshot, settings: StrategySettings, _memory: None) -
     return Shed((), (Skip("cluster", balanced),), None)
 
 
-def _extremes(values: Iterable[tuple[str, float]]) -> _Extremes:
+def _extremes(brokers: Sequence[str], values: Array) -> _Extremes:
     """The brokers with the highest and the lowest value; the first of equals."""
-    most = least = ""
-    high, low = -1.0, float(LEAST_MAX)
-    for broker, value in values:
-        if value > high:
-            most, high = broker, value
-        if value < low:
-            least, low = broker, value
+    at_most, at_least = int(values.argmax()), int(values.argmin())
+    high, low = float(values[at_most]), float(values[at_least])
+    most, high = (brokers[at_most], high) if high > NOTHING else ("", NOTHING)
+    least, low = (brokers[at_least], low) if low < LEAST_MAX else ("", float(LEAST_MAX))
     return _Extremes(most, least, high, 1.0 if abs(low) <= ZERO else low)
 
 

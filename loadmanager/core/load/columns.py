@@ -1,0 +1,204 @@
+"""What the brokers' reports say, in columns: one array operation for all brokers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from loadmanager.core.load.reports import LIMIT_MIN, LocalBrokerData
+from loadmanager.core.load.usage import Weights
+
+Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
+_figures = attrgetter(
+    "cpu.usage",
+    "cpu.limit",
+    "direct_memory.usage",
+    "direct_memory.limit",
+    "bandwidth_in.usage",
+    "bandwidth_in.limit",
+    "bandwidth_out.usage",
+    "bandwidth_out.limit",
+    "rate",
+    "throughput",
+    "num_topics",
+    "last_update",
+    "msg_rate_in",
+    "msg_rate_out",
+)
+USAGES, RATE, THROUGHPUT, TOPICS, UPDATED, RATE_IN, RATE_OUT = 8, 8, 9, 10, 11, 12, 13
+FIGURES = 14
+
+
+class BrokerColumns:
+    """The modular manager's reports: brokers are in order of name, and each has a column."""
+
+    def __init__(self, reports: Mapping[str, LocalBrokerData]) -> None:
+        self.reports = reports
+        self.names = sorted(reports)
+        self.row_of = {name: row for row, name in enumerate(self.names)}
+        self._rows: Rows = np.arange(len(self.names))
+        self._figures = _read([reports[name] for name in self.names])
+        self._usage: dict[Weights, Array] = {}
+        self._idle: NDArray[np.bool_] | None = None
+        self._empty = {name for name in self.names if not reports[name].bundles}
+        self._traits = {name: _traits(reports[name]) for name in self.names}
+        self.traits = Counter(self._traits.values())
+        """How many brokers have each load manager class, and whether they serve persistent topics:
+        `(class, persistent)`.
+        """
+
+    def copy(self, reports: Mapping[str, LocalBrokerData]) -> BrokerColumns:
+        """The same columns, of a copy of the reports."""
+        other = object.__new__(BrokerColumns)
+        other.__dict__.update(self.__dict__)
+        other.reports = reports
+        other._figures, other._usage = self._figures.copy(), dict(self._usage)
+        other._empty = set(self._empty)
+        other._traits, other.traits = dict(self._traits), self.traits.copy()
+        return other
+
+    def changed(self, brokers: Sequence[str]) -> None:
+        """These brokers have new reports."""
+        rows = [self.row_of[broker] for broker in brokers]
+        self._figures[:, rows] = _read([self.reports[broker] for broker in brokers])
+        self._usage.clear()
+        self._idle = None
+        for broker in brokers:
+            if self.reports[broker].bundles:
+                self._empty.discard(broker)
+            else:
+                self._empty.add(broker)
+            before, after = self._traits[broker], _traits(self.reports[broker])
+            if before != after:
+                self.traits -= Counter([before])  # drops those that no broker has
+                self.traits[after] += 1
+                self._traits[broker] = after
+
+    def all_of(self, brokers: Sequence[str]) -> Brokers:
+        """These brokers with their rows."""
+        if isinstance(brokers, Brokers):
+            return brokers
+        rows = np.fromiter(map(self.row_of.__getitem__, brokers), np.int64, len(brokers))
+        return Brokers(self.names, rows)
+
+    @property
+    def everyone(self) -> Brokers:
+        """All brokers."""
+        return Brokers(self.names, self._rows)
+
+    @property
+    def rates(self) -> Array:
+        """Messages/s in and out."""
+        return self._column(RATE)
+
+    @property
+    def throughputs(self) -> Array:
+        """Bytes/s in and out."""
+        return self._column(THROUGHPUT)
+
+    @property
+    def topics(self) -> Array:
+        """Topics."""
+        return self._column(TOPICS)
+
+    @property
+    def updated_ms(self) -> Array:
+        """When the report was made; 0: not known."""
+        return self._column(UPDATED)
+
+    def _column(self, figure: int) -> Array:
+        column: Array = self._figures[figure]
+        return column
+
+    @property
+    def idle(self) -> NDArray[np.bool_]:
+        """Which brokers have no bundle, or no messages."""
+        if self._idle is None:
+            self._idle = (self._figures[RATE_IN] == 0) & (self._figures[RATE_OUT] == 0)
+            self._idle[[self.row_of[broker] for broker in self._empty]] = True
+        return self._idle
+
+    def usage(self, weights: Weights) -> Array:
+        """The most used resource after weighting, as a fraction (`usage.max_weighted_usage`)."""
+        usage = self._usage.get(weights)
+        if usage is None:
+            used, limit = self._figures[0:USAGES:2], self._figures[1:USAGES:2]
+            counts = limit > LIMIT_MIN
+            with np.errstate(all="ignore"):
+                percents = used.astype(np.float32) / limit.astype(np.float32) * np.float32(100)
+            percents = np.where(counts, percents, 0.0).astype(np.float64)
+            weight = (weights.cpu, weights.direct_memory, weights.bandwidth_in)
+            factors = np.array([*weight, weights.bandwidth_out])[:, None]
+            usage = self._usage[weights] = (percents * factors).max(axis=0, initial=-np.inf) / 100
+        return usage
+
+
+class Brokers(Sequence[str]):
+    """Some brokers in order of name: their names, and their rows in columns."""
+
+    __slots__ = ("_names", "_set", "rows")
+
+    def __init__(self, names: Sequence[str], rows: Rows) -> None:
+        self._names = names
+        self._set: frozenset[str] | None = None
+        self.rows = rows
+
+    @staticmethod
+    def listed(names: Sequence[str]) -> Brokers:
+        """All of these names."""
+        return Brokers(names, np.arange(len(names)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, at: int) -> str: ...
+    @overload
+    def __getitem__(self, at: slice) -> Brokers: ...
+    def __getitem__(self, at: int | slice) -> str | Brokers:
+        if isinstance(at, slice):
+            return Brokers(self._names, self.rows[at])
+        name: str = self._names[self.rows[at]]
+        return name
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._names.__getitem__, self.rows.tolist())
+
+    def __contains__(self, broker: object) -> bool:
+        if self._set is None:
+            self._set = frozenset(self)
+        return broker in self._set
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def without(self, row: int | None) -> Brokers:
+        """These brokers but for one."""
+        return self if row is None else self.where(self.rows != row)
+
+    def where(self, which: NDArray[np.bool_]) -> Brokers:
+        """Those of these brokers for which `which` is true: one value for each."""
+        return Brokers(self._names, self.rows[which])
+
+
+def plain_sum(values: Array) -> float:
+    """The sum in order, rounded after each addition, as Java and Python 3.11 compute it."""
+    return float(np.add.accumulate(values)[-1]) if len(values) else 0.0
+
+
+def _traits(report: LocalBrokerData) -> tuple[str | None, bool]:
+    return report.load_manager_class_name, report.persistent_topics_enabled
+
+
+def _read(reports: Sequence[LocalBrokerData]) -> Array:
+    return (
+        np.array([_figures(report) for report in reports], np.float64).reshape(-1, FIGURES).T.copy()
+    )

@@ -1,0 +1,264 @@
+"""What the view keeps between events is what a snapshot would compute from the events anew."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.load.averages import BrokerSums, BundleAverages, long_rates
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import (
+    BundleData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+    TimeAverageBrokerData,
+    TimeAverageMessageData,
+    default_bundle_data,
+)
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.usage import Weights, max_weighted_usage
+from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
+
+NOW_MS = 1_700_000_000_000
+BROKERS = ("b1", "b2", "b3", "b4")
+BUNDLES = tuple(f"t/n{space}/0x{at:08x}_0x{at + 1:08x}" for space in (1, 2) for at in range(4))
+SETTINGS = StrategySettings(
+    shedder="ThresholdShedder", own={ThresholdSettings: ThresholdSettings(min_throughput_mib=0)}
+)
+NUMBERS = st.floats(0, 1e6)
+STATS = st.builds(
+    NamespaceBundleStats,
+    msg_rate_in=NUMBERS,
+    msg_rate_out=NUMBERS,
+    msg_throughput_in=NUMBERS,
+    msg_throughput_out=NUMBERS,
+    topics=st.integers(0, 9),
+)
+
+
+@st.composite
+def reports(draw: st.DrawFn) -> LocalBrokerData:
+    """A report whose `bundles` may differ from those with statistics."""
+    stats = draw(st.dictionaries(st.sampled_from(BUNDLES), STATS, max_size=5))
+    bundles = list(stats)
+    if draw(st.booleans()):
+        bundles = draw(st.lists(st.sampled_from(BUNDLES), unique=True, max_size=5))
+    usage = draw(st.floats(0, 100))
+    rate, throughput = draw(NUMBERS), draw(NUMBERS)
+    return LocalBrokerData(
+        cpu=ResourceUsage(usage=usage, limit=draw(st.sampled_from((0, 100)))),
+        bundles=bundles,
+        last_stats=stats,
+        msg_rate_in=rate,
+        msg_throughput_in=throughput,
+        num_topics=draw(st.integers(0, 9)),
+        persistent_topics_enabled=draw(st.integers(0, 9)) > 0,
+        load_manager_class_name=draw(st.sampled_from((None, "x.ModularLoadManagerImpl", "Other"))),
+    )
+
+
+EVENTS = st.one_of(
+    st.tuples(st.just("observe"), st.sampled_from(BROKERS), reports()),
+    st.tuples(st.just("gone"), st.sampled_from(BROKERS), st.none()),
+    st.tuples(st.just("placed"), st.sampled_from(BUNDLES), st.sampled_from(BROKERS)),
+    st.tuples(st.just("not placed"), st.sampled_from(BUNDLES), st.none()),
+    st.tuples(st.just("moved"), st.sampled_from(BUNDLES), st.sampled_from(BROKERS)),
+)
+
+
+def sampled(data: TimeAverageMessageData, stats: NamespaceBundleStats) -> TimeAverageMessageData:
+    """Pulsar `TimeAverageMessageData.update`, as it stands there."""
+    n = min(data.num_samples + 1, data.max_samples)
+    return TimeAverageMessageData(
+        max_samples=data.max_samples,
+        num_samples=n,
+        **{
+            name: ((n - 1) * getattr(data, name) + getattr(stats, name)) / n
+            for name in ("msg_rate_in", "msg_rate_out", "msg_throughput_in", "msg_throughput_out")
+        },
+    )
+
+
+class Model:
+    """The same events, without anything kept."""
+
+    def __init__(self) -> None:
+        self.reports: dict[str, LocalBrokerData] = {}
+        self.averages: dict[str, BundleData] = {}
+        self.sums: dict[str, TimeAverageBrokerData] = {}
+        """Those at a broker's last report."""
+
+    def apply(self, kind: str, name: str, value: Any) -> None:
+        """One event."""
+        if kind == "observe":
+            self.reports[name] = value
+            for bundle, stats in value.last_stats.items():
+                data = self.averages.get(bundle) or default_bundle_data()
+                self.averages[bundle] = BundleData(
+                    short_term_data=sampled(data.short_term_data, stats),
+                    long_term_data=sampled(data.long_term_data, stats),
+                    topics=stats.topics,
+                )
+            self.sums[name] = BrokerSums(self.reports, self.averages)[name]
+        elif kind == "gone":
+            self.reports.pop(name, None)
+            self.sums.pop(name, None)
+
+
+def apply(view: ClusterView, kind: str, name: str, value: Any) -> None:
+    """One event."""
+    if kind == "observe":
+        view.observe(name, value, NOW_MS)
+    elif kind == "gone":
+        view.gone(name, NOW_MS)
+    elif kind == "placed":
+        view.placed(name, value, NOW_MS)
+    elif kind == "not placed":
+        view.not_placed(name)
+    else:
+        view.moved(name, value, NOW_MS)
+
+
+def taken(view: ClusterView, *, passing: bool) -> ClusterSnapshot:
+    """A snapshot of the view."""
+    return view.snapshot(
+        NOW_MS,
+        SETTINGS,
+        isolation_policies={},
+        anti_affinity_groups={"t/n1": "g", "t/n2": "g"},
+        failure_domains={},
+        passing=passing,
+    )
+
+
+def anew(snapshot: ClusterSnapshot, model: Model) -> ClusterSnapshot:
+    """The same cluster as plain data, from which everything is computed."""
+    pending = {
+        broker: {bundle: model.averages.get(bundle) or default_bundle_data() for bundle in bundles}
+        for broker, bundles in snapshot.pending.items()
+    }
+    plain = dict(model.averages)
+    return ClusterSnapshot(
+        now_ms=NOW_MS,
+        reports=dict(model.reports),
+        bundle_data=plain,
+        time_averages=dict(model.sums),
+        pending=pending,
+        to_place={bundle: plain[bundle] for bundle in snapshot.to_place},
+        recently_unloaded_ms=dict(snapshot.recently_unloaded_ms),
+        anti_affinity_groups={"t/n1": "g", "t/n2": "g"},
+    )
+
+
+def figures(snapshot: ClusterSnapshot) -> dict[str, Any]:
+    """Everything that a snapshot derives, as plain data."""
+    columns = snapshot.columns
+    return {
+        "brokers": list(snapshot.brokers),
+        "usage": columns.usage(Weights()).tolist(),
+        "throughput": columns.throughputs.tolist(),
+        "idle": columns.idle.tolist(),
+        "traits": dict(columns.traits),
+        "under way": snapshot.under_way.sums(columns).tolist(),
+        "served": [
+            snapshot.served.counts(space, columns).tolist() for space in ("t/n1", "t/n2", "t/n3")
+        ],
+        "order": {broker: list(snapshot.by_throughput(broker)) for broker in snapshot.brokers},
+        "by rate": {broker: list(snapshot.by_rate(broker)) for broker in snapshot.brokers},
+        "long rates": long_rates(snapshot.time_averages, columns).tolist(),
+        "sums": {name: msgspec.to_builtins(sums) for name, sums in snapshot.time_averages.items()},
+        "averages": {name: snapshot.bundle_data[name] for name in snapshot.bundle_data},
+        "to place": list(snapshot.to_place.items()),
+    }
+
+
+@given(st.lists(EVENTS, max_size=25), st.randoms(use_true_random=False))
+def test_kept_figures_are_those_of_the_events(events: list[Any], rng: random.Random) -> None:
+    """After every event, for the snapshot of a cycle and for that of a placement; and both place
+    and shed as plain data does.
+    """
+    view, model = ClusterView(), Model()
+    for event in events:
+        apply(view, *event)
+        model.apply(*event)
+        passing = rng.random() < 0.5
+        snapshot = taken(view, passing=passing)
+        plain = anew(snapshot, model)
+        assert figures(snapshot) == figures(plain)
+        bundle, seed = rng.choice(BUNDLES), rng.random()
+        for name in sorted(registry.PLACEMENTS):
+            settings = StrategySettings(placement=name, shedder="AvgShedder")
+            ours, theirs = (
+                cycle.place(each, [bundle], settings, Memories(), random.Random(seed))[0]
+                for each in (snapshot, plain)
+            )
+            assert ours == theirs
+        assert (
+            cycle.shed(snapshot, SETTINGS, Memories())[0]
+            == cycle.shed(plain, SETTINGS, Memories())[0]
+        )
+        assert figures(taken(view, passing=True)) == figures(plain), "asking changes nothing"
+
+
+@given(st.lists(EVENTS, max_size=15), st.lists(EVENTS, max_size=15))
+def test_a_snapshot_stays_as_it_was(before: list[Any], after: list[Any]) -> None:
+    """Whatever it was asked before, and whatever is asked of the view later."""
+    view = ClusterView()
+    for event in before:
+        apply(view, *event)
+    snapshot, same = taken(view, passing=False), taken(view, passing=False)
+    kept = figures(snapshot)
+    for event in after:
+        apply(view, *event)
+        figures(taken(view, passing=True))
+    assert figures(snapshot) == kept
+    assert figures(same) == kept
+
+
+@given(st.lists(reports(), min_size=1, max_size=4))
+def test_usage_is_the_same_for_one_and_for_all(some: list[LocalBrokerData]) -> None:
+    """To the last bit: the strategies compare it with thresholds."""
+    named = {f"b{number}": report for number, report in enumerate(some)}
+    weights = Weights(cpu=0.7, direct_memory=0.3)
+    usage = ClusterSnapshot(now_ms=0, reports=named).columns.usage(weights)
+    assert usage.tolist() == [max_weighted_usage(report, weights) for report in some]
+
+
+def test_a_table_grows_and_reuses_rows() -> None:
+    """Beyond the rows that it begins with; a forgotten bundle leaves its row to another."""
+    averages = BundleAverages()
+    stats = {f"t/n/{number}": NamespaceBundleStats(topics=number) for number in range(1000)}
+    averages.observe("b1", stats)
+    assert [averages[name].topics for name in stats] == list(range(1000))
+    averages.observe("b1", {})
+    averages.forget("t/n/7")
+    assert "t/n/7" not in averages
+    averages.observe("b2", {"t/n/new": NamespaceBundleStats(topics=1)})
+    assert averages["t/n/new"].topics == 1
+    assert averages["t/n/8"].topics == 8
+    assert averages["t/n/new"].long_term_data.num_samples == 1
+
+
+def test_samples_are_counted_as_java_does() -> None:
+    """Up to the maximum; a maximum of 0 leaves the last sample."""
+    averages = BundleAverages(
+        {
+            "a": BundleData(short_term_data=TimeAverageMessageData(max_samples=2, num_samples=2)),
+            "b": BundleData(short_term_data=TimeAverageMessageData(max_samples=0)),
+        }
+    )
+    for _ in range(2):
+        averages.observe("x", {name: NamespaceBundleStats(msg_rate_in=8) for name in "ab"})
+    assert averages["a"].short_term_data.num_samples == 2
+    assert averages["a"].short_term_data.msg_rate_in == 6
+    assert averages["b"].short_term_data.msg_rate_in == 8
+    assert np.isfinite(averages["b"].short_term_data.rate)
