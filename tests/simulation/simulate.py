@@ -94,17 +94,17 @@ class Plan:
 
     @staticmethod
     def quiet(seed: int, hours: float, *, brokers: int = 3) -> Plan:
-        """Hours of virtual time, cheap to simulate: a session timeout of two minutes, reports and
-        decisions every five minutes, a message and a fault every ten minutes.
+        """Hours of virtual time, cheap to simulate: a session timeout of five minutes, reports and
+        decisions every five minutes, a message and a fault every half an hour.
         """
         return Plan(
             seed=seed,
             brokers=brokers,
-            session_timeout_s=120.0,
+            session_timeout_s=300.0,
             faults_s=hours * 3600,
-            settle_s=1800.0,
-            mean_gap_s=600.0,
-            message_interval_s=600.0,
+            settle_s=3600.0,
+            mean_gap_s=1800.0,
+            message_interval_s=1800.0,
             hours=hours,
         )
 
