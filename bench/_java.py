@@ -35,9 +35,11 @@ class Times:
     moves: int
     """Of the last round."""
     all_changed: tuple[float, float]
-    """Every report read, the manager's data updated, decided."""
+    """Every report read, the manager's data updated once, decided. Pulsar's modular manager
+    updates all of its data after each report.
+    """
     one_percent_changed: tuple[float, float]
-    """The same with one report in a hundred read. Pulsar updates all of its data even so."""
+    """The same with one report in a hundred read: all data is updated even so."""
     decision: tuple[float, float]
 
 
@@ -65,7 +67,8 @@ def java_times(
     """Pulsar's shedder over a snapshot, with further keys of broker.conf; or why it cannot run.
 
     After a warm-up of 5 s and at least one round, as many rounds as given, but none begins after
-    `seconds`. Maven downloads Pulsar once.
+    `seconds`. A shedder remembers from round to round: AvgShedder acts once in as many rounds as
+    its thresholds say, and counts in the others. Maven downloads Pulsar once.
     """
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:

@@ -75,7 +75,7 @@ def build(version: str, main: str = "Oracle", options: tuple[str, ...] = COMPARI
         command = ["mvn", "--batch-mode", "--quiet", f"-Dpulsar.version={version}"]
         command += [f"-Dtarget={directory}", f"-Dmdep.outputFile={classpath}"]
         command += ["compile", "dependency:build-classpath"]
-        subprocess.run(command, cwd=HERE, check=True)
+        subprocess.run(command, cwd=HERE, check=True, stdout=sys.stderr)
         classpath.touch()
     log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     jars = f"{directory / 'classes'}:{classpath.read_text().strip()}"
