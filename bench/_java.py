@@ -44,7 +44,11 @@ class Times:
 
 
 def write_modular(path: Path, reports: Mapping[str, LocalBrokerData]) -> None:
-    """A cluster of the modular manager as a line of `decide`."""
+    """A cluster of the modular manager as a line of `decide`.
+
+    Bundles must have ranges that divide the hash space evenly, as real ones do: Pulsar's JSON
+    parser refuses a report with many names that differ in few characters.
+    """
     path.write_bytes(msgspec.json.encode({"brokers": reports}))
 
 
@@ -86,7 +90,8 @@ def java_times(
     arguments = [str(snapshot), json.dumps({**full, **(config or {})}), str(rounds), str(seconds)]
     answered = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
     if answered.returncode:
-        return f"Java failed: {answered.stderr.strip().splitlines()[:1]}"
+        errors = [line for line in answered.stderr.splitlines() if "Exception" in line]
+        return f"Java failed: {(errors or ['no exception'])[0][:300]}"
     measured = json.loads(answered.stdout)["rounds"]
 
     def both(*parts: str) -> tuple[float, float]:
