@@ -40,6 +40,8 @@ class Times:
     """
     one_percent_changed: tuple[float, float]
     """The same with one report in a hundred read: all data is updated even so."""
+    updated: tuple[float, float]
+    """The manager's data updated from reports that were read before, decided."""
     decision: tuple[float, float]
 
 
@@ -103,5 +105,6 @@ def java_times(
         measured[-1]["moves"],
         both("readAll", "update", "decide"),
         both("readOnePercent", "update", "decide"),
+        both("update", "decide"),
         both("decide"),
     )

@@ -1,24 +1,30 @@
-"""One decision of each shedder over large clusters, and the reading of 1,000 reports.
+"""A leader's work over large clusters: whole cycles, decisions alone, and a cold start.
 
-`python -m bench strategies [--repeat 5]`: best of the repeats, milliseconds.
+`python -m bench strategies [--repeat 20] [--no-java]`: milliseconds, best and median of the
+repeats. (a) is a cycle after every broker reported, (b) after one in a hundred did, (c) the
+decision alone, over figures that are there already; beside each, where Java and Maven are at hand,
+Pulsar's own classes over the same snapshot. Reading the reports from JSON is apart.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 
+from bench._java import Times, java_times, write_extensible, write_modular
+from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import (
     BrokerLoadData,
-    BundleData,
     LocalBrokerData,
     NamespaceBundleStats,
     ResourceUsage,
-    TimeAverageMessageData,
     TopBundle,
     TopBundlesLoadData,
     decode_local_broker_data,
@@ -35,57 +41,161 @@ EAGER = {
     ThresholdSettings: ThresholdSettings(min_throughput_mib=0),
     TransferSettings: TransferSettings(hits_min=0),
 }
+EAGER_KEYS = {
+    "loadBalancerBundleUnloadMinThroughputThreshold": "0",
+    "loadBalancerSheddingConditionHitCountThreshold": "0",
+}
 REPORT_BUNDLES = 75
 """Makes a report of about 20 KB."""
+COLD_BUNDLES = (10_000, 100_000)
+COLD_BROKERS = 1_000
+
+Timing = tuple[float, float]
+"""Best and median, ms."""
 
 
 def main(argv: list[str]) -> int:
-    """Measure, and print one line per figure."""
-    parser = argparse.ArgumentParser(prog="python -m bench strategies", description=__doc__)
-    parser.add_argument("--repeat", type=int, default=5)
+    """Measure and print, a line a figure."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench strategies",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--repeat", type=int, default=20, help="rounds of each figure (20)")
+    parser.add_argument("--no-java", action="store_true", help="leave Pulsar's classes out")
     args = parser.parse_args(argv)
+    print("ms, best / median; (a) all reports changed, (b) 1 % changed, (c) the decision alone")
     for brokers, bundles in SHAPES:
-        local, extensible = _clusters(brokers, bundles)
-        sorting_ms = _best(lambda snapshot=local: _sort(snapshot), 1)
-        print(f"sort the bundles, once a snapshot, {brokers:5} brokers   {sorting_ms:8.2f} ms")
-        for name in sorted(registry.SHEDDERS):
-            snapshot = extensible if registry.SHEDDERS[name].extensible else local
-            settings = StrategySettings(shedder=name, own=EAGER)
-            best = _best(
-                lambda snapshot=snapshot, settings=settings: cycle.shed(
-                    snapshot, settings, Memories()
-                ),
-                args.repeat,
-            )
-            print(f"{name:20} {brokers:5} brokers x {bundles:4} bundles   {best:8.2f} ms")
+        _shape(brokers, bundles, args.repeat, java=not args.no_java)
     raw = [
         msgspec.json.encode(_report(random.Random(number), f"b{number}", REPORT_BUNDLES))
         for number in range(1000)
     ]
-    decode_ms = _best(lambda: [decode_local_broker_data(text) for text in raw], args.repeat)
-    print(f"decode 1,000 reports of {len(raw[0]) / 1000:.0f} KB              {decode_ms:8.2f} ms")
+    decode = _times(lambda: [decode_local_broker_data(text) for text in raw], args.repeat)
+    size = len(raw[0]) / 1000
+    print(f"\nread 1,000 reports of {size:.0f} KB from JSON, as they arrive   {_text(decode)}")
+    print(f"\ncold start: unowned bundles on {COLD_BROKERS:,} brokers, a lookup each")
+    for name in sorted(registry.PLACEMENTS):
+        for count in COLD_BUNDLES:
+            took_s = _cold_start(name, count)
+            each_us = took_s / count * 1e6
+            print(f"{name:30} {count:8,} bundles  {took_s:7.2f} s  {each_us:6.1f} µs each")
     return 0
 
 
-def _replace_one(snapshot: ClusterSnapshot, report: LocalBrokerData) -> None:
-    changed = snapshot.with_report("b0500:8080", report)
-    changed.by_throughput("b0500:8080")
+def _shape(brokers: int, bundles: int, repeat: int, *, java: bool) -> None:
+    print(f"\n{brokers:,} brokers x {bundles} bundles")
+    reports, loads, tops = _cluster(brokers, bundles)
+    with tempfile.TemporaryDirectory() as directory:
+        modular, extensible = Path(directory) / "modular", Path(directory) / "extensible"
+        write_modular(modular, reports)
+        write_extensible(extensible, loads, tops)
+        for name in sorted(registry.SHEDDERS):
+            over = _Over(name, reports, loads, tops)
+            ours = [_times(call, repeat) for call in (over.all_changed, over.some, over.decide)]
+            print(f"{name:20} {'  '.join(map(_text, ours))}   {over.moves:5} moves")
+            if not java:
+                continue
+            path = extensible if registry.SHEDDERS[name].extensible else modular
+            theirs = java_times(path, name, EAGER_KEYS, rounds=repeat)
+            if isinstance(theirs, str):
+                print(f"{'  in Java':20} not measured: {theirs}")
+                java = False
+                continue
+            print(_java_line(theirs))
 
 
-def _sort(snapshot: ClusterSnapshot) -> None:
-    """Compute the orders of bundles, which a snapshot keeps for all strategies."""
-    for broker in snapshot.reports:
-        snapshot.by_throughput(broker)
-        snapshot.by_rate(broker)
+def _java_line(theirs: Times) -> str:
+    """Pulsar updates all of its data in each cycle, so that (b) is (a)."""
+    figures = (theirs.updated, theirs.updated, theirs.decision)
+    note = "" if theirs.rounds >= 20 else f", {theirs.rounds} rounds"
+    return f"{'  in Java':20} {'  '.join(map(_text, figures))}   {theirs.moves:5} moves{note}"
 
 
-def _best(call: Callable[[], object], repeat: int) -> float:
+class _Over:
+    """One shedder over one cluster, whose figures a view keeps."""
+
+    def __init__(
+        self,
+        name: str,
+        reports: dict[str, LocalBrokerData],
+        loads: dict[str, BrokerLoadData],
+        tops: dict[str, TopBundlesLoadData],
+    ) -> None:
+        self._settings = StrategySettings(shedder=name, own=EAGER)
+        self._reports = loads if registry.SHEDDERS[name].extensible else reports
+        self._some = sorted(reports)[::100]
+        self._tops = tops if registry.SHEDDERS[name].extensible else {}
+        self._view = ClusterView()
+        self.moves = 0
+        self.all_changed()
+        self._snapshot = self._taken()
+
+    def all_changed(self) -> None:
+        """(a)."""
+        for broker, report in self._reports.items():
+            self._view.observe(broker, report, 1)
+        self._view.observe_top_bundles(self._tops)
+        self._shed(self._taken())
+
+    def some(self) -> None:
+        """(b)."""
+        for broker in self._some:
+            self._view.observe(broker, self._reports[broker], 1)
+        self._shed(self._taken())
+
+    def decide(self) -> None:
+        """(c)."""
+        self._shed(self._snapshot)
+
+    def _taken(self) -> ClusterSnapshot:
+        return _snapshot(self._view, self._settings)
+
+    def _shed(self, snapshot: ClusterSnapshot) -> None:
+        self.moves = len(cycle.shed(snapshot, self._settings, Memories())[0].unloads)
+
+
+def _snapshot(
+    view: ClusterView, settings: StrategySettings, *, passing: bool = False
+) -> ClusterSnapshot:
+    return view.snapshot(
+        2,
+        settings,
+        isolation_policies={},
+        anti_affinity_groups={},
+        failure_domains={},
+        passing=passing,
+    )
+
+
+def _cold_start(placement: str, bundles: int) -> float:
+    """Seconds to place so many bundles of a hundred namespaces, one lookup after the other."""
+    rng, view, memories = random.Random(1), ClusterView(), Memories()
+    settings = StrategySettings(placement=placement)
+    for number in range(COLD_BROKERS):
+        usage = ResourceUsage(usage=rng.random() * 50, limit=100)
+        view.observe(f"b{number:04}:8080", LocalBrokerData(cpu=usage), 1)
+    names = [f"t/ns{at % 100}/0x{at:08x}_0x{at + 1:08x}" for at in range(bundles)]
+    began_s = time.perf_counter()
+    for name in names:
+        snapshot = _snapshot(view, settings, passing=True)
+        (choice,), memories = cycle.place(snapshot, [name], settings, memories, rng)
+        assert choice.broker is not None
+        view.placed(name, choice.broker, 2)
+    return time.perf_counter() - began_s
+
+
+def _times(call: Callable[[], object], repeat: int) -> Timing:
     times = []
     for _ in range(repeat):
         began_s = time.perf_counter()
         call()
-        times.append(time.perf_counter() - began_s)
-    return min(times) * 1000
+        times.append((time.perf_counter() - began_s) * 1000)
+    return min(times), statistics.median(times)
+
+
+def _text(timing: Timing) -> str:
+    return f"{timing[0]:9.2f} /{timing[1]:9.2f}"
 
 
 def _report(rng: random.Random, name: str, bundles: int) -> LocalBrokerData:
@@ -109,24 +219,17 @@ def _report(rng: random.Random, name: str, bundles: int) -> LocalBrokerData:
     )
 
 
-def _clusters(brokers: int, bundles: int) -> tuple[ClusterSnapshot, ClusterSnapshot]:
-    """The same cluster as each manager sees it."""
+def _cluster(
+    brokers: int, bundles: int
+) -> tuple[dict[str, LocalBrokerData], dict[str, BrokerLoadData], dict[str, TopBundlesLoadData]]:
+    """The same cluster as each manager sees it: brokerId → reports, and the published bundles."""
     rng = random.Random(1)
     reports = {
         f"b{number:04}:8080": _report(rng, str(number), bundles) for number in range(brokers)
     }
-    data: dict[str, BundleData] = {}
     load: dict[str, BrokerLoadData] = {}
     tops: dict[str, TopBundlesLoadData] = {}
     for name, report in reports.items():
-        for bundle, traffic in report.last_stats.items():
-            average = TimeAverageMessageData(
-                max_samples=10,
-                num_samples=1,
-                msg_throughput_in=traffic.throughput,
-                msg_rate_in=traffic.rate,
-            )
-            data[bundle] = BundleData(short_term_data=average, long_term_data=average)
         load[name] = BrokerLoadData(
             weighted_max_ema=report.cpu.percent / 100,
             msg_throughput_in=report.throughput,
@@ -139,7 +242,4 @@ def _clusters(brokers: int, bundles: int) -> tuple[ClusterSnapshot, ClusterSnaps
                 TopBundle(bundle_name=bundle, stats=traffic) for bundle, traffic in top
             ]
         )
-    return (
-        ClusterSnapshot(now_ms=1, reports=reports, bundle_data=data),
-        ClusterSnapshot(now_ms=1, reports={}, load_data=load, top_bundles=tops),
-    )
+    return reports, load, tops

@@ -156,7 +156,8 @@ class ClusterView:
     def placed(self, bundle: str, broker_id: str, now_ms: int) -> None:
         """A bundle is on its way to a broker: it counts there until that broker reports it."""
         if self.under_way(bundle, now_ms) != broker_id:  # a repeated lookup does not renew it
-            self._forget_placements([bundle])
+            if bundle in self._placed_ms:
+                self._forget_placements([bundle])
             data = self.bundle_data.get(bundle) or default_bundle_data()
             self._pending.add(bundle, broker_id, data)
             self._served.placed(broker_id, [bundle])
@@ -280,7 +281,9 @@ class ClusterView:
                 del self._unloaded_brokers_ms[broker]
 
     def _forget_old(self, now_ms: int) -> None:
-        self._forget_placements(self._placed_ms.until(now_ms - PENDING_MS_MAX + 1))
+        lost = self._placed_ms.until(now_ms - PENDING_MS_MAX + 1)
+        if lost:
+            self._forget_placements(lost)
         self._forget_unreported(self._unreported_ms.until(now_ms - UNREPORTED_MS_MAX + 1))
 
     def _forget_unreported(self, bundles: list[str]) -> None:

@@ -45,6 +45,7 @@ class BrokerColumns:
         self._rows: Rows = np.arange(len(self.names))
         self._figures = _read([reports[name] for name in self.names])
         self._usage: dict[Weights, Array] = {}
+        self._topics_max: float | None = None
         self._idle: NDArray[np.bool_] | None = None
         self._empty = {name for name in self.names if not reports[name].bundles}
         self._traits = {name: _traits(reports[name]) for name in self.names}
@@ -68,7 +69,7 @@ class BrokerColumns:
         rows = [self.row_of[broker] for broker in brokers]
         self._figures[:, rows] = _read([self.reports[broker] for broker in brokers])
         self._usage.clear()
-        self._idle = None
+        self._idle = self._topics_max = None
         for broker in brokers:
             if self.reports[broker].bundles:
                 self._empty.discard(broker)
@@ -106,6 +107,13 @@ class BrokerColumns:
     def topics(self) -> Array:
         """Topics."""
         return self._column(TOPICS)
+
+    @property
+    def topics_max(self) -> float:
+        """The most topics of a broker."""
+        if self._topics_max is None:
+            self._topics_max = float(self.topics.max(initial=0))
+        return self._topics_max
 
     @property
     def updated_ms(self) -> Array:
@@ -179,6 +187,10 @@ class Brokers(Sequence[str]):
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def of(self, column: Array) -> Array:
+        """The values of these brokers in a column over all brokers."""
+        return column if len(self.rows) == len(column) else column[self.rows]
 
     def without(self, row: int | None) -> Brokers:
         """These brokers but for one."""

@@ -25,6 +25,8 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         self._bundles: dict[str, dict[str, BundleData]] = {}
         self._broker_of: dict[str, str] = {}
         self._sums: dict[str, Sums] = {}
+        self.topics_total: float = 0
+        """Of all brokers together."""
         self._columns: tuple[Mapping[str, int], Array] | None = None
         """brokerId → its column, and the sums: kept up to date."""
         for broker, bundles in (pending or {}).items():
@@ -42,6 +44,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         other = Pending()
         other._bundles = {broker: dict(bundles) for broker, bundles in self._bundles.items()}
         other._broker_of, other._sums = dict(self._broker_of), dict(self._sums)
+        other.topics_total = self.topics_total
         return other
 
     def add(self, bundle: str, broker: str, data: BundleData) -> None:
@@ -81,6 +84,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         self._set(broker, _plus(self._sums.get(broker, NOTHING), data))
 
     def _set(self, broker: str, sums: Sums) -> None:
+        self.topics_total += sums[0] - self._sums.get(broker, NOTHING)[0]
         self._sums[broker] = sums
         if self._columns is not None:
             rows, columns = self._columns

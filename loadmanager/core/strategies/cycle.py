@@ -103,7 +103,7 @@ def destinations(
         unload.bundle for unload in plan.unloads if unload.destination is None
     )
     memories = _advance(snapshot, settings, memories)
-    snapshot = replace(snapshot, pending=snapshot.under_way.copy())
+    snapshot = snapshot.having(pending=snapshot.under_way.copy())
     unloads: list[Unload] = []
     refused: list[Skip] = []
     for unload in plan.unloads:
@@ -135,7 +135,7 @@ def place(
     under_way = {bundle: snapshot.under_way.broker_of(bundle) for bundle in bundles}
     snapshot = snapshot.with_to_place(bundles)
     if len(bundles) > 1:
-        snapshot = replace(snapshot, pending=snapshot.under_way.copy())
+        snapshot = snapshot.having(pending=snapshot.under_way.copy())
     memories = _advance(snapshot, settings, memories)
     rule = registry.placement(settings.placement)
     ordered = [] if rule.order is None else rule.order(snapshot.to_place)
@@ -179,7 +179,7 @@ def _place(
     """Where one bundle belongs: the filters, then the placement rule, then chance (Pulsar's
     selection pipeline).
     """
-    object.__setattr__(snapshot, "placing", bundle)  # the snapshot of this request alone
+    snapshot = snapshot.having(placing=bundle)
     namespace = split_bundle_name(bundle)[0]
     rule = _rule_for(snapshot, namespace, settings)
     able, allowed, rejected = _able(snapshot, namespace, settings, leaving)

@@ -226,9 +226,11 @@ def _below_topic_limit(
     """The brokers that have no more topics than the maximum, those of pending placements included;
     all if every broker has more.
     """
-    columns = snapshot.columns
-    topics = (columns.topics + snapshot.under_way.sums(columns)[0])[brokers.rows]
-    full = topics > settings.broker_topics_max
+    columns, limit = snapshot.columns, settings.broker_topics_max
+    if columns.topics_max + snapshot.under_way.topics_total <= limit:
+        return brokers, NO_REASONS
+    topics = brokers.of(columns.topics + snapshot.under_way.sums(columns)[0])
+    full = topics > limit
     if not full.any() or full.all():
         return brokers, NO_REASONS
 
@@ -247,17 +249,18 @@ def _fewest_of_namespace(
     """The brokers that have the fewest bundles of a namespace, reported and pending."""
     if not brokers:
         return brokers, NO_REASONS
-    counts = snapshot.served.counts(namespace, snapshot.columns)[brokers.rows]
-    least = counts.min()
-    more = counts > least
-    if not more.any():
+    counts = brokers.of(snapshot.served.counts(namespace, snapshot.columns)).copy()
+    least = np.minimum.reduce(counts)
+    fewest = counts == least
+    able = brokers.where(fewest)
+    if len(able) == len(brokers):
         return brokers, NO_REASONS
 
     def reasons() -> dict[str, str]:
         return {
             broker: f"DistributeEvenly: it has {number:g} bundles of {namespace}, another has "
             f"{least:g}"
-            for broker, number in zip(brokers.where(more), counts[more].tolist(), strict=True)
+            for broker, number in zip(brokers.where(~fewest), counts[~fewest].tolist(), strict=True)
         }
 
-    return brokers.where(~more), Reasons(reasons)
+    return able, Reasons(reasons)

@@ -27,6 +27,7 @@ class Memories:
 
     def remember(self, strategy: Strategy, memory: Any) -> Memories:
         """These memories with a strategy's new one."""
-        return replace(
-            self, strategies={**self.strategies, (type(strategy), strategy.name): memory}
-        )
+        key = type(strategy), strategy.name
+        if key in self.strategies and self.strategies[key] is memory:
+            return self
+        return replace(self, strategies={**self.strategies, key: memory})

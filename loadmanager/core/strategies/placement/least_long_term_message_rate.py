@@ -7,6 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from loadmanager.core.load.averages import long_rates
 from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
@@ -29,8 +31,8 @@ def candidates(
     rates_in, rates_out = long_rates(snapshot.time_averages, columns)
     scores = snapshot.under_way.sums(columns)[1] + rates_in + rates_out
     scores[columns.usage(settings.weights) > settings.overloaded_percent / 100] = math.inf
-    scores = scores[brokers.rows]
-    return brokers.where(scores == scores.min()), None
+    scores = brokers.of(scores)
+    return brokers.where(scores == np.minimum.reduce(scores)), None
 
 
 PLACEMENT = PlacementRule(name="LeastLongTermMessageRate", candidates=candidates)
