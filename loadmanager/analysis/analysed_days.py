@@ -14,7 +14,7 @@ from loadmanager.core.errors import BadInputError
 from loadmanager.core.history.layout import OPEN, cluster_folder, stem_of
 
 LATE_DAYS = 3
-"""Late segments are looked for this many days back."""
+"""How many days back to look for late segments."""
 MANIFEST = "_manifest.json"
 
 
@@ -110,7 +110,7 @@ def _changed(before: Set[SeenSegment], present: Set[SeenSegment]) -> bool:
 
 
 def _gone(before: Set[SeenSegment], present: Set[SeenSegment]) -> set[SeenSegment]:
-    """Segments that exist no more, in any state."""
+    """Segments that no longer exist in any state."""
     present_stems = _stems(present)
     return {segment for segment in before if (segment[0], stem_of(segment[1])) not in present_stems}
 

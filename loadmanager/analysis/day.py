@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from loadmanager.analysis.ingest import Ingest
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.history.layout import DAY_MS, day_start_ms
+from loadmanager.core.history.layout import day_start_ms
 from loadmanager.core.strategies.settings import StrategySettings
 
 BUCKET_MS = 300_000
@@ -41,11 +41,6 @@ class Day:
         """When it began."""
         return day_start_ms(self.date)
 
-    @property
-    def end_ms(self) -> int:
-        """When it was over."""
-        return self.start_ms + DAY_MS
-
     def records(self, kind: str) -> DataFrame:
         """The good records of one kind."""
         return self.ingest.records(kind)
@@ -57,7 +52,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that matters: in plain words, with its numbers and what to do."""
+    """A finding: its text, its numbers, and advice."""
 
     importance: float
     """0 (a remark) to 100 (clients suffer now)."""

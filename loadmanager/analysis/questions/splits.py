@@ -1,4 +1,4 @@
-"""Which bundles were split, and did both halves carry anything?"""
+"""Which bundles were split, and did both halves carry traffic?"""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def own_broker() -> Column:
 
 
 def delivered_over_configured() -> Column:
-    """Of the scarcer of messages and bytes."""
+    """The figure of messages or bytes, whichever is scarcer."""
     return F.greatest(_ratio("Messages"), _ratio("Bytes"))
 
 
@@ -77,7 +77,9 @@ def _ratio(what: str) -> Column:
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """Limits that hold somebody most of the time, and limits that deliver other than they say."""
+    """Limits that hold a client most of the time, and limits whose delivered rate differs from the
+    configured rate.
+    """
     found = []
     for row in rows:
         configured = " and ".join(

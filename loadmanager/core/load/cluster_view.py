@@ -25,7 +25,7 @@ from loadmanager.core.load.served import Served
 from loadmanager.core.load.snapshot import ClusterSnapshot, Derived
 
 PENDING_MS_MAX = 60_000
-"""A placement that no report shows by then did not happen."""
+"""A placement that no report shows within this time does not count any more."""
 NO_OWNERS: Mapping[str, str] = {}
 UNREPORTED_MS_MAX = 15 * 60_000
 """The averages of a bundle that no broker reports for this long are forgotten."""
@@ -165,7 +165,7 @@ class ClusterView:
         self._orphans.discard(bundle)
 
     def not_placed(self, bundle: str) -> None:
-        """A bundle is not on its way after all."""
+        """Forget that a bundle is on its way."""
         self._forget_placements([bundle])
 
     def moved(self, bundle: str, source: str, now_ms: int) -> None:
@@ -186,7 +186,7 @@ class ClusterView:
         self._unreported_ms.set(bundle_data, now_ms)
 
     def forget_passing(self) -> None:
-        """Forget everything that is kept for a limited time, because there is no clock."""
+        """Forget placements under way and whatever else ages, because the input has no clock."""
         self._forget_placements(list(self._placed_ms))
         self._forget_unreported(list(self._unreported_ms))
 

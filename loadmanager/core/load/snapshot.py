@@ -159,7 +159,7 @@ class ClusterSnapshot:
         return self.averages.by_rate(broker, self.reports[broker].bundles)
 
     def with_to_place(self, bundles: Iterable[str]) -> ClusterSnapshot:
-        """This snapshot with more bundles to place, but for those that are on their way."""
+        """This snapshot with more bundles in `to_place`, except those on their way to a broker."""
         under_way = self.under_way.bundles
         added = {bundle: self.data_of(bundle) for bundle in bundles if bundle not in under_way}
         waiting: Any = self.to_place

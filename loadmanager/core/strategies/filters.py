@@ -18,11 +18,11 @@ from loadmanager.core.policies import anti_affinity, eligibility, isolation
 from loadmanager.core.strategies.settings import StrategySettings
 
 Filter = Callable[[Sequence[str]], Mapping[str, str]]
-"""brokerIds → those that drop out of them, each with its reason."""
+"""Takes brokerIds; returns those to leave out, each with its reason."""
 
 
 class Reasons(Mapping[str, str]):
-    """brokerId → why it is no candidate; made of the parts when it is first read."""
+    """brokerId → why it is left out; computed from the parts on first use."""
 
     __slots__ = ("_parts", "_reasons")
 

@@ -227,7 +227,7 @@ class Guards:
             rejected = {**isolated, **rejected}
         if destination in able:
             return None
-        return rejected.get(destination, "Filtered: it is no candidate")
+        return rejected.get(destination, "Filtered: placement would not choose it")
 
     def _owns(self, broker: str, bundle: str) -> bool:
         snapshot = self._snapshot
@@ -243,7 +243,7 @@ class Guards:
 
 
 def together(unloads: Sequence[Unload]) -> Iterator[list[Unload]]:
-    """The moves of each swap, which stand next to each other, and each other move by itself."""
+    """Group the moves: those of one swap together, every other move alone."""
     for swap, moves in groupby(unloads, key=attrgetter("swap")):
         if swap is None:
             for move in moves:

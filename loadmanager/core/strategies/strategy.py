@@ -53,8 +53,8 @@ class Shedder:
     observe: Observe | None = None
     """Called with every report, also between cycles, while this shedder is the configured one."""
     keep: Callable[[Any, Collection[str]], Any] | None = None
-    """Its memory without what it knows of other brokers than these; called at the beginning of
-    each cycle, also of one that sheds nothing (Pulsar `onActiveBrokersChange`).
+    """Memory and live brokers in; the memory without all other brokers out. Called at the beginning
+    of each cycle, also of one that sheds nothing (Pulsar `onActiveBrokersChange`).
     """
     extensible: bool = True
     """Whether it can read the reports of the extensible manager."""
@@ -87,7 +87,8 @@ class PlacementRule:
     advance: Callable[[ClusterSnapshot, StrategySettings, Any], Any] | None = None
     """Snapshot, settings and memory in, memory out; called once for each request."""
     follows: str | None = None
-    """Name of the shedder whose planned destinations this rule takes; it works with no other."""
+    """The only shedder that this rule works with: it follows that shedder's planned destinations.
+    None: any shedder."""
 
 
 Strategy = Shedder | PlacementRule

@@ -2,7 +2,7 @@
 the least loaded broker (PIP-192, PIP-220).
 
 Deviations, on purpose: what a swap brings back always counts (Pulsar counts it in debug mode only),
-and brokers that are not available, or whose report is out of date, are no candidates at all (Pulsar
+and brokers that are not available, or whose report is out of date, are never candidates (Pulsar
 leaves them in the sorted list, where they waste the cycle).
 """
 
@@ -214,7 +214,8 @@ class _Cycle:
 
     def _move_between(self, most: str, least: str, reason: str) -> bool:
         """Plan moves of the most loaded broker's bundles, in the ascending order in which it
-        published them. A bundle that is too large is swapped for others. Whether any bundle moves.
+        published them. A bundle that is too large is swapped for others. Returns whether any
+        bundle moves.
         """
         bundles, stats = _published(self._snapshot, most), self._stats
         if len(bundles) <= 1:

@@ -89,8 +89,8 @@ def useful_boundaries(
         return (), f"{algorithm} finds no useful boundary among its {len(topics)} known topics"
     if found[0] <= span.lower or found[-1] >= span.upper:
         return (), f"{algorithm} splits at its edge"
-    # A range split with all topics on one side still closes in on them, and positions are the
-    # operator's wish; another algorithm would repeat such a split again and again.
+    # With all topics on one side, repeated range splits still narrow down to them, and an operator
+    # chose the positions. Any other algorithm would repeat such a split for ever.
     divides = any(hashes[0] < boundary <= hashes[-1] for boundary in found) if hashes else True
     if algorithm not in (RANGE, POSITIONS) and not divides:
         return (), f"{algorithm} leaves all topics on one side"

@@ -168,7 +168,7 @@ class _ChosenSplits:
         return Splits(tuple(self.splits.values()), tuple(self.skipped))
 
     def choose(self, bundle: str, stats: NamespaceBundleStats, reason: str) -> bool:
-        """Choose a bundle that is too big, or record why not. Whether it was chosen."""
+        """Choose a bundle that is too big, or record why not. Returns whether it was chosen."""
         boundaries, why_not = self._boundaries(bundle, stats, reason)
         if why_not:
             self.skipped.append(Skip(bundle, why_not))
