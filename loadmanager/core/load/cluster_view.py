@@ -9,7 +9,8 @@ bundle whenever any broker writes, so that averages run faster the more brokers 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
 
 from loadmanager.core.load.averages import BrokerSums, BundleAverages
 from loadmanager.core.load.columns import BrokerColumns
@@ -23,6 +24,8 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.served import Served
 from loadmanager.core.load.snapshot import ClusterSnapshot, Derived
+
+T = TypeVar("T")
 
 PENDING_MS_MAX = 60_000
 """A placement that no report shows within this time does not count any more."""
@@ -86,9 +89,11 @@ class ClusterView:
         """brokerId → last report, in the extensible manager."""
         self.bundle_data = BundleAverages()
         """Bundle → its averages."""
-        self.time_averages = BrokerSums(self.reports, self.bundle_data)
+        self._present: Mapping[str, LocalBrokerData] = MappingProxyType(self.reports)
+        """The reports as a passing snapshot shows them: no strategy changes them."""
+        self.time_averages = BrokerSums(self._present, self.bundle_data)
         """brokerId → the sums of its bundles' averages."""
-        self._columns = BrokerColumns(self.reports)
+        self._columns = BrokerColumns(self._present)
         self._others: set[str] = set()
         """Brokers with a report that is not in the columns."""
         self._top_bundles: Mapping[str, TopBundlesLoadData] = {}
@@ -181,7 +186,7 @@ class ClusterView:
     def restore(self, bundle_data: Mapping[str, BundleData], now_ms: int) -> None:
         """Replace all averages by stored or given ones."""
         self.bundle_data = BundleAverages(bundle_data)
-        self.time_averages = BrokerSums(self.reports, self.bundle_data)
+        self.time_averages = BrokerSums(self._present, self.bundle_data)
         self._pending.update(self.bundle_data, list(self._pending.bundles))
         self._unreported_ms.set(bundle_data, now_ms)
 
@@ -219,7 +224,7 @@ class ClusterView:
         self._forget_old(now_ms)
         if not passing:
             self._forget_moves(now_ms - settings.grace_period_minutes * 60_000)
-        reports, averages, pending = self.reports, self.bundle_data, self._pending
+        reports, averages, pending = self._present, self.bundle_data, self._pending
         columns = self._present_columns()
         sums, orphans = self.time_averages, self._orphans
         derived = Derived(columns)
@@ -236,12 +241,10 @@ class ClusterView:
             time_averages=sums,
             pending=pending,
             to_place=_Waiting(orphans, averages) if orphans else {},
-            recently_unloaded_ms=self._unloaded_ms if passing else dict(self._unloaded_ms),
-            load_data=self.load_data if passing else dict(self.load_data),
+            recently_unloaded_ms=_shown(self._unloaded_ms, passing=passing),
+            load_data=_shown(self.load_data, passing=passing),
             top_bundles=self._top_bundles,
-            recently_unloaded_brokers_ms=(
-                self._unloaded_brokers_ms if passing else dict(self._unloaded_brokers_ms)
-            ),
+            recently_unloaded_brokers_ms=_shown(self._unloaded_brokers_ms, passing=passing),
             owners=NO_OWNERS,
             isolation_policies=isolation_policies,
             anti_affinity_groups=anti_affinity_groups if passing else dict(anti_affinity_groups),
@@ -255,7 +258,7 @@ class ClusterView:
         if self._columns.row_of.keys() == self.reports.keys():
             self._columns.changed(sorted(self._others & self.reports.keys()))
         else:
-            self._columns = BrokerColumns(self.reports)
+            self._columns = BrokerColumns(self._present)
         self._others.clear()
         return self._columns
 
@@ -297,6 +300,10 @@ class ClusterView:
             self._orphans.discard(bundle)
             if bundle not in reported:
                 self.bundle_data.forget(bundle)
+
+
+def _shown(values: dict[str, T], *, passing: bool) -> Mapping[str, T]:
+    return MappingProxyType(values) if passing else dict(values)
 
 
 class _Waiting(Mapping[str, BundleData]):
