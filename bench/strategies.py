@@ -33,15 +33,19 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import cycle, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
 from loadmanager.core.strategies.shedding.transfer import TransferSettings
 
 SHAPES = ((1000, 100), (162, 667))
 EAGER = {
+    AvgSettings: AvgSettings(low_hits=1, high_hits=1),
     ThresholdSettings: ThresholdSettings(min_throughput_mib=0),
     TransferSettings: TransferSettings(hits_min=0),
 }
 EAGER_KEYS = {
+    "loadBalancerAvgShedderHitCountLowThreshold": "1",
+    "loadBalancerAvgShedderHitCountHighThreshold": "1",
     "loadBalancerBundleUnloadMinThroughputThreshold": "0",
     "loadBalancerSheddingConditionHitCountThreshold": "0",
 }
@@ -199,8 +203,9 @@ def _text(timing: Timing) -> str:
 
 
 def _report(rng: random.Random, name: str, bundles: int) -> LocalBrokerData:
+    step = (1 << 32) // bundles  # Java's JSON reader refuses many names of one hash
     stats = {
-        f"tenant/ns-{name}/0x{number:08x}_0x{number + 1:08x}": NamespaceBundleStats(
+        f"tenant/ns-{name}/0x{step * number:08x}_0x{step * (number + 1):08x}": NamespaceBundleStats(
             msg_rate_in=rng.random() * 1e3,
             msg_throughput_in=rng.random() * 1e6,
             msg_rate_out=rng.random() * 1e3,

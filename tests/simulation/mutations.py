@@ -58,6 +58,12 @@ def _one(name: str, file: str, depth: int, before: str, after: str = "") -> Muta
     return Mutation(name, (Edit(file, depth, before, after),))
 
 
+NAMES_OPERATIONAL = Edit(
+    "runtime/tasks.py",
+    0,
+    "from loadmanager.core.errors import LoadManagerError",
+    "from loadmanager.core.errors import LoadManagerError, OperationalError",
+)
 UNCONTAINED = Edit(
     "runtime/tasks.py",
     2,
@@ -266,6 +272,7 @@ MUTATIONS = (
                 """,
                 "leader = _leader_of(node, self._path)",
             ),
+            NAMES_OPERATIONAL,
             Edit(
                 "runtime/tasks.py",
                 2,
@@ -277,6 +284,7 @@ MUTATIONS = (
     Mutation(
         "a step that fails ends the broker, and a strategy that nobody knows reaches the leader",
         (
+            NAMES_OPERATIONAL,
             UNCONTAINED,
             Edit(
                 "core/strategies/registry.py",
@@ -314,12 +322,9 @@ MUTATIONS = (
             ),
         ),
     ),
-    _one(
+    Mutation(
         "a sensor that fails ends the broker",
-        UNCONTAINED.file,
-        UNCONTAINED.depth,
-        UNCONTAINED.before,
-        UNCONTAINED.after,
+        (NAMES_OPERATIONAL, UNCONTAINED),
     ),
     _one(
         "a node that no session holds counts as a broker",
