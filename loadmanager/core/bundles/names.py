@@ -13,7 +13,7 @@ _PART = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION = re.compile(r"(.+)-partition-([0-9]+)")
 _NAME_LENGTH_MAX = 1024
 SYSTEM_NAMESPACE = "pulsar/system"
-_MONITORING_PREFIXES = ("sla-monitor/", "pulsar/")
+MONITORING_PREFIXES = ("sla-monitor/", "pulsar/")
 _MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:\d+")
 
 # Limits of the names that clients send, in bytes of UTF-8. In a path of the metadata store, a name
@@ -72,7 +72,7 @@ def is_monitoring_namespace(namespace: str) -> bool:
 
 def is_monitoring_bundle(bundle: str) -> bool:
     """Whether a bundle belongs to a monitoring namespace; fast for all others."""
-    return bundle.startswith(_MONITORING_PREFIXES) and is_monitoring_namespace(
+    return bundle.startswith(MONITORING_PREFIXES) and is_monitoring_namespace(
         bundle.rpartition("/")[0]
     )
 

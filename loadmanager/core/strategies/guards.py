@@ -21,8 +21,6 @@ from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
 
-NOTHING_SERVED: Set[str] = frozenset()
-
 
 def usable(snapshot: ClusterSnapshot, settings: StrategySettings) -> ClusterSnapshot:
     """The snapshot without brokers whose reports are older than `report_ttl_s`.
@@ -107,19 +105,17 @@ class Guards:
             or not bundles.isdisjoint(self._under_way)
         ):
             return False
-        source, served = "", NOTHING_SERVED
-        for unload in unloads:
-            if unload.source != source:
-                source = unload.source
-                report = snapshot.reports.get(source)
-                served = NOTHING_SERVED if report is None else report.last_stats.keys()
-            if (
-                unload.bundle not in served
-                or unload.destination is not None
-                or is_monitoring_bundle(unload.bundle)
-            ):
-                return False
-        return True
+        return all(
+            self._serves(source, {unload.bundle for unload in moves})
+            and all(unload.destination is None for unload in moves)
+            for source, moves in (
+                (source, list(group)) for source, group in groupby(unloads, attrgetter("source"))
+            )
+        ) and not any(map(is_monitoring_bundle, bundles))
+
+    def _serves(self, broker: str, bundles: Set[str]) -> bool:
+        report = self._snapshot.reports.get(broker)
+        return report is not None and bundles <= report.last_stats.keys()
 
     def _judge(self, moves: list[Unload]) -> None:
         vetoes: dict[str, str] = {}

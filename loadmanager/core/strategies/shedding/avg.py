@@ -14,7 +14,7 @@ from loadmanager.core.conf import conf
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.plan import Skip, Unload
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.core.strategies.shedding.selection import sheddable
+from loadmanager.core.strategies.shedding.selection import movable
 from loadmanager.core.strategies.strategy import Shed, Shedder
 
 
@@ -134,10 +134,17 @@ def _between(
         return []
     why = {**why, "goal": goal}
     unloads: list[Unload] = []
-    for bundle, load in sheddable(snapshot, most, loads):
-        if 0 < load <= goal:
+    may_shed, descending, at = movable(snapshot, most), -loads.loads, 0
+    while True:
+        # Bundles that exceed the rest of the goal are passed over.
+        at = max(at, int(descending.searchsorted(-goal)))
+        if at == len(descending) or descending[at] >= 0:
+            break
+        bundle, load = loads.names[at], -float(descending[at])
+        if may_shed(bundle):
             unloads.append(Unload(bundle, most, least, reason, why))
             goal -= load
+        at += 1
     if not unloads:
         skipped.append(Skip(most, "NoBundles: it has no bundle small enough to move"))
     return unloads

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from loadmanager.core.bundles.names import is_monitoring_bundle
+from loadmanager.core.bundles.names import MONITORING_PREFIXES, is_monitoring_bundle
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.plan import Skip, Unload
 
@@ -17,14 +17,22 @@ def sheddable(
     Excludes bundles that were moved recently, that another broker owns by now, and that belong to
     their broker (heartbeats, SLA monitors).
     """
+    may_shed = movable(snapshot, broker)
+    return ((bundle, load) for bundle, load in loads if may_shed(bundle))
+
+
+def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
+    """Whether the broker may shed a bundle."""
     recently, owners = snapshot.recently_unloaded_ms, snapshot.owners
-    for bundle, load in loads:
-        if (
+
+    def may_shed(bundle: str) -> bool:
+        return (
             bundle not in recently
             and (not owners or owners.get(bundle, broker) == broker)
-            and not is_monitoring_bundle(bundle)
-        ):
-            yield bundle, load
+            and not (bundle.startswith(MONITORING_PREFIXES) and is_monitoring_bundle(bundle))
+        )
+
+    return may_shed
 
 
 def shed_largest(
