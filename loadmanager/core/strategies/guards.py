@@ -13,7 +13,11 @@ from operator import attrgetter
 import msgspec
 import numpy as np
 
-from loadmanager.core.bundles.names import is_monitoring_bundle, is_monitoring_namespace
+from loadmanager.core.bundles.names import (
+    MONITORING_PREFIXES,
+    is_monitoring_bundle,
+    is_monitoring_namespace,
+)
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity
@@ -111,7 +115,10 @@ class Guards:
             for source, moves in (
                 (source, list(group)) for source, group in groupby(unloads, attrgetter("source"))
             )
-        ) and not any(map(is_monitoring_bundle, bundles))
+        ) and not any(
+            bundle.startswith(MONITORING_PREFIXES) and is_monitoring_bundle(bundle)
+            for bundle in bundles
+        )
 
     def _serves(self, broker: str, bundles: Set[str]) -> bool:
         report = self._snapshot.reports.get(broker)

@@ -48,11 +48,13 @@ def shed_largest(
         return [], [Skip(broker, reason or "NoBundles: it serves no bundle")]
     unloads: list[Unload] = []
     moved, why = 0.0, {**why, "goalBytesPerSecond": goal}
-    for bundle, throughput in sheddable(snapshot, broker, snapshot.by_throughput(broker)):
-        if moved >= goal and unloads:
-            break
-        unloads.append(Unload(bundle, broker, None, "Overloaded", why))
-        moved += throughput
+    may_shed = movable(snapshot, broker)
+    for bundle, throughput in snapshot.by_throughput(broker):
+        if may_shed(bundle):
+            unloads.append(Unload(bundle, broker, None, "Overloaded", why))
+            moved += throughput
+            if moved >= goal:
+                break
     if unloads:
         return unloads, []
     return [], [Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded")]
