@@ -103,14 +103,13 @@ async def _create(
 
 
 def _start_id(hosted: HostedTopic, request: pb.CommandSubscribe) -> int:
-    """The first entry id of a new subscription."""
+    """The first entry id of a new subscription: as in Pulsar, that of `start_message_id` itself.
+    Clients pass over the messages that they do not want.
+    """
     log = hosted.core.log
     if not request.HasField("start_message_id"):
         return log.first_id if request.initialPosition == 1 else log.end_id
-    start = request.start_message_id
-    return _position(hosted, start) + (
-        0 if start.batch_index >= 0 or start.entryId in (ENTRY_NONE, LATEST) else 1
-    )
+    return _position(hosted, request.start_message_id)
 
 
 def _position(hosted: HostedTopic, message_id: pb.MessageIdData) -> int:

@@ -217,6 +217,20 @@ def test_readers(user: pulsar.Client, topic: str) -> None:
     assert end.read_next(timeout_millis=5000).data() == b"5"
 
 
+@pytest.mark.parametrize("batching", [False, True])
+def test_readers_that_include_their_start(
+    user: pulsar.Client, topic: str, *, batching: bool
+) -> None:
+    """A reader that includes its start begins with that message, another one behind it."""
+    ids = publish(user.create_producer(topic, batching_enabled=batching), 0, 5)
+    for inclusive, first in ((True, 2), (False, 3)):
+        reader = user.create_reader(topic, ids[2], start_message_id_inclusive=inclusive)
+        got = [reader.read_next(timeout_millis=5000).data() for _ in range(first, 5)]
+        assert got == numbers(first, 5)
+        with pytest.raises(pulsar.Timeout):
+            reader.read_next(timeout_millis=300)
+
+
 def test_earliest_and_last_message_id(user: pulsar.Client, topic: str) -> None:
     """A new subscription can begin with the first message; a client reads the last message's id,
     with its batch index.
