@@ -5,6 +5,7 @@ CLOSE_CONSUMER, CONSUMER_STATS.
 from __future__ import annotations
 
 from loadmanager.adapters.protocol.connection import CONSUMERS_MAX, Connection
+from loadmanager.adapters.protocol.durable import create_durable
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, HostedTopic
 from loadmanager.adapters.protocol.lookups import code_of
 from loadmanager.core.bundles.names import TopicName, check_name
@@ -52,7 +53,11 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
             )
             return
         if request.durable and request.subscription not in hosted.core.subscriptions:
-            hosted = await _create(connection, hosted, request)
+            hosted.core.check_consumer(request.subscription, connection.address)
+            kind, start_id = SubscriptionType(request.subType), _start_id(hosted, request)
+            hosted = await create_durable(
+                connection.server, hosted, request.subscription, kind, start_id
+            )
         _attach(connection, hosted, request)
     except QuotaExceededError as error:
         connection.error(request.request_id, pb.NotAllowedError, str(error))
@@ -78,28 +83,6 @@ def check_subscribe(connection: Connection, request: pb.CommandSubscribe) -> Non
     check_name(request.consumer_name, "consumer name")
     if len(connection.consumers) >= CONSUMERS_MAX:
         raise BadInputError(f"a connection has at most {CONSUMERS_MAX} consumers")
-
-
-async def _create(
-    connection: Connection, hosted: HostedTopic, request: pb.CommandSubscribe
-) -> HostedTopic:
-    """Record a durable subscription and add it to the topic; returns the topic, which another life
-    of its bundle may have opened meanwhile.
-    """
-    hosted.core.check_consumer(
-        request.subscription, connection.address, creating=len(hosted.creating)
-    )
-    start_id, creating = _start_id(hosted, request), hosted.creating
-    creating[request.subscription] = None
-    try:
-        await connection.server.directory.record_subscription(hosted.name, request.subscription)
-        hosted = await connection.server.host(hosted.name)
-    finally:
-        creating.pop(request.subscription, None)
-    hosted.core.subscribe(
-        request.subscription, SubscriptionType(request.subType), start_id, durable=True
-    )
-    return hosted
 
 
 def _start_id(hosted: HostedTopic, request: pb.CommandSubscribe) -> int:

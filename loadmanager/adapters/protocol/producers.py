@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from loadmanager.adapters.protocol.connection import PRODUCERS_MAX, Connection
+from loadmanager.adapters.protocol.durable import create_durable
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.lookups import code_of
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
+from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
@@ -38,6 +40,7 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         hosted = await connection.server.host(TopicName.parse(request.topic))
         connection.server.check_memory()
         hosted.core.check_quota()
+        hosted = await _with_initial_subscription(connection, hosted, request)
         _attach(connection, hosted, request)
     except QuotaExceededError as error:
         connection.error(request.request_id, pb.ProducerBlockedQuotaExceededException, str(error))
@@ -45,6 +48,20 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         connection.error(request.request_id, pb.ProducerBusy, str(error))
     except LoadManagerError as error:
         connection.error(request.request_id, code_of(error), str(error))
+
+
+async def _with_initial_subscription(
+    connection: Connection, hosted: HostedTopic, request: pb.CommandProducer
+) -> HostedTopic:
+    """Create the subscription that dead letters wait in, if it is absent (`DeadLetterPolicy`).
+
+    Non-persistent topics ignore it, as in Pulsar. Returns the topic; see `create_durable`.
+    """
+    name = request.initial_subscription_name
+    if not name or not hosted.name.persistent or name in hosted.core.subscriptions:
+        return hosted
+    check_name(name, "subscription name")
+    return await create_durable(connection.server, hosted, name, SubscriptionType.EXCLUSIVE, 0)
 
 
 def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandProducer) -> None:

@@ -238,23 +238,26 @@ class Topic:
         """Forget a subscription."""
         self.subscriptions.pop(name, None)
 
-    def check_consumer(self, subscription: str, address: str, *, creating: int = 0) -> None:
+    def check_subscription(self, name: str, *, creating: int = 0) -> None:
+        """Raise `BadInputError` when the subscription is absent and the topic has its maximum of
+        them. `creating` other subscriptions are being created and count, too.
+        """
+        limit = self._settings.value.subscriptions_per_topic_max
+        if name not in self.subscriptions and 0 < limit <= len(self.subscriptions) + creating:
+            raise BadInputError(
+                f"Exceed the maximum number of subscriptions of the topic: {self.name}"
+            )
+
+    def check_consumer(self, subscription: str, address: str) -> None:
         """Raise `ConflictError` when the topic or the subscription has its maximum of consumers,
-        and `BadInputError` when the topic has its maximum of subscriptions. `creating` other
-        subscriptions are being created and count, too.
+        and `BadInputError` when the topic has its maximum of subscriptions.
         """
         settings, present = self._settings.value, self.subscriptions.get(subscription)
         if 0 < settings.consumers_per_topic_max <= self.consumers:
             raise ConflictError("Topic reached max consumers limit")
         if 0 < settings.consumers_per_address_max <= self._consumers_at[address]:
             raise ConflictError("Topic reached max same address consumers limit")
-        if (
-            present is None
-            and 0 < settings.subscriptions_per_topic_max <= len(self.subscriptions) + creating
-        ):
-            raise BadInputError(
-                f"Exceed the maximum number of subscriptions of the topic: {self.name}"
-            )
+        self.check_subscription(subscription)
         if present is not None and 0 < settings.consumers_per_subscription_max <= len(
             present.consumers
         ):

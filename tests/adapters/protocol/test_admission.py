@@ -116,6 +116,15 @@ LIMITS: dict[str, tuple[dict[str, int], list[bytes], int, str]] = {
         pb.NotAllowedError,
         f"Exceed the maximum number of subscriptions of the topic: {TOPIC}",
     ),
+    "initial subscriptions": (
+        {"subscriptions_per_topic_max": 2},
+        [
+            a_producer(producer_id=number, initial_subscription_name=f"s{number}")
+            for number in range(3)
+        ],
+        pb.NotAllowedError,
+        f"Exceed the maximum number of subscriptions of the topic: {TOPIC}",
+    ),
     "subscriptions that are not durable": (
         {"subscriptions_per_topic_max": 2},
         [

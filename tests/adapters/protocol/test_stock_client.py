@@ -167,6 +167,28 @@ def test_negative_acknowledgement(user: pulsar.Client, topic: str) -> None:
     nothing_more(consumer)
 
 
+def test_dead_letters_wait_in_the_initial_subscription(user: pulsar.Client, topic: str) -> None:
+    """The first dead letter is there for whoever subscribes later under that name."""
+    policy = pulsar.ConsumerDeadLetterPolicy(
+        max_redeliver_count=1,
+        dead_letter_topic=f"{topic}-DLQ",
+        initial_subscription_name="undertaker",
+    )
+    consumer = user.subscribe(
+        topic,
+        "s",
+        consumer_type=pulsar.ConsumerType.Shared,
+        dead_letter_policy=policy,
+        negative_ack_redelivery_delay_ms=100,
+    )
+    user.create_producer(topic).send(b"poison")
+    for _ in range(2):
+        consumer.negative_acknowledge(consumer.receive(timeout_millis=5000))
+    with pytest.raises(pulsar.Timeout):  # the client moves the message while it waits
+        consumer.receive(timeout_millis=2000)
+    assert receive(user.subscribe(f"{topic}-DLQ", "undertaker"), 1) == [b"poison"]
+
+
 def test_cumulative_acknowledgement(user: pulsar.Client, topic: str) -> None:
     """A consumer that comes back finds only what lies after its cumulative acknowledgement."""
     consumer = user.subscribe(topic, "s")
