@@ -60,6 +60,7 @@ class BundleAverages(Mapping[str, BundleData]):
     def __init__(self, data: Mapping[str, BundleData] | None = None) -> None:
         self._row_of: dict[str, int] = {}
         self._table: Array = np.zeros((COLUMNS, ROWS_MIN))
+        """`[column, row]`: a row for each bundle."""
         self._changed: Rows = np.zeros(ROWS_MIN, np.int64)
         """Row → the version of the table that changed it last."""
         self._free: list[int] = []
@@ -284,7 +285,7 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
         self._averages = BundleAverages.of(averages)
         self._sums: dict[str, TimeAverageBrokerData] = {}
         self._rates: tuple[Mapping[str, int], Array] | None = None
-        """brokerId → its column, and the rates."""
+        """brokerId → its row, and the rates: `[in or out, row]`."""
         self._stale: set[str] = set()
         """Brokers whose rates must be computed again."""
 
@@ -302,7 +303,7 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
         self._stale.add(broker_id)
 
     def long_rates(self, columns: BrokerColumns) -> Array:
-        """Long-term messages/s in and out: a row each, and a column for each broker."""
+        """Long-term messages/s of each broker: `[in or out, row]`."""
         known, rates = self._rates or ({}, np.zeros((2, 0)))
         if known is not columns.row_of:
             kept = [broker for broker in columns.names if broker in known]
@@ -333,7 +334,7 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
 
 
 def long_rates(sums: Mapping[str, TimeAverageBrokerData], columns: BrokerColumns) -> Array:
-    """Long-term messages/s in and out: a row each, and a column for each broker."""
+    """Long-term messages/s of each broker: `[in or out, row]`."""
     if isinstance(sums, BrokerSums):
         return sums.long_rates(columns)
     none = TimeAverageBrokerData()
@@ -347,7 +348,7 @@ def _bundles(report: LocalBrokerData) -> Sequence[str]:
 
 
 def _samples(reports: Sequence[Mapping[str, NamespaceBundleStats]], count: int) -> Array:
-    """A row for each figure, a column for each bundle of each report."""
+    """The figures of each bundle of each report: `[figure, bundle]`."""
     samples, at = np.empty((5, count)), 0
     for report in reports:
         stats = report.values()

@@ -36,7 +36,9 @@ FIGURES = 14
 
 
 class BrokerColumns:
-    """The modular manager's reports: brokers are in order of name, and each has a column."""
+    """The modular manager's reports: a row for each broker, in order of name, and a column for each
+    figure. Arrays of several columns are indexed `[column, row]`.
+    """
 
     def __init__(self, reports: Mapping[str, LocalBrokerData]) -> None:
         self.reports = reports

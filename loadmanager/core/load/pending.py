@@ -28,7 +28,7 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         self.topics_total: float = 0
         """Of all brokers together."""
         self._columns: tuple[Mapping[str, int], Array] | None = None
-        """brokerId → its column, and the sums: kept up to date."""
+        """brokerId → its row, and the sums: `[sum, row]`; kept up to date."""
         for broker, bundles in (pending or {}).items():
             self._bundles[broker] = {}
             for bundle, data in bundles.items():
@@ -110,8 +110,8 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
         return self._sums.get(broker, NOTHING)[2]
 
     def sums(self, columns: BrokerColumns) -> Array:
-        """Topics, long-term messages/s and short-term bytes/s on their way: a row each, and a
-        column for each broker.
+        """Topics, long-term messages/s and short-term bytes/s on their way to each broker:
+        `[sum, row]`.
         """
         if self._columns is None or self._columns[0] is not columns.row_of:
             sums = [self._sums.get(broker, NOTHING) for broker in columns.names]

@@ -113,14 +113,16 @@ def test_usage_of_the_extensible_manager_counts_what_is_under_way() -> None:
     )
     assert least_resource_usage.candidates(free, ["a", "b"], settings, {}) == (["a"], {})
     assert least_resource_usage.candidates(busy, ["a", "b"], settings, {}) == (["b"], {})
-    silent = ClusterSnapshot(
-        now_ms=0,
-        reports={},
-        load_data={name: BrokerLoadData(weighted_max_ema=0.2) for name in "ab"},
-        pending={"a": {"x": under_way(throughput=30)}},
-    )
-    chosen, _ = least_resource_usage.candidates(silent, ["a", "b"], settings, {})
-    assert chosen == ["a", "b"], "without traffic, nothing is known of its cost"
+    for throughput in (0, 1e-308):
+        report = BrokerLoadData(weighted_max_ema=0.2, msg_throughput_in=throughput)
+        silent = ClusterSnapshot(
+            now_ms=0,
+            reports={},
+            load_data={"a": report, "b": report},
+            pending={"a": {"x": under_way(throughput=30)}},
+        )
+        chosen, _ = least_resource_usage.candidates(silent, ["a", "b"], settings, {})
+        assert chosen == ["a", "b"], "without traffic, nothing is known of its cost"
 
 
 @pytest.mark.parametrize(

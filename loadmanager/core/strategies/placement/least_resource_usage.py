@@ -101,9 +101,12 @@ def _difference(settings: StrategySettings) -> float:
 
 
 def _per_byte(usage: Array, throughputs: Array) -> float:
-    """The cluster's usage for each byte/s: what placements under way will add."""
+    """The cluster's usage for each byte/s: what placements under way will add.
+
+    0 below 1 byte/s, which says nothing of what a byte costs.
+    """
     throughput = plain_sum(throughputs)
-    return plain_sum(usage) / throughput if throughput > 0 else 0.0
+    return plain_sum(usage) / throughput if throughput >= 1 else 0.0
 
 
 PLACEMENT = PlacementRule(
