@@ -280,11 +280,14 @@ def attribute_docs(kind: type) -> dict[str, str]:
 def command_line() -> str:
     """Every command with its arguments, as `--help` has them."""
     blocks: list[str] = []
+    options: dict[tuple[str, ...], set[str]] = {}
     for path, parser in commands():
-        blocks += _command(path, parser)
+        options[path] = set(parser._option_string_actions)
+        blocks += _command(path, parser, options.get(path[:2], set()) if len(path) > 2 else set())
     return page(
         "Command line",
-        "What `--help` of each command says. Exit status: 0 done, 1 the operation failed, 2 bad "
+        "What `--help` of each command says. The options of `loadmanager admin` may also stand "
+        "after its subject and its action. Exit status: 0 done, 1 the operation failed, 2 bad "
         "input or usage; `loadmanager analyze` has more.",
         *blocks,
     )
@@ -302,13 +305,14 @@ def _commands(
         yield path, parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            texts = {choice.dest: choice.help for choice in action._choices_actions}
             for name, child in action.choices.items():
-                child.description = child.description or texts.get(name)
                 yield from _commands((*path, name), child)
 
 
-def _command(path: tuple[str, ...], parser: argparse.ArgumentParser) -> Iterator[str]:
+def _command(
+    path: tuple[str, ...], parser: argparse.ArgumentParser, shown: set[str]
+) -> Iterator[str]:
+    """A command and its arguments, but for the options that are shown already."""
     yield f"{'#' * min(len(path), 4)} `{' '.join(path)}`"
     text = " ".join((parser.description or "").split())
     if text:
@@ -317,6 +321,7 @@ def _command(path: tuple[str, ...], parser: argparse.ArgumentParser) -> Iterator
         bullet(_argument(action))
         for action in parser._actions
         if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
+        and not shown.intersection(action.option_strings)
     ]
     if arguments:
         yield "\n".join(arguments)

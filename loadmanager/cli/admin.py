@@ -50,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
 
     def group(name: str, text: str) -> Callable[[str, Command], argparse.ArgumentParser]:
-        parser = subjects.add_parser(name, help=text, parents=[common])
+        parser = subjects.add_parser(name, help=text, description=text, parents=[common])
         actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
         return lambda action, command: _leaf(actions, action, command, common)
 

@@ -73,11 +73,17 @@ def limits_why(admin: AdminClient, args: argparse.Namespace) -> Output:
         for producer in report["producers"]
     ]
     lines += [
-        f"subscription {name}: {'held' if state['held'] else 'not held'} "
-        f"{state['throttledTimes'] or ''}"
-        for name, state in report["subscriptions"].items()
+        f"subscription {name}: {_held(state)}" for name, state in report["subscriptions"].items()
     ]
     return Output(report, "\n".join(lines) or "the topic has neither producers nor consumers")
+
+
+def _held(state: dict[str, Any]) -> str:
+    times = ", ".join(
+        f"{times} times by the limit of {limit}" for limit, times in state["throttledTimes"].items()
+    )
+    now = "held now" if state["held"] else "not held now"
+    return f"{now}; was held so far {times}" if times else now
 
 
 def limits_show(admin: AdminClient, args: argparse.Namespace) -> Output:

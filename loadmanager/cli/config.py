@@ -27,16 +27,17 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         subparsers, "config", "check a broker.conf, or print one with every default", EXAMPLES
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = actions.add_parser(
+    check = add_command(
+        actions,
         "check",
-        help="print which keys are set, unknown, out of range or contradictory; exit status 2 if "
+        "print which keys are set, unknown, out of range or contradictory; exit status 2 if "
         "a broker would refuse the file",
     )
     check.add_argument("file", type=Path, metavar="FILE")
     add_set(check)
     check.add_argument("--json", action="store_true", help="print JSON")
-    actions.add_parser(
-        "template", help="print a broker.conf: every key with a comment and its default"
+    add_command(
+        actions, "template", "print a broker.conf: every key with a comment and its default"
     )
     parser.set_defaults(run=run)
 

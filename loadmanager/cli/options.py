@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from pathlib import Path
 
 
@@ -10,14 +11,15 @@ def add_command(
     subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
     name: str,
     text: str,
-    examples: str,
+    examples: str = "",
     *,
     parents: tuple[argparse.ArgumentParser, ...] = (),
 ) -> argparse.ArgumentParser:
-    """A command with a help text, and examples below its options."""
+    """A command with a help text, and perhaps examples below its options."""
     return subparsers.add_parser(
         name,
         help=text,
+        description=textwrap.fill(f"{text[0].upper()}{text[1:]}.", 80),
         epilog=examples,
         parents=parents,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -167,7 +167,7 @@ def _welcome(options: StandaloneOptions, seconds: float, *, as_json: bool) -> No
 {lines}
 
 Try in a second terminal:
-  .venv/bin/loadmanager admin --url {web} bundles list
+  {_command()} admin --url {web} bundles list
   curl {web}/lookup/v2/topic/persistent/public/default/my-topic
   curl {web}/admin/v2/brokers/leaderBroker
   stock Pulsar clients: {pulsar}   (README.md has a ten-line example)
@@ -176,3 +176,11 @@ Ctrl-C stops everything.
 """,
         flush=True,
     )
+
+
+def _command() -> str:
+    """This installation's `loadmanager`, as a terminal in this folder can call it."""
+    script, folder = Path(sys.executable).with_name("loadmanager"), Path.cwd()
+    if not script.exists():
+        return "loadmanager"
+    return str(script.relative_to(folder) if script.is_relative_to(folder) else script)

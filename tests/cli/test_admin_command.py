@@ -123,7 +123,7 @@ async def test_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("namespaces", "delete", "shop/cart", "--force"))[0] == 0
         for words, expected, said in (
             (("create", "acme/orders"), 1, "exists already"),
-            (("create", "acme/c", "--bundles", "0"), 2, "invalid number of bundles"),
+            (("create", "acme/c", "--bundles", "0"), 2, "from 1 to 50000"),
             (("delete", "acme/none"), 1, "does not exist"),
             (("policies", "no-slash"), 2, "tenant/namespace"),
         ):

@@ -220,7 +220,7 @@ class Namespaces:
         if requested.get("boundaries"):
             return parse_boundaries(requested["boundaries"])
         count = requested.get("numBundles", self._settings.value.default_bundles)
-        if not isinstance(count, int) or isinstance(count, bool) or count > NAMESPACE_BUNDLES_MAX:
+        if type(count) is not int or not 1 <= count <= NAMESPACE_BUNDLES_MAX:
             raise BadInputError(
                 f"numBundles must be a whole number from 1 to {NAMESPACE_BUNDLES_MAX}"
             )
