@@ -300,7 +300,10 @@ class BrokerSums(Mapping[str, TimeAverageBrokerData]):
     def changed(self, broker_id: str) -> None:
         """A broker reported, or it is gone."""
         self._sums.pop(broker_id, None)
-        self._stale.add(broker_id)
+        if broker_id in self._reports:
+            self._stale.add(broker_id)
+        else:
+            self._stale.discard(broker_id)
 
     def long_rates(self, columns: BrokerColumns) -> Array:
         """Long-term messages/s of each broker: `[in or out, row]`."""

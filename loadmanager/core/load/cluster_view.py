@@ -8,7 +8,7 @@ bundle whenever any broker writes, so that averages run faster the more brokers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
@@ -265,9 +265,10 @@ class ClusterView:
     def _arrived(self, broker_id: str, bundles: Iterable[str]) -> None:
         expected = self._pending.get(broker_id)
         if expected:
-            self._forget_placements([bundle for bundle in bundles if bundle in expected])
+            # A report may name a bundle twice.
+            self._forget_placements({bundle for bundle in bundles if bundle in expected})
 
-    def _forget_placements(self, bundles: Sequence[str]) -> None:
+    def _forget_placements(self, bundles: Collection[str]) -> None:
         for bundle in bundles:
             broker = self._pending.broker_of(bundle)
             if broker is not None:

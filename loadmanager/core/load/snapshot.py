@@ -174,9 +174,10 @@ class ClusterSnapshot:
     def add_placement(self, bundle: str, broker: str) -> None:
         """Count a bundle as on its way to a broker; `pending` must be this snapshot's own."""
         before = self.under_way.broker_of(bundle)
-        if before is not None:
-            self.served.not_placed(before, [bundle])
-        self.served.placed(broker, [bundle])
+        if bundle not in self.owners:  # those count where their owner is
+            if before is not None and before in self.available:
+                self.served.not_placed(before, [bundle])
+            self.served.placed(broker, [bundle])
         self.under_way.add(bundle, broker, self.data_of(bundle))
 
     def data_of(self, bundle: str) -> BundleData:

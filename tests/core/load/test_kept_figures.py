@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from loadmanager.core.load.averages import BrokerSums, BundleAverages, long_rates
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.pending import Pending
 from loadmanager.core.load.reports import (
     BundleData,
     LocalBrokerData,
@@ -262,3 +263,28 @@ def test_samples_are_counted_as_java_does() -> None:
     assert averages["a"].short_term_data.msg_rate_in == 6
     assert averages["b"].short_term_data.msg_rate_in == 8
     assert np.isfinite(averages["b"].short_term_data.rate)
+
+
+def test_a_report_may_name_a_bundle_twice() -> None:
+    """Also one that is on its way to the broker."""
+    view, bundle = ClusterView(), BUNDLES[0]
+    view.placed(bundle, "b1", NOW_MS)
+    view.observe("b1", LocalBrokerData(bundles=[bundle, bundle]), NOW_MS)
+    assert view.under_way(bundle, NOW_MS) is None
+    snapshot = taken(view, passing=True)
+    assert snapshot.served.counts("t/n1", snapshot.columns).tolist() == [1]
+
+
+def test_placements_count_at_owners_and_at_brokers_that_are_there() -> None:
+    """A bundle with an owner counts there; one that leaves a broker that is gone, only once."""
+    owned, lost = BUNDLES[:2]
+    snapshot = ClusterSnapshot(
+        now_ms=NOW_MS,
+        reports={"b1": LocalBrokerData(), "b2": LocalBrokerData()},
+        owners={owned: "b2"},
+        pending=Pending({"gone": {lost: default_bundle_data()}}),
+    )
+    assert snapshot.served.bundles(["t/n1"]) == {"b2": 1}
+    for bundle in (owned, lost):
+        snapshot.add_placement(bundle, "b1")
+    assert snapshot.served.bundles(["t/n1"]) == {"b1": 1, "b2": 1}
