@@ -49,9 +49,12 @@ class ViewSettings(Protocol):
 
 
 class _Times(dict[str, int]):
-    """Names with a time each (ms since the epoch), the oldest first."""
+    """Names with a time each (ms since the epoch), the oldest first unless the clock was set back
+    or times were restored.
+    """
 
     _latest_ms = 0
+    _in_order = True
 
     def set(self, names: Iterable[str], at_ms: int) -> None:
         """These names have this time now."""
@@ -59,14 +62,16 @@ class _Times(dict[str, int]):
         for name in names:
             self.pop(name, None)
         self.update(dict.fromkeys(names, at_ms))
-        if at_ms < self._latest_ms:  # the clock was set back, or times were restored
-            ordered = sorted(self.items(), key=lambda item: item[1])
-            self.clear()
-            self.update(ordered)
+        self._in_order = self._in_order and at_ms >= self._latest_ms
         self._latest_ms = max(self._latest_ms, at_ms)
 
     def until(self, oldest_ms: float) -> list[str]:
         """The names that are older."""
+        if not self._in_order:
+            times_ms = list(self.values())
+            self._latest_ms = max(times_ms, default=0)
+            self._in_order = times_ms == sorted(times_ms)
+            return [name for name, at_ms in self.items() if at_ms < oldest_ms]
         names = []
         for name, at_ms in self.items():
             if at_ms >= oldest_ms:

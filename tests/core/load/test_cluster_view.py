@@ -196,6 +196,22 @@ def test_restored_averages_are_kept_while_somebody_reports_their_bundles() -> No
     assert set(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX).bundle_data) == {A}
 
 
+def test_times_end_in_any_order() -> None:
+    """A clock that is set back neither ends placements early nor keeps them; moves may come in any
+    order.
+    """
+    view, back_ms = ClusterView(), NOW_MS - 5_000
+    view.placed(A, "b1", NOW_MS)
+    view.placed(B, "b1", back_ms)
+    assert pending(view, back_ms + PENDING_MS_MAX - 1) == {"b1": {A, B}}
+    assert pending(view, back_ms + PENDING_MS_MAX) == {"b1": {A}}
+    view.placed(B, "b2", NOW_MS + 1)
+    assert pending(view, NOW_MS + PENDING_MS_MAX) == {"b2": {B}}
+    assert pending(view, NOW_MS + PENDING_MS_MAX + 1) == {}
+    view.know_moves({A: NOW_MS, B: NOW_MS - 60 * 60_000}, {})
+    assert set(snapshot_of(view).recently_unloaded_ms) == {A}
+
+
 def test_without_a_clock_nothing_is_under_way() -> None:
     """Averages are kept as long as reports."""
     view = ClusterView()
