@@ -157,8 +157,8 @@ class ClusterView:
             self.bundle_data.gone(broker_id)
             self.time_averages.changed(broker_id)
             self._unreported_ms.set(report.last_stats, now_ms)
-            owned = {bundle for other in self.reports.values() for bundle in other.last_stats}
-            self._orphans.update(report.last_stats.keys() - owned - self._pending.bundles.keys())
+            lost = set(report.last_stats)
+            self._orphans |= lost - self._reported(lost) - self._pending.bundles.keys()
         self._orphans.update(coming)
         self.load_data.pop(broker_id, None)
         self._forget_placements(coming)
@@ -296,16 +296,20 @@ class ClusterView:
         self._forget_unreported(self._unreported_ms.until(now_ms - UNREPORTED_MS_MAX + 1))
 
     def _forget_unreported(self, bundles: list[str]) -> None:
-        reported = (
-            {bundle for report in self.reports.values() for bundle in report.last_stats}
-            if bundles
-            else set()
-        )
+        reported = self._reported(set(bundles)) if bundles else set()
         for bundle in bundles:
             del self._unreported_ms[bundle]
             self._orphans.discard(bundle)
             if bundle not in reported:
                 self.bundle_data.forget(bundle)
+
+    def _reported(self, bundles: set[str]) -> set[str]:
+        """Those of the bundles that a broker reports."""
+        return {
+            bundle
+            for report in self.reports.values()
+            for bundle in bundles & report.last_stats.keys()
+        }
 
 
 def _shown(values: dict[str, T], *, passing: bool) -> Mapping[str, T]:
