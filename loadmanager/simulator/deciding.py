@@ -103,7 +103,7 @@ class Deciding:
             self._memories = cycle.observe(broker, usable[broker], strategies, self._memories)
         view.observe_top_bundles(line.top_bundles)
         if not line.now:
-            view.forget_passing()
+            view.forget_ageing()
         if line.bundle_data is not None:
             view.restore(line.bundle_data, now_ms)
         view.know_moves(

@@ -195,7 +195,7 @@ class ClusterView:
         self._pending.update(self.bundle_data, list(self._pending.bundles))
         self._unreported_ms.set(bundle_data, now_ms)
 
-    def forget_passing(self) -> None:
+    def forget_ageing(self) -> None:
         """Forget placements under way and whatever else ages, because the input has no clock."""
         self._forget_placements(list(self._placed_ms))
         self._forget_unreported(list(self._unreported_ms))

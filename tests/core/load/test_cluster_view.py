@@ -218,7 +218,7 @@ def test_without_a_clock_nothing_is_under_way() -> None:
     view.observe("b1", a_report(a=1, b=1), 0)
     view.observe("b1", a_report(a=1), 0)
     view.placed(B, "b1", 0)
-    view.forget_passing()
+    view.forget_ageing()
     taken = snapshot_of(view, 0)
     assert (taken.pending, set(taken.bundle_data)) == ({}, {A})
 

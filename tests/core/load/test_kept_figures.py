@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadmanager.core.load.averages import BrokerSums, BundleAverages, long_rates
@@ -35,7 +35,7 @@ BUNDLES = tuple(f"t/n{space}/0x{at:08x}_0x{at + 1:08x}" for space in (1, 2) for 
 SETTINGS = StrategySettings(
     shedder="ThresholdShedder", own={ThresholdSettings: ThresholdSettings(min_throughput_mib=0)}
 )
-NUMBERS = st.floats(0, 1e6)
+NUMBERS = st.one_of(st.just(0.0), st.floats(1e-3, 1e6))
 STATS = st.builds(
     NamespaceBundleStats,
     msg_rate_in=NUMBERS,
@@ -182,7 +182,8 @@ def figures(snapshot: ClusterSnapshot) -> dict[str, Any]:
     }
 
 
-@given(st.lists(EVENTS, max_size=25), st.randoms(use_true_random=False))
+@settings(max_examples=40)
+@given(st.lists(EVENTS, max_size=20), st.randoms(use_true_random=False))
 def test_kept_figures_are_those_of_the_events(events: list[Any], rng: random.Random) -> None:
     """After every event, for the snapshot of a cycle and for that of a placement; and both place
     and shed as plain data does.
@@ -210,7 +211,8 @@ def test_kept_figures_are_those_of_the_events(events: list[Any], rng: random.Ran
         assert figures(taken(view, passing=True)) == figures(plain), "asking changes nothing"
 
 
-@given(st.lists(EVENTS, max_size=15), st.lists(EVENTS, max_size=15))
+@settings(max_examples=40)
+@given(st.lists(EVENTS, max_size=12), st.lists(EVENTS, max_size=12))
 def test_a_snapshot_stays_as_it_was(before: list[Any], after: list[Any]) -> None:
     """Whatever it was asked before, and whatever is asked of the view later."""
     view = ClusterView()
@@ -225,6 +227,7 @@ def test_a_snapshot_stays_as_it_was(before: list[Any], after: list[Any]) -> None
     assert figures(same) == kept
 
 
+@settings(max_examples=40)
 @given(st.lists(reports(), min_size=1, max_size=4))
 def test_usage_is_the_same_for_one_and_for_all(some: list[LocalBrokerData]) -> None:
     """To the last bit: the strategies compare it with thresholds."""
