@@ -93,10 +93,12 @@ def broker_conf() -> str:
     return page(
         "broker.conf",
         "The syntax and the names are Apache Pulsar's. Keys that Pulsar has and this page does not "
-        "list are ignored; the log of a broker that starts names them, and so does "
-        "`loadmanager config check FILE`. *Dynamic* keys can be changed on running brokers through "
-        "`POST /admin/v2/brokers/configuration/{name}/{value}`. A whole number, a number and a "
-        "comma-separated list are what their names say; true and false are the only booleans.",
+        "list are ignored: the log of a broker that starts counts them, and `loadmanager config "
+        "check FILE` lists them. Pulsar's own broker.conf starts a broker. An empty value means "
+        "the default; an older spelling that is empty or -1 is not set. *Dynamic* keys can be "
+        "changed on running brokers through `POST /admin/v2/brokers/configuration/{name}/{value}`. "
+        "A whole number, a number and a comma-separated list are what their names say; true and "
+        "false are the only booleans.",
         *blocks,
     )
 

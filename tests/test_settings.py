@@ -90,8 +90,14 @@ def test_unknown_keys_have_their_nearest_name() -> None:
     )
     assert settings.unknown_text(loaded.unknown) == (
         "loadBalancerSheddingIntervalMinute (did you mean loadBalancerSheddingIntervalMinutes?), "
-        "managedLedgerDefaultEnsembleSize"
+        "1 of Pulsar's keys"
     )
+    assert settings.nearest("managedLedgerDefaultEnsmbleSize") == "managedLedgerDefaultEnsembleSize"
+    with pytest.raises(ConfigError, match=r"--set clusterNam: .*; did you mean clusterName\?"):
+        settings.parse_overrides(["clusterNam=x"])
+    with pytest.raises(ConfigError, match=r"--set Xyzzy: there is no such key$"):
+        settings.parse_overrides(["Xyzzy=1"])
+    assert settings.parse_overrides(["managedLedgerDefaultAckQuorum=2"])
 
 
 def test_older_spellings() -> None:
@@ -104,6 +110,50 @@ def test_older_spellings() -> None:
         ZooKeeperSettings
     )
     assert (both.hosts, both.chroot) == ("x:1", "root")
+    blank = settings.load(None, {"metadataStoreUrl": "", "zookeeperServers": "a:1"})
+    assert blank.leaf(ZooKeeperSettings).hosts == "a:1"
+
+
+@pytest.mark.parametrize(("older", "timeout_ms"), [("-1", 20_000), ("", 20_000), ("6000", 6000)])
+def test_older_timeouts(older: str, timeout_ms: int) -> None:
+    """As in Pulsar, an older timeout wins where it is set; empty and -1 mean that it is not."""
+    present, alias = "metadataStoreSessionTimeoutMillis", "zooKeeperSessionTimeoutMillis"
+    for values in ({present: "20000", alias: older}, {alias: older, present: "20000"}):
+        loaded = settings.load(None, values)
+        assert loaded.leaf(ZooKeeperSettings).session_timeout_ms == timeout_ms
+
+
+STOCK = sorted((Path(__file__).parent / "pulsar_conf").glob("*.conf"))
+
+
+@pytest.mark.parametrize("path", STOCK, ids=[path.stem for path in STOCK])
+def test_pulsars_own_files(path: Path) -> None:
+    """A broker starts with Pulsar's broker.conf as it is; no key of it is taken for a typo, and
+    every key of load balancing is honoured or says why not.
+    """
+    loaded = settings.load(path)
+    settings.check(loaded)
+    assert loaded.leaf(ZooKeeperSettings).session_timeout_ms == 30_000
+    assert [key.name for key in loaded.unknown if not key.of_pulsar] == []
+    balancing = ("loadBalancer", "loadManager", "topicBundle", "supportedNamespaceBundle")
+    assert [key.name for key in loaded.unknown if key.name.startswith(balancing)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("authenticationEnabled", "true"),
+        ("authorizationEnabled", "true"),
+        ("brokerServicePortTls", "6651"),
+        ("webServicePortTls", "8443"),
+        ("encryptionRequireOnProducer", "true"),
+    ],
+)
+def test_missing_protection_refuses(name: str, value: str) -> None:
+    """A broker that is asked for protection that it does not have does not start."""
+    settings.check(settings.load(None, {name: ""}))
+    with pytest.raises(ConfigError, match=f"^{name} is set, but [^;]*$"):
+        settings.check(settings.load(None, {name: value}))
 
 
 def test_unreadable_files(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from loadmanager import settings
 from loadmanager.cli.options import add_command, add_config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.wiring.plugins import register_plugins
 
 NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
 EXAMPLES = """examples:
@@ -73,6 +74,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
 def run(args: argparse.Namespace) -> int:
     """Analyse one day, and days before it that changed."""
     date = _date(args.date)
+    register_plugins()
     strategies = settings.load(args.config, settings.parse_overrides(args.set)).leaf(
         StrategySettings
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import textwrap
 from pathlib import Path
 from typing import TextIO
 
@@ -30,8 +30,8 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     check = add_command(
         actions,
         "check",
-        "print which keys are set, unknown, out of range or contradictory; exit status 2 if "
-        "a broker would refuse the file",
+        "print which keys are set, ignored, misspelt, out of range or contradictory; exit "
+        "status 2 if a broker would refuse the file",
     )
     check.add_argument("file", type=Path, metavar="FILE")
     add_set(check)
@@ -54,18 +54,20 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         loaded, texts = settings.load(), [str(error)]
     if args.json:
-        unknown = {key.name: key.nearest for key in loaded.unknown}
-        given = dict(sorted(loaded.given.items()))
-        print(
-            json.dumps(
-                {"ok": not texts, "problems": texts, "set": given, "unknown": unknown}, indent=2
-            )
-        )
+        document = {
+            "ok": not texts,
+            "problems": texts,
+            "set": dict(sorted(loaded.given.items())),
+            "unknown": {key.name: key.nearest for key in loaded.unknown if not key.of_pulsar},
+            "withoutEffect": loaded.without_effect(),
+            "ignored": sorted(key.name for key in loaded.unknown if key.of_pulsar),
+        }
+        print(json.dumps(document, indent=2))
     else:
         _print_problems(args.file, texts)
         if not texts:
             _print_changes(args.file, loaded)
-        _print_unknown(loaded.unknown, sys.stderr if texts else sys.stdout)
+        _print_ignored(loaded, sys.stderr if texts else sys.stdout)
     return 2 if texts else 0
 
 
@@ -78,7 +80,11 @@ def _print_problems(file: Path, problems: list[str]) -> None:
 
 def _print_changes(file: Path, loaded: settings.Settings) -> None:
     defaults, values = settings.load().runtime(), loaded.runtime()
-    changed = [name for name in sorted(loaded.given) if values[name] != defaults[name]]
+    changed = [
+        name
+        for name in sorted(loaded.given.keys() - loaded.without_effect().keys())
+        if values[name] != defaults[name]
+    ]
     print(
         f"{file}: can be used; {len(loaded.given)} keys set, {len(changed)} of them differ "
         "from the default"
@@ -87,10 +93,22 @@ def _print_changes(file: Path, loaded: settings.Settings) -> None:
         print(f"  {name} = {loaded.given[name]}   (default {defaults[name] or 'empty'})")
 
 
-def _print_unknown(unknown: Sequence[settings.Unknown], file: TextIO) -> None:
+def _print_ignored(loaded: settings.Settings, file: TextIO) -> None:
+    unknown = [key for key in loaded.unknown if not key.of_pulsar]
+    ignored = sorted(key.name for key in loaded.unknown if key.of_pulsar)
+    without_effect = loaded.without_effect()
     if unknown:
-        names = ", ".join(key.name for key in unknown)
-        print(f"unknown and ignored: {len(unknown)} keys: {names}", file=file)
+        print(f"unknown, neither a key of this broker nor of Pulsar: {len(unknown)}", file=file)
     for key in unknown:
-        if key.nearest:
-            print(f"  {key.name}: did you mean {key.nearest}?", file=file)
+        hint = f": did you mean {key.nearest}?" if key.nearest else ""
+        print(f"  {key.name}{hint}", file=file)
+    if without_effect:
+        print(f"accepted, without effect: {len(without_effect)}", file=file)
+    for name, reason in without_effect.items():
+        print(f"  {name}: {reason}", file=file)
+    if ignored:
+        print(f"ignored, because only Pulsar has them: {len(ignored)}", file=file)
+        print(
+            textwrap.fill(", ".join(ignored), 98, initial_indent="  ", subsequent_indent="  "),
+            file=file,
+        )

@@ -8,6 +8,7 @@ from pathlib import Path
 from loadmanager import settings
 from loadmanager.cli.options import add_command, add_config, add_log_format
 from loadmanager.core.errors import ConfigError
+from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
   loadmanager standalone
@@ -77,11 +78,11 @@ def run(args: argparse.Namespace) -> int:
 
     if not 1 <= args.brokers <= BROKERS_MAX:
         raise ConfigError(f"--brokers {args.brokers}: 1 to {BROKERS_MAX} is allowed")
+    register_plugins()
     overrides = settings.parse_overrides(args.set)
     for key, option in OWN_OPTIONS.items():
         if key in overrides:
             raise ConfigError(f"--set {key}: standalone decides it for each broker; use {option}")
-    settings.load(args.config, overrides)  # refuses what every broker would refuse
     options = StandaloneOptions(
         brokers=args.brokers,
         pulsar_port=args.pulsar_port,

@@ -11,11 +11,14 @@ changed dynamic key acts at once.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, make_dataclass
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+NO_EFFECT = "Accepted, without effect: "
+"""How the documentation of a key without effect begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,11 @@ class Key:
     dynamic: bool = False
     """Whether the admin API may change it on a running broker."""
     aliases: tuple[str, ...] = ()
-    """Older names that broker.conf may use."""
+    """Older names that broker.conf may use. Empty and -1 mean that an older name is not set."""
+    older_first: bool = False
+    """Whether an older name that is set wins over `name`, as in Pulsar; else `name` wins, unless
+    its value is the default.
+    """
 
 
 def conf(name: str, default: Any, doc: str, **allowed: Any) -> Any:
@@ -41,6 +48,17 @@ def conf(name: str, default: Any, doc: str, **allowed: Any) -> Any:
     """
     key = Key(name=name, doc=doc, **allowed)
     return dataclasses.field(default=default, metadata={"key": key})
+
+
+def without_effect(name: str, doc: str, keys: Mapping[str, tuple[Any, str]]) -> type:
+    """A leaf of keys that Pulsar's files have and that do nothing here: key → (Pulsar's default,
+    reason).
+    """
+    fields = [
+        (key, type(default), conf(key, default, f"{NO_EFFECT}{why}"))
+        for key, (default, why) in keys.items()
+    ]
+    return make_dataclass(name, fields, namespace={"__doc__": doc}, frozen=True, kw_only=True)
 
 
 class Live(Generic[T]):

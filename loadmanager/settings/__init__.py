@@ -27,15 +27,17 @@ from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
-from loadmanager.core.conf import Key
+from loadmanager.core.conf import NO_EFFECT, Key
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.strategies import registry
-from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import IgnoredSettings, ThrottlingSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.settings.protections import ProtectionSettings, missing_protections
+from loadmanager.settings.pulsar import KEYS as PULSAR_KEYS
 
 LEAVES: tuple[type, ...] = (
     BrokerSettings,
@@ -47,7 +49,9 @@ LEAVES: tuple[type, ...] = (
     SplitSettings,
     MessagingSettings,
     ThrottlingSettings,
+    ProtectionSettings,
     IgnoredSettings,
+    OtherManagerSettings,
     HistorySettings,
 )
 """Every component's settings, in the order of config/broker.conf."""
@@ -75,10 +79,16 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A key that no component declares, and the nearest known name if one is close."""
+    """A key that no component declares."""
 
     name: str
     nearest: str | None
+    """The key that it probably means; None if there is none, or Pulsar has this key."""
+
+    @property
+    def of_pulsar(self) -> bool:
+        """Whether Pulsar has this key: it is no typo."""
+        return self.name in PULSAR_KEYS
 
 
 def known_keys() -> dict[str, KnownKey]:
@@ -140,6 +150,15 @@ class Settings:
         unknown = tuple(dict.fromkeys((*self.unknown, *changed.unknown)))[:UNKNOWN_MAX]
         return dataclasses.replace(changed, unknown=unknown)
 
+    def without_effect(self) -> dict[str, str]:
+        """Keys that are set and do nothing here, sorted, with the reasons."""
+        known = known_keys()
+        return {
+            name: known[name].key.doc.removeprefix(NO_EFFECT)
+            for name in sorted(self.given)
+            if known[name].key.doc.startswith(NO_EFFECT)
+        }
+
     def runtime(self) -> dict[str, str]:
         """Every key with its value, as broker.conf spells it."""
         return {
@@ -197,11 +216,16 @@ def _parsed(values: Mapping[str, str]) -> tuple[Settings, list[Problem]]:
     known, bad_values = known_keys(), []
     fields: dict[type, dict[str, Any]] = {leaf: {} for leaf in (*LEAVES, *registry.own_settings())}
     given: dict[str, str] = {}
-    # The present spelling of a key wins over an alias, whatever their order in the file.
+    # The last spelling of a key wins, whatever their order in the file.
     for name in sorted(
-        (name for name in values if name in known), key=lambda name: name == known[name].key.name
+        (name for name in values if name in known),
+        key=lambda name: (name == known[name].key.name) != known[name].key.older_first,
     ):
         target, text = known[name], values[name].strip()
+        if name in target.key.aliases and text in ("", "-1"):
+            continue
+        if not text and target.key.name in given:
+            continue
         try:
             fields[target.leaf][target.field] = parse_value(target, text)
         except ValueError as error:
@@ -223,8 +247,11 @@ def _unknown(values: Mapping[str, str], known: Mapping[str, KnownKey]) -> Iterat
 
 @lru_cache(maxsize=UNKNOWN_MAX)
 def nearest(name: str) -> str | None:
-    """The known key that an unknown one probably means."""
-    near = difflib.get_close_matches(name, known_keys(), n=1, cutoff=0.88)
+    """The key that an unknown one probably means; None if Pulsar has this key."""
+    if name in PULSAR_KEYS:
+        return None
+    names = sorted(PULSAR_KEYS.union(known_keys()))
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.88)
     return near[0] if near else None
 
 
@@ -234,7 +261,7 @@ def parse_value(target: KnownKey, text: str) -> Any:
     optional = typing.get_origin(kind) in (types.UnionType, typing.Union)
     if optional:
         kind = next(member for member in typing.get_args(kind) if member is not types.NoneType)
-    if not text and kind is not str:
+    if not text:
         return None if optional else (() if typing.get_origin(kind) is tuple else target.default)
     if kind is bool:
         if text.lower() not in _BOOLEANS:
@@ -282,8 +309,16 @@ def check(settings: Settings) -> None:
 
 
 def problems(settings: Settings) -> list[Problem]:
-    """Unknown strategies, and values that contradict each other. (`parse` checks the ranges.)"""
-    return [*_strategy_problems(settings.leaf(StrategySettings)), *_contradictions(settings)]
+    """Missing protection, unknown strategies, and values that contradict each other.
+
+    `parse` checks the ranges.
+    """
+    missing = missing_protections(settings.leaf(ProtectionSettings))
+    return [
+        *(Problem((name,), text) for name, text in missing),
+        *_strategy_problems(settings.leaf(StrategySettings)),
+        *_contradictions(settings),
+    ]
 
 
 def _strategy_problems(strategies: StrategySettings) -> Iterator[Problem]:
@@ -348,25 +383,35 @@ def spell(value: Any) -> str:
 
 
 def parse_overrides(pairs: list[str]) -> dict[str, str]:
-    """`--set key=value` arguments as a mapping. Raises `ConfigError` for an argument without `=`.
+    """`--set key=value` arguments as a mapping.
 
-    Unknown keys are reported later, with those of the file.
+    Raises `ConfigError` for an argument without `=`, and for a key that neither this broker nor
+    Pulsar has. Plug-ins must have been registered before.
     """
     overrides: dict[str, str] = {}
     for pair in pairs:
         name, separator, text = pair.partition("=")
         if not separator or not name.strip():
             raise ConfigError(f"--set {pair}: key=value is expected")
-        overrides[name.strip()] = text
+        name = name.strip()
+        if name not in known_keys() and name not in PULSAR_KEYS:
+            near = nearest(name)
+            hint = f"; did you mean {near}?" if near else ""
+            raise ConfigError(f"--set {name}: there is no such key{hint}")
+        overrides[name] = text
     return overrides
 
 
 def unknown_text(unknown: tuple[Unknown, ...]) -> str:
-    """Unknown keys on one line, each with the nearest known name if one is close."""
-    return ", ".join(
+    """Unknown keys on one line: the number of Pulsar's, and the names of the others."""
+    others = [
         f"{item.name} (did you mean {item.nearest}?)" if item.nearest else item.name
         for item in unknown
-    )
+        if not item.of_pulsar
+    ]
+    count = len(unknown) - len(others)
+    ours = [f"{count} of Pulsar's keys"] if count else []
+    return ", ".join([*others, *ours])
 
 
 def template() -> str:

@@ -149,8 +149,11 @@ def _unusable(name: str, value: object) -> str:
         return _why_static(known.key)
     if not isinstance(value, str | int | float):
         return "a string is allowed"
+    text = _text(value).strip()
+    if not text and known.annotation is str:
+        return "an empty value is allowed in a file only"
     try:
-        parse_value(known, _text(value).strip())
+        parse_value(known, text)
     except ValueError as error:
         return str(error)
     return ""

@@ -130,7 +130,8 @@ class _Broker:
             configure(self._broker.log_level, json=json, broker=me.broker_id)
             if self._settings.unknown:
                 log.warning(
-                    "unknown settings are ignored", keys=unknown_text(self._settings.unknown)
+                    "settings are ignored; loadmanager config check FILE lists them",
+                    keys=unknown_text(self._settings.unknown),
                 )
             async with ZooKeeperStore(self._settings.leaf(ZooKeeperSettings)) as store:
                 try:

@@ -21,13 +21,20 @@ from loadmanager.adapters.system.folder_lock import locked
 from loadmanager.adapters.system.notify import NotifySocket
 from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.core.errors import ConfigError
+from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.supervisor import Supervisor
+from loadmanager.settings import check, load
 from loadmanager.wiring.initialize import initialize_cluster
+from loadmanager.wiring.plugins import register_plugins
 
 STOP_MARGIN_S = 5.0
 LOCK = "standalone.lock"
 HOST = "127.0.0.1"
 PORTS = 1 << 16
+PORT_ADVICE = (
+    "choose another --pulsar-port, --http-port or --zookeeper-port (broker i takes the first two "
+    "plus i)"
+)
 NAMESPACE = "public/default"
 NAMESPACE_BUNDLES = 16
 
@@ -73,14 +80,18 @@ def run_standalone(options: StandaloneOptions) -> int:
     as_json = (
         not sys.stderr.isatty() if options.log_format is None else options.log_format == "json"
     )
-    configure(_settings(options, 0).get("logLevel", "info"), json=as_json)
+    _require_ports(options)
+    register_plugins()
+    loaded = load(None, _settings(options, 0))
+    check(loaded)
+    configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
     return asyncio.run(_run(options, as_json=as_json))
 
 
 async def _run(options: StandaloneOptions, *, as_json: bool) -> int:
     started_s = time.monotonic()
     with locked(options.data_dir, LOCK, "choose another --data-dir"):
-        _check_ports(options)
+        _require_free_ports(options)
         zookeeper = EmbeddedZooKeeper(
             port=options.zookeeper_port, data_dir=options.data_dir / "zookeeper"
         )
@@ -102,12 +113,13 @@ async def _run(options: StandaloneOptions, *, as_json: bool) -> int:
 
 def _broker(options: StandaloneOptions, index: int, notify: Path) -> BrokerProcess:
     settings = _settings(options, index)
+    shutdown_timeout_ms = load(None, settings).leaf(BrokerSettings).shutdown_timeout_ms
     return BrokerProcess(
         f"broker {index}",
         settings,
         notify=notify,
         log_format=options.log_format,
-        stop_timeout_s=float(settings["brokerShutdownTimeoutMs"]) / 1000 + STOP_MARGIN_S,
+        stop_timeout_s=shutdown_timeout_ms / 1000 + STOP_MARGIN_S,
     )
 
 
@@ -116,7 +128,7 @@ def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
     return {
         **DEFAULTS,
         "loadManagerHistoryDirectory": str(options.data_dir / "history"),
-        **given,
+        **{name: text for name, text in given.items() if text.strip()},
         **options.overrides,
         "metadataStoreUrl": f"zk:{HOST}:{options.zookeeper_port}",
         "brokerServicePort": str(options.pulsar_port + index),
@@ -124,24 +136,26 @@ def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
     }
 
 
-def _check_ports(options: StandaloneOptions) -> None:
-    advice = (
-        "choose another --pulsar-port, --http-port or --zookeeper-port (broker i takes the first "
-        "two plus i)"
-    )
-    wanted = [
+def _broker_ports(options: StandaloneOptions) -> list[int]:
+    return [
         first + index
         for first in (options.pulsar_port, options.http_port)
         for index in range(options.brokers)
     ]
-    ports = [*wanted, options.zookeeper_port]
+
+
+def _require_ports(options: StandaloneOptions) -> None:
+    ports = [*_broker_ports(options), options.zookeeper_port]
     for port in ports:
         if not 0 < port < PORTS:
-            raise ConfigError(f"port {port}: 1 to {PORTS - 1} is allowed; {advice}")
+            raise ConfigError(f"port {port}: 1 to {PORTS - 1} is allowed; {PORT_ADVICE}")
         if ports.count(port) > 1:
-            raise ConfigError(f"port {port} is needed twice; {advice}")
-    for port in wanted:
-        require_free_port(HOST, port, f"is another cluster running? Else {advice}")
+            raise ConfigError(f"port {port} is needed twice; {PORT_ADVICE}")
+
+
+def _require_free_ports(options: StandaloneOptions) -> None:
+    for port in _broker_ports(options):
+        require_free_port(HOST, port, f"is another cluster running? Else {PORT_ADVICE}")
 
 
 def _welcome(options: StandaloneOptions, seconds: float, *, as_json: bool) -> None:

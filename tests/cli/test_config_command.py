@@ -77,6 +77,27 @@ def test_check_shows_all_problems(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "did you mean loadBalancerSheddingIntervalMinutes?" in said
 
 
+def test_check_tells_typos_from_keys_of_pulsar(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys of Pulsar that do nothing here are listed, with reasons where there are any, and are
+    not called unknown.
+    """
+    path = tmp_path / "broker.conf"
+    path.write_text(
+        "managedLedgerDefaultAckQuorum=2\nloadBalancerDebugModeEnabled=true\nwebServicPort=1\n"
+    )
+    assert main(["config", "check", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["unknown"] == {"webServicPort": "webServicePort"}
+    assert shown["ignored"] == ["managedLedgerDefaultAckQuorum"]
+    assert list(shown["withoutEffect"]) == ["loadBalancerDebugModeEnabled"]
+    assert main(["config", "check", str(path)]) == 0
+    said = capsys.readouterr().out
+    for line in ("only Pulsar has them: 1", "without effect: 1", "did you mean webServicePort?"):
+        assert line in said, line
+
+
 def test_missing_file(capsys: pytest.CaptureFixture[str]) -> None:
     """A missing file is an error on standard error, not a traceback."""
     assert main(["config", "check", "/nonexistent/broker.conf"]) == 2

@@ -178,7 +178,12 @@ class SystemSampler:
     # NIC
 
     def _nics(self) -> list[Path]:
-        """Physical ethernet devices that are up; links of virtual devices lead below `virtual/`."""
+        """The devices that the settings name, else physical ethernet devices that are up.
+
+        Links of virtual devices lead below `virtual/`.
+        """
+        if self._settings.nics:
+            return [self._net / name for name in self._settings.nics]
         try:
             links = sorted(self._net.iterdir())
         except OSError:

@@ -24,6 +24,11 @@ class SamplerSettings:
         "Speed of all NICs together; set it where the system reports none",
         minimum=0.001,
     )
+    nics: tuple[str, ...] = conf(
+        "loadBalancerOverrideBrokerNics",
+        (),
+        "NICs whose traffic and speed count; empty: the physical ones that are up",
+    )
     scope: str = conf(
         "loadBalancerSamplingScope",
         "auto",

@@ -28,6 +28,7 @@ class ZooKeeperSettings:
         minimum=500,
         maximum=600_000,
         aliases=("zooKeeperSessionTimeoutMillis",),
+        older_first=True,
     )
     operation_timeout_s: float = conf(
         "metadataStoreOperationTimeoutSeconds",
@@ -36,6 +37,7 @@ class ZooKeeperSettings:
         minimum=0.1,
         maximum=600,
         aliases=("zooKeeperOperationTimeoutSeconds",),
+        older_first=True,
     )
 
     session_expired_policy: str = conf(

@@ -9,7 +9,7 @@ from loadmanager.core.conf import conf
 
 
 def _at_most(name: str, what: str) -> Any:
-    return conf(name, 0, f"{what} (0: no limit)", minimum=0)
+    return conf(name, 0, f"{what} (0 or -1: no limit)", minimum=-1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +51,8 @@ class MessagingSettings:
     unacked_per_consumer_max: int = conf(
         "maxUnackedMessagesPerConsumer",
         50_000,
-        "A shared consumer with this many unacknowledged messages gets no more (0: no limit)",
-        minimum=0,
+        "A shared consumer with this many unacknowledged messages gets no more (0 or -1: no limit)",
+        minimum=-1,
     )
     round_robin_entries_max: int = conf(
         "dispatcherMaxRoundRobinBatchSize",
@@ -67,9 +67,9 @@ class MessagingSettings:
     connections_max: int = conf(
         "brokerMaxConnections",
         0,
-        "How many client connections this broker takes (0: as many as the limit of open "
-        "files allows)",
-        minimum=0,
+        "How many client connections this broker takes (0 or -1: as many as the limit of "
+        "open files allows)",
+        minimum=-1,
     )
     connections_per_address_max: int = _at_most(
         "brokerMaxConnectionsPerIp", "How many client connections of one address this broker takes"

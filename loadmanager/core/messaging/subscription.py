@@ -327,7 +327,7 @@ def _able(consumer: Consumer, unacked_max: int) -> bool:
     return (
         consumer.permits > 0
         and consumer.writable
-        and not (unacked_max and consumer.unacked_messages >= unacked_max)
+        and not 0 < unacked_max <= consumer.unacked_messages
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from loadmanager.core.conf import conf
+from loadmanager.core.conf import conf, without_effect
 from loadmanager.core.load.usage import Weights
 
 Leaf = TypeVar("Leaf")
@@ -193,3 +193,36 @@ class StrategySettings:
     prefer_later_versions: bool = conf(
         "preferLaterVersions", False, "Place bundles on the brokers of the newest version only"
     )
+
+
+_EXTENSIBLE = "the extensible load manager runs offline only (`loadmanager decide`)"
+_SIMPLE = "Pulsar's SimpleLoadManagerImpl alone reads it"
+
+OtherManagerSettings = without_effect(
+    "OtherManagerSettings",
+    "Keys of load balancing that do nothing here.",
+    {
+        "loadBalancerBrokerComfortLoadLevelPercentage": (65, _SIMPLE),
+        "loadBalancerBrokerUnderloadedThresholdPercentage": (50, _SIMPLE),
+        "loadBalancerPlacementStrategy": ("leastLoadedServer", _SIMPLE),
+        "loadBalancerDebugModeEnabled": (False, "every decision is kept with its reasons"),
+        "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": (30_000, _EXTENSIBLE),
+        "loadBalancerMultiPhaseBundleUnload": (True, _EXTENSIBLE),
+        "loadBalancerServiceUnitStateMaxConcurrentOverrides": (64, _EXTENSIBLE),
+        "loadBalancerServiceUnitStateMonitorIntervalInSeconds": (60, _EXTENSIBLE),
+        "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": (3600, _EXTENSIBLE),
+        "loadBalancerServiceUnitTableViewSyncer": ("None", _EXTENSIBLE),
+        "loadManagerServiceUnitStateTableViewClassName": (
+            "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateTableViewImpl",
+            _EXTENSIBLE,
+        ),
+        "loadManagerMigrationEnabled": (False, "there is one load manager to run"),
+        "supportedNamespaceBundleSplitAlgorithms": ("", "every algorithm is supported"),
+        "topicBundleAssignmentStrategy": (
+            "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner",
+            "topics fall into bundles by their CRC-32",
+        ),
+        "maxConcurrentTopicLoadRequest": (5000, "a topic in memory is loaded at once"),
+        "topicLoadTimeoutSeconds": (60, "a topic in memory is loaded at once"),
+    },
+)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from loadmanager.core.conf import conf
+from loadmanager.core.conf import conf, without_effect
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -143,13 +143,6 @@ _WITHOUT_EFFECT: dict[str, tuple[int | bool | str, str]] = {
 }
 """Key of Pulsar's files → its default there, and why it does nothing here."""
 
-IgnoredSettings = make_dataclass(
-    "IgnoredSettings",
-    [
-        (name, type(default), conf(name, default, f"Accepted, without effect: {why}"))
-        for name, (default, why) in _WITHOUT_EFFECT.items()
-    ],
-    namespace={"__doc__": "Keys of Pulsar's files that do nothing here."},
-    frozen=True,
-    kw_only=True,
+IgnoredSettings = without_effect(
+    "IgnoredSettings", "Keys of throttling that do nothing here.", _WITHOUT_EFFECT
 )

@@ -111,7 +111,7 @@ class Topics:
         moment may exceed the limit together.
         """
         limit = self._settings.value.topics_per_namespace_max
-        if not limit or namespace.tenant == SYSTEM_TENANT:
+        if limit <= 0 or namespace.tenant == SYSTEM_TENANT:
             return
         present = set(await self.of_namespace(namespace, "PERSISTENT", []))
         if not present.issuperset(names) and len(present.union(names)) > limit:
@@ -160,7 +160,10 @@ class Topics:
         if not topic.persistent:
             return ()
         path = paths.managed_ledger(topic)
-        if self._settings.value.topics_per_namespace_max and await self._store.get(path) is None:
+        if (
+            self._settings.value.topics_per_namespace_max > 0
+            and await self._store.get(path) is None
+        ):
             async with self._creating:
                 await self._require_room(topic.namespace, [str(topic)])
                 created = await self._store.create(path, b"")

@@ -133,15 +133,15 @@ class BrokerSettings:
         "maxTopicsPerNamespace",
         0,
         "How many persistent topics a namespace may have, partitions counted one by one "
-        "(0: no limit)",
-        minimum=0,
+        "(0 or -1: no limit)",
+        minimum=-1,
         dynamic=True,
     )
     namespaces_per_tenant_max: int = conf(
         "maxNamespacesPerTenant",
         0,
-        "How many namespaces a tenant may have (0: no limit)",
-        minimum=0,
+        "How many namespaces a tenant may have (0 or -1: no limit)",
+        minimum=-1,
         dynamic=True,
     )
     delete_namespace_force: bool = conf(

@@ -61,10 +61,12 @@ class World:
             (self.folder / name).write_text(text)
         self.group = Cgroup.find(self.folder, self.folder / "none")
 
-    def sampler(self, scope: str = "process", *, gbps: float | None = None) -> SystemSampler:
+    def sampler(
+        self, scope: str = "process", *, gbps: float | None = None, nics: tuple[str, ...] = ()
+    ) -> SystemSampler:
         """A sampler of this world."""
         own = OwnTraffic(lambda: self.bytes_in, lambda: self.bytes_out, lambda: self.busy)
-        settings = SamplerSettings(scope=scope, nic_speed_gbps=gbps)
+        settings = SamplerSettings(scope=scope, nic_speed_gbps=gbps, nics=nics)
         return SystemSampler(
             settings, own, net=self.folder / "net", cgroup=self.group, clock_s=lambda: self.now_s
         )
@@ -151,6 +153,18 @@ def test_virtual_and_idle_devices_are_left_out(world: World) -> None:
     usage = world.sampler().sample()
     assert usage.bandwidth_in.limit == usage.bandwidth_out.limit == 12_500_000.0
     assert usage.faults == ()
+
+
+def test_named_devices_are_the_only_ones(world: World) -> None:
+    """Devices that the settings name count, whatever they are; one that is missing is a fault."""
+    world.nic("eth0", speed="1000")
+    world.nic("bond0", speed="2500", virtual=True)
+    usage = world.sampler(nics=("bond0",)).sample()
+    assert (usage.bandwidth_in.limit, usage.faults) == (2_500_000.0, ())
+    usage = world.sampler(nics=("bond0", "eth7")).sample()
+    assert usage.bandwidth_in.limit == 0
+    assert [fault.sensor for fault in usage.faults] == ["nicSpeed"]
+    assert "eth7" in usage.faults[0].reason
 
 
 @pytest.mark.parametrize("speed", ["0", "-1", "65535", "4294967295", "fast", None])

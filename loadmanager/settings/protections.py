@@ -1,0 +1,46 @@
+"""Keys of Pulsar's files that ask for protection which this broker does not have.
+
+A broker that ignored them would serve everybody while its operator believes the opposite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import make_dataclass
+from typing import Any
+
+from loadmanager.core.conf import conf
+
+_NO_TLS = "there is no TLS"
+_MISSING: dict[str, tuple[bool | str, str]] = {
+    "authenticationEnabled": (False, "this broker does not ask clients who they are"),
+    "authorizationEnabled": (False, "every client of this broker may do everything"),
+    "brokerServicePortTls": ("", _NO_TLS),
+    "webServicePortTls": ("", _NO_TLS),
+    "tlsEnabled": (False, _NO_TLS),
+    "brokerClientTlsEnabled": (False, "brokers ask each other without TLS"),
+    "encryptionRequireOnProducer": (False, "this broker takes messages that are not encrypted"),
+}
+"""Key → the value that asks for nothing, and what is missing."""
+
+ProtectionSettings = make_dataclass(
+    "ProtectionSettings",
+    [
+        (name, type(default), conf(name, default, f"A broker with another value refuses: {why}"))
+        for name, (default, why) in _MISSING.items()
+    ],
+    namespace={"__doc__": "Protection that this broker does not have."},
+    frozen=True,
+    kw_only=True,
+)
+
+
+def missing_protections(asked: Any) -> Iterator[tuple[str, str]]:
+    """Each key of a `ProtectionSettings` that asks for protection, and the sentence that refuses.
+
+    Yields nothing for the defaults.
+    """
+    for name, (default, why) in _MISSING.items():
+        if getattr(asked, name) != default:
+            text = f"{name} is set, but {why}: without this key the broker starts unprotected"
+            yield name, text
