@@ -19,6 +19,7 @@ from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.conf import Live
+from loadmanager.core.messaging.schema import Schema, StoredSchema
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
@@ -29,6 +30,25 @@ from loadmanager.ports.session import Lease
 BUNDLE = "public/default/0x00000000_0xffffffff"
 
 
+class SchemasInMemory:
+    """`Schemas` of one process."""
+
+    def __init__(self) -> None:
+        self._stored: dict[str, StoredSchema] = {}
+
+    async def get(self, topic: TopicName) -> StoredSchema | None:
+        return self._stored.get(str(topic))
+
+    async def add(self, topic: TopicName, schema: Schema) -> int:
+        stored = self._stored.setdefault(str(topic), StoredSchema(0, 0, schema))
+        if stored.schema is not None:
+            stored.schema.check_same(schema)
+        return stored.version
+
+    async def delete(self, topic: TopicName) -> int | None:
+        return None if self._stored.pop(str(topic), None) is None else 1
+
+
 class Alone:
     """The `Directory` of a broker that owns everything."""
 
@@ -37,6 +57,7 @@ class Alone:
         self.self_address = BrokerAddress(
             f"127.0.0.1:{port}", f"pulsar://127.0.0.1:{port}", "http://127.0.0.1:1"
         )
+        self.schemas = SchemasInMemory()
         self._ledgers = 0
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.messaging.schema import Schema, StoredSchema
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.session import Lease
 
@@ -26,12 +27,36 @@ class Lookup:
     authoritative: bool = False
 
 
+class Schemas(Protocol):
+    """The schemas of topics; partitions share their topic's."""
+
+    async def get(self, topic: TopicName) -> StoredSchema | None:
+        """The schema of a topic; None if it has none."""
+        ...
+
+    async def add(self, topic: TopicName, schema: Schema) -> int:
+        """The version of a topic's schema, which is stored if the topic has none.
+
+        Raises `IncompatibleSchemaError` if the topic has another schema.
+        """
+        ...
+
+    async def delete(self, topic: TopicName) -> int | None:
+        """Delete a topic's schema; returns the version of the deletion, None without a schema."""
+        ...
+
+
 class Directory(Protocol):
     """The owners and records of topics, and the lease of this broker."""
 
     @property
     def lease(self) -> Lease:
         """Proof of the session; a host serves nothing while it is not held."""
+        ...
+
+    @property
+    def schemas(self) -> Schemas:
+        """The schemas of topics."""
         ...
 
     def fence(self) -> None:

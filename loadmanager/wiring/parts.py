@@ -49,6 +49,7 @@ from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.ownership_log import OwnershipLog
 from loadmanager.runtime.broker.recorder import Recorder
 from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.broker.schemas import Schemas
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.stopping import release_all
@@ -278,6 +279,9 @@ class Parts:
             session_keeper=self._session_keeper,
             namespaces=self._namespaces,
             topics=self._topics,
+            schemas=Schemas(
+                self._outside.store, self._namespaces, self._outside.clock, self._corrupt
+            ),
             ownership=self._ownership,
             lookups=self._lookups,
             limits=self.limits,

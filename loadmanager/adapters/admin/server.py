@@ -17,6 +17,7 @@ from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
+from loadmanager.adapters.admin.schemas import SchemaRoutes
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
@@ -68,6 +69,7 @@ class AdminServer:
             PeerRoutes(use),
             NamespaceRoutes(use),
             TopicRoutes(use),
+            SchemaRoutes(use),
             ThrottlingRoutes(use),
             PolicyRoutes(use, cluster=cluster),
         ]

@@ -7,7 +7,6 @@ from aiohttp import web
 from loadmanager.adapters.admin.answers import (
     RefusedError,
     body,
-    failed,
     flag,
     namespace_of,
     redirect_to,
@@ -48,8 +47,6 @@ class TopicRoutes:
             web.get(path + "/stats", self.stats),
             web.put(path, self.create),
             web.delete(path, self.delete),
-            web.get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema", self.schema),
-            web.get("/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema/{version}", self.schema),
         ]
 
     async def lookup(self, request: web.Request) -> web.Response:
@@ -180,13 +177,6 @@ class TopicRoutes:
                 "publishRateLimitedTimes": traffic.publish_limited_times,
             }
         )
-
-    async def schema(self, request: web.Request) -> web.Response:
-        """Nothing: the topic's owner keeps schemas, and serves them over the binary protocol only.
-
-        Answers: 404.
-        """
-        return failed(404, f"no schema of {request.match_info['topic']} over HTTP")
 
 
 def _mode(request: web.Request) -> str:

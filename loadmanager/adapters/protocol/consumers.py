@@ -7,7 +7,7 @@ from __future__ import annotations
 from loadmanager.adapters.protocol.connection import CONSUMERS_MAX, Connection
 from loadmanager.adapters.protocol.durable import create_durable
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, HostedTopic
-from loadmanager.adapters.protocol.lookups import code_of
+from loadmanager.adapters.protocol.schemas import check_consumer_schema, schema_code_of
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
@@ -52,6 +52,8 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
                 "Subscribe limited by subscribe rate limit per consumer.",
             )
             return
+        await check_consumer_schema(connection.server, hosted, request)
+        hosted = await connection.server.host(topic)
         if request.durable and request.subscription not in hosted.core.subscriptions:
             hosted.core.check_consumer(request.subscription, connection.address)
             kind, start_id = SubscriptionType(request.subType), _start_id(hosted, request)
@@ -64,7 +66,7 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
     except ConflictError as error:
         connection.error(request.request_id, pb.ConsumerBusy, str(error))
     except LoadManagerError as error:
-        code = code_of(error)
+        code = schema_code_of(error)
         connection.error(request.request_id, code, str(error))
         if code == pb.ServiceNotReady:
             # C++ clients do not repeat a first SUBSCRIBE after an ERROR alone; after CLOSE_CONSUMER
@@ -120,8 +122,6 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
     if present is not None and kind is not SubscriptionType.SHARED:
         _detach_lost(connection, hosted, present)
     hosted.core.check_consumer(request.subscription, connection.address)
-    if request.HasField("schema"):
-        hosted.core.register_schema(request.schema.SerializeToString())
     subscription = hosted.core.subscribe(
         request.subscription, kind, _start_id(hosted, request), durable=request.durable
     )

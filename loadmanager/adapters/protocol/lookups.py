@@ -1,5 +1,5 @@
 """Commands that need neither a producer nor a consumer: CONNECT, PING, PARTITIONED_METADATA,
-LOOKUP, GET_TOPICS_OF_NAMESPACE, schemas.
+LOOKUP, GET_TOPICS_OF_NAMESPACE.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 
 from loadmanager.adapters.protocol.connection import Connection
-from loadmanager.core.bundles.names import NamespaceName, TopicName, clip
+from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError, CorruptDataError, LoadManagerError, NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameError, encode
@@ -110,42 +110,6 @@ async def on_get_topics(connection: Connection, frame: Frame) -> None:
             ),
         )
     )
-
-
-def on_get_schema(connection: Connection, frame: Frame) -> None:
-    """GET_SCHEMA: a version, by default the latest, of the schema of a served topic."""
-    request = frame.command.get_schema
-    response = pb.CommandGetSchemaResponse(request_id=request.request_id)
-    hosted = connection.server.served(request.topic)
-    schemas = hosted.core.schemas if hosted is not None else []
-    version = (
-        int.from_bytes(request.schema_version, "big")
-        if request.schema_version
-        else len(schemas) - 1
-    )
-    if 0 <= version < len(schemas):
-        response.schema.ParseFromString(schemas[version])
-        response.schema_version = version.to_bytes(8, "big")
-    else:
-        response.error_code, response.error_message = (
-            pb.TopicNotFound,
-            f"{clip(request.topic)} has no such schema",
-        )
-    connection.send(encode(get_schema_response=response))
-
-
-async def on_get_or_create_schema(connection: Connection, frame: Frame) -> None:
-    """GET_OR_CREATE_SCHEMA: register a schema with a topic (Java clients only)."""
-    request = frame.command.get_or_create_schema
-    response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id)
-    try:
-        hosted = await connection.server.host(TopicName.parse(request.topic))
-        response.schema_version = hosted.core.register_schema(
-            request.schema.SerializeToString()
-        ).to_bytes(8, "big")
-    except LoadManagerError as error:
-        response.error_code, response.error_message = code_of(error), str(error)
-    connection.send(encode(get_or_create_schema_response=response))
 
 
 def code_of(error: LoadManagerError) -> pb.ServerError.ValueType:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from loadmanager.adapters.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.adapters.protocol.durable import create_durable
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
-from loadmanager.adapters.protocol.lookups import code_of
+from loadmanager.adapters.protocol.schemas import add_producer_schema, schema_code_of
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.subscription import SubscriptionType
@@ -37,17 +37,20 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         check_name(request.producer_name, "producer name")
         if len(connection.producers) >= PRODUCERS_MAX:
             raise BadInputError(f"a connection has at most {PRODUCERS_MAX} producers")
-        hosted = await connection.server.host(TopicName.parse(request.topic))
+        topic = TopicName.parse(request.topic)
+        hosted = await connection.server.host(topic)
         connection.server.check_memory()
         hosted.core.check_quota()
+        version = await add_producer_schema(connection.server, topic, request)
+        hosted = await connection.server.host(topic)
         hosted = await _with_initial_subscription(connection, hosted, request)
-        _attach(connection, hosted, request)
+        _attach(connection, hosted, request, version)
     except QuotaExceededError as error:
         connection.error(request.request_id, pb.ProducerBlockedQuotaExceededException, str(error))
     except ConflictError as error:
         connection.error(request.request_id, pb.ProducerBusy, str(error))
     except LoadManagerError as error:
-        connection.error(request.request_id, code_of(error), str(error))
+        connection.error(request.request_id, schema_code_of(error), str(error))
 
 
 async def _with_initial_subscription(
@@ -64,7 +67,9 @@ async def _with_initial_subscription(
     return await create_durable(connection.server, hosted, name, SubscriptionType.EXCLUSIVE, 0)
 
 
-def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandProducer) -> None:
+def _attach(
+    connection: Connection, hosted: HostedTopic, request: pb.CommandProducer, version: bytes
+) -> None:
     if not connection.open:
         return
     replaced = connection.producers.pop(request.producer_id, None)
@@ -75,8 +80,6 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandProd
     if present is not None and present.connection.lost():
         present.connection.producers.pop(present.producer_id, None)
         connection.server.detach_producer(present, for_good=False)
-    schema = request.schema.SerializeToString() if request.HasField("schema") else None
-    version = b"" if schema is None else hosted.core.register_schema(schema).to_bytes(8, "big")
     exclusive = request.producer_access_mode == ACCESS_EXCLUSIVE
     core = hosted.core.attach_publisher(
         name, request.epoch, exclusive=exclusive, address=connection.address

@@ -24,8 +24,6 @@ from loadmanager.adapters.protocol.consumers import (
 from loadmanager.adapters.protocol.listener import Listener
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
-    on_get_or_create_schema,
-    on_get_schema,
     on_get_topics,
     on_lookup,
     on_partition_metadata,
@@ -34,6 +32,7 @@ from loadmanager.adapters.protocol.lookups import (
 )
 from loadmanager.adapters.protocol.producers import on_close_producer, on_producer, on_send
 from loadmanager.adapters.protocol.registry import TopicRegistry
+from loadmanager.adapters.protocol.schemas import on_get_or_create_schema, on_get_schema
 from loadmanager.core.wire.frames import COMMAND_TYPES
 from loadmanager.ports.directory import Directory
 

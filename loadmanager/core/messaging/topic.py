@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.log import Entry, EntryLog
-from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
+from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
 
@@ -61,8 +61,6 @@ class Topic:
         self.log = EntryLog(memory)
         self.publishers: dict[str, Publisher] = {}
         self.subscriptions: dict[str, Subscription] = {}
-        self.schemas: list[bytes] = []
-        """Serialised schemas; the version of a schema is its index."""
         self.consumers = 0
         """How many consumers are attached."""
         self.messages_in = 0
@@ -74,7 +72,6 @@ class Topic:
         self._exclusive: Publisher | None = None
         self._producers_at: Counter[str] = Counter()
         self._consumers_at: Counter[str] = Counter()
-        self._schema_versions: dict[bytes, int] = {}
         self._left: OrderedDict[str, tuple[int, float]] = OrderedDict()
         """Producers that may come back: last sequence id and when they left, in that order."""
         self._look_at_bytes = 0
@@ -82,13 +79,8 @@ class Topic:
         self._set_look_at()
 
     def close(self) -> None:
-        """Forget messages and schemas: the topic is not served here any more."""
+        """Forget the messages: the topic is not served here any more."""
         self.log.drop_until(self.log.end_id, -1)
-        self._memory.used_bytes -= sum(
-            len(schema) + ENTRY_OVERHEAD_BYTES for schema in self.schemas
-        )
-        self.schemas.clear()
-        self._schema_versions.clear()
 
     # Producers
 
@@ -210,16 +202,6 @@ class Topic:
         if self.log.bytes > kept:
             marks = (subscription.mark for subscription in self.subscriptions.values())
             self.log.drop_until(min(marks, default=self.log.end_id), kept)
-
-    def register_schema(self, schema: bytes) -> int:
-        """The version of a schema, which is added if it is new. Raises `QuotaExceededError`."""
-        version = self._schema_versions.get(schema)
-        if version is None:
-            check_memory(self._memory)
-            version = self._schema_versions[schema] = len(self.schemas)
-            self.schemas.append(schema)
-            self._memory.used_bytes += len(schema) + ENTRY_OVERHEAD_BYTES
-        return version
 
     # Subscriptions
 

@@ -14,6 +14,7 @@ from loadmanager.runtime.broker.limits import Limits
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.schemas import Schemas
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.topics import Topics
 
@@ -27,6 +28,7 @@ class TopicDirectory:
     session_keeper: SessionKeeper
     namespaces: Namespaces
     topics: Topics
+    schemas: Schemas
     ownership: Ownership
     lookups: Lookups
     limits: Limits

@@ -295,6 +295,7 @@ class Namespaces:
             paths.LOCKS,
             paths.MANAGED_LEDGERS,
             paths.PARTITIONED_TOPICS,
+            paths.SCHEMAS,
             paths.BUNDLE_DATA,
             paths.TOPIC_POLICIES,
         ):

@@ -222,6 +222,7 @@ class Topics:
             await self._store.delete(paths.partitioned_topic(topic))
         if topic.partition < 0:
             await self._store.delete(paths.topic_policies(topic))
+            await self._store.delete(paths.schema(topic))
 
     async def next_ledger_id(self) -> int:
         """A number that increases cluster-wide: the version of one node, plus one."""

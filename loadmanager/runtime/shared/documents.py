@@ -29,7 +29,17 @@ from loadmanager.ports.store import Node, Store, VersionConflictError
 
 ATTEMPTS_MAX = 7
 CORRUPT_PATHS_MAX = 1_000
-KINDS = ("averages", "boundaries", "dynamic", "leader", "lock", "policy", "report", "topic")
+KINDS = (
+    "averages",
+    "boundaries",
+    "dynamic",
+    "leader",
+    "lock",
+    "policy",
+    "report",
+    "schema",
+    "topic",
+)
 """What `Corrupt` counts apart."""
 """So many corrupt paths are remembered. Further ones are not logged, and counted at each read."""
 
@@ -55,7 +65,8 @@ def stored(path: str) -> Iterator[None]:
 class Corrupt:
     """The corrupt objects of the metadata store, counted, and logged once until they are mended.
 
-    The kinds are report, lock, policy, boundaries, dynamic, averages, leader and topic.
+    The kinds are report, lock, policy, boundaries, dynamic, averages, leader, schema and
+    topic.
     """
 
     def __init__(self) -> None:

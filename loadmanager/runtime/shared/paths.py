@@ -23,6 +23,7 @@ TOPIC_POLICIES = "/admin/topic-policies"
 RESOURCE_GROUPS = "/admin/resourcegroups"
 DYNAMIC_CONFIGURATION = "/admin/configuration"
 MANAGED_LEDGERS = "/managed-ledgers"
+SCHEMAS = "/loadmanager/schemas"
 LEDGER_COUNTER = "/loadmanager/ledger-counter"
 HEALTH = "/loadmanager/health"
 
@@ -97,3 +98,8 @@ def managed_ledger(topic: TopicName) -> str:
 def subscription(topic: TopicName, name: str) -> str:
     """The record of a durable subscription."""
     return f"{managed_ledger(topic)}/{encode(name)}"
+
+
+def schema(topic: TopicName) -> str:
+    """The schema of a topic and its partitions, persistent or not."""
+    return f"{SCHEMAS}/{topic.namespace}/{encode(topic.partitioned_topic.local)}"

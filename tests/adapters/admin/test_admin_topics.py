@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from adapters.admin.serving import ORDERS, serving
 
 from loadmanager.core.bundles.names import TopicName
@@ -153,10 +154,42 @@ async def test_stats_are_the_owners() -> None:
         assert (await served.ask("GET", f"{TOPICS}/t/stats", at=1)).status == 404
 
 
-async def test_no_schemas() -> None:
-    """404 tells clients that the topic has no schema."""
+async def test_schemas() -> None:
+    """Any broker answers; another schema is refused until the first is deleted; versions grow, and
+    a deleted topic forgets them.
+    """
+    path = "/admin/v2/schemas/acme/orders/t/schema"
+    first, second = ({"type": "JSON", "schema": text, "properties": {}} for text in ("1", "2"))
+    async with serving() as served:
+        assert (await served.ask("GET", path)).status == 404
+        assert (await served.ask("PUT", f"{TOPICS}/t")).status == 204
+        assert (await served.call("POST", path, first)) == (200, {"version": {"version": 0}})
+        assert (await served.ask("POST", path, second)).status == 409
+        for at, version in ((0, ""), (1, "/0")):
+            answer = await served.get(path + version, at=at)
+            assert (answer["version"], answer["type"], answer["data"]) == (0, "JSON", "1")
+        assert (await served.ask("GET", path + "/1")).status == 404
+        assert (await served.call("DELETE", path)) == (200, {"version": {"version": 1}})
+        assert (await served.ask("DELETE", path)).status == 404
+        assert (await served.call("POST", path, second)) == (200, {"version": {"version": 2}})
+        assert (await served.get(path, at=1))["data"] == "2"
+        assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 204
+        assert (await served.ask("GET", path)).status == 404
+
+
+@pytest.mark.parametrize(
+    ("document", "status"),
+    [
+        ({"type": "NOSUCH"}, 422),
+        ({"type": "KEY_VALUE"}, 422),
+        ({"type": "JSON", "schema": 1}, 400),
+        ({"type": "JSON", "properties": {"a": 1}}, 400),
+        ({"type": "JSON", "schema": "x" * 300_000}, 412),
+    ],
+)
+async def test_schemas_that_cannot_be_stored(document: dict[str, object], status: int) -> None:
+    """They are refused, and nothing is stored."""
+    path = "/admin/v2/schemas/acme/orders/t/schema"
     async with serving(1) as served:
-        for path in ("schema", "schema/3"):
-            assert (
-                await served.ask("GET", f"/admin/v2/schemas/acme/orders/t/{path}")
-            ).status == 404
+        assert (await served.ask("POST", path, document)).status == status
+        assert (await served.ask("GET", path)).status == 404

@@ -11,7 +11,11 @@ from typing import Any
 import pulsar
 import pytest
 from system.cluster import Cluster, wait_for
+from system.raw import Raw
 from system.workload import client
+
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import encode
 
 pytestmark = [pytest.mark.client, pytest.mark.zookeeper, pytest.mark.system]
 
@@ -313,6 +317,48 @@ def test_schema(user: pulsar.Client, topic: str) -> None:
     consumer = user.subscribe(topic, "s", schema=pulsar.schema.StringSchema())
     user.create_producer(topic, schema=pulsar.schema.StringSchema()).send("grüß")
     assert consumer.receive(timeout_millis=5000).value() == "grüß"
+
+
+class Order(pulsar.schema.Record):  # type: ignore[misc]
+    """A record."""
+
+    item = pulsar.schema.String()
+
+
+class OtherOrder(pulsar.schema.Record):  # type: ignore[misc]
+    """Another one."""
+
+    item = pulsar.schema.String()
+    price = pulsar.schema.Double()
+
+
+def test_another_schema_is_refused(cluster: Cluster, user: pulsar.Client, topic: str) -> None:
+    """Its producer and its consumer hear why; any broker tells the schema, over both protocols."""
+    producer = user.create_producer(topic, schema=pulsar.schema.JsonSchema(Order))
+    producer.send(Order(item="tea"))
+    consumer = user.subscribe(
+        topic,
+        "s",
+        schema=pulsar.schema.JsonSchema(Order),
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
+    assert consumer.receive(timeout_millis=5000).value().item == "tea"
+    other = pulsar.schema.JsonSchema(OtherOrder)
+    with pytest.raises(pulsar.IncompatibleSchema):
+        user.create_producer(topic, schema=other)
+    with pytest.raises(pulsar.IncompatibleSchema):
+        user.subscribe(topic, "other", schema=other)
+    local = topic.rsplit("/", 1)[1]
+    texts = set()
+    for broker, port in enumerate(range(cluster.pulsar_port, cluster.pulsar_port + 2)):
+        texts.add(cluster.get(broker, f"/admin/v2/schemas/public/default/{local}/schema")["data"])
+        with Raw("127.0.0.1", port) as raw:
+            raw.greet()
+            raw.send(encode(get_schema=pb.CommandGetSchema(topic=topic, request_id=1)))
+            answer = raw.take().command.get_schema_response
+            texts.add(answer.schema.schema_data.decode())
+    assert len(texts) == 1
+    assert '"item"' in texts.pop()
 
 
 def test_unload_under_clients(cluster: Cluster, user: pulsar.Client, topic: str) -> None:

@@ -1,0 +1,94 @@
+"""Schemas of topics (Pulsar's `SchemasResource`)."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import RefusedError, body_object, flag, namespace_of
+from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.errors import NotFoundError
+from loadmanager.core.messaging.schema import TYPES, IncompatibleSchemaError, Schema
+
+
+class SchemaRoutes:
+    """Schemas of topics."""
+
+    def __init__(self, use: UseCases) -> None:
+        self._use = use
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        path = "/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema"
+        return [
+            web.get(path, self.get),
+            web.get(path + "/{version}", self.get),
+            web.post(path, self.post),
+            web.delete(path, self.delete),
+        ]
+
+    async def get(self, request: web.Request) -> web.Response:
+        """The schema of a topic: the latest, or a version. Only the latest is kept.
+
+        Answers: 200, JSON; 404 without that schema; 501 for a schema that is not a text.
+        """
+        stored = await self._use.directory.schemas.get(_topic_of(request))
+        wanted = request.match_info.get("version")
+        if stored is None or wanted not in (None, str(stored.version)):
+            raise NotFoundError("Schema not found")
+        assert stored.schema is not None
+        kind = TYPES[stored.schema.type]
+        try:
+            data = stored.schema.data.decode()
+        except UnicodeDecodeError:
+            data = None
+        if data is None or kind == "KEY_VALUE":
+            raise RefusedError(501, f"a {kind} schema is served over the binary protocol only")
+        return web.json_response(
+            {
+                "version": stored.version,
+                "type": kind,
+                "timestamp": stored.timestamp_ms,
+                "data": data,
+                "properties": stored.schema.properties,
+            }
+        )
+
+    async def post(self, request: web.Request) -> web.Response:
+        """Give a topic its schema; body: `type`, `schema` and `properties`.
+
+        Answers: 200, JSON, the version; 409 when the topic has another schema.
+        """
+        topic, document = _topic_of(request), await body_object(request)
+        kind, data = document.get("type"), document.get("schema", "")
+        properties = document.get("properties") or {}
+        if kind not in TYPES or kind in ("NONE", "AUTO_CONSUME", "KEY_VALUE"):
+            raise RefusedError(422, f"schema type {str(kind)[:40]} cannot be set over HTTP")
+        if (
+            not isinstance(data, str)
+            or not isinstance(properties, dict)
+            or not all(isinstance(value, str) for value in properties.values())
+        ):
+            raise RefusedError(400, "schema must be a text, properties an object of texts")
+        schema = Schema(TYPES.index(kind), data.encode(), topic.local, properties)
+        try:
+            version = await self._use.directory.schemas.add(topic, schema)
+        except IncompatibleSchemaError as error:
+            raise RefusedError(409, str(error)) from None
+        return web.json_response({"version": {"version": version}})
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a topic's schema, so that it may get another one.
+
+        Answers: 200, JSON, the version of the deletion; 404 without a schema.
+        """
+        flag(request, "force")  # clients are never asked, forced or not
+        version = await self._use.directory.schemas.delete(_topic_of(request))
+        if version is None:
+            raise NotFoundError("Schema not found")
+        return web.json_response({"version": {"version": version}})
+
+
+def _topic_of(request: web.Request) -> TopicName:
+    name = f"persistent://{namespace_of(request)}/{request.match_info['topic']}"
+    return TopicName.parse(name)
