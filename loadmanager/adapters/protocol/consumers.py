@@ -34,8 +34,8 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
     request = frame.command.subscribe
     try:
         if request.subType not in SubscriptionType.__members__.values():
-            raise ConflictError(
-                "Key_Shared subscriptions are not served"
+            raise BadInputError(
+                "Key_Shared subscription is disabled by broker."
                 if request.subType == KEY_SHARED
                 else "unknown subscription type"
             )

@@ -15,6 +15,8 @@ from loadmanager.core.wire.frames import Frame, FrameError, encode
 PROTOCOL_VERSION_MAX = 20
 SERVER_VERSION = "loadmanager"
 FAILED_LOOKUP, FAILED_METADATA = 2, 1
+TRANSACTIONS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
+"""Where clients find transaction coordinators; without partitions they say that there is none."""
 MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 
@@ -53,9 +55,10 @@ async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
     response = pb.CommandPartitionedTopicMetadataResponse(request_id=request.request_id, response=0)
     try:
         topic = TopicName.parse(request.topic)
-        response.partitions = await connection.server.directory.partitions(
-            topic, create=request.metadata_auto_creation_enabled
-        )
+        if topic != TRANSACTIONS:
+            response.partitions = await connection.server.directory.partitions(
+                topic, create=request.metadata_auto_creation_enabled
+            )
     except LoadManagerError as error:
         response.response, response.error, response.message = (
             FAILED_METADATA,

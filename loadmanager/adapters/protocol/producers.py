@@ -9,7 +9,7 @@ from loadmanager.adapters.protocol.schemas import add_producer_schema, schema_co
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.subscription import SubscriptionType
-from loadmanager.core.messaging.topic import QuotaExceededError
+from loadmanager.core.messaging.topic import ProducerFencedError, QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
     Frame,
@@ -31,8 +31,8 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
     request = frame.command.producer
     try:
         if request.producer_access_mode not in (ACCESS_SHARED, ACCESS_EXCLUSIVE):
-            raise ConflictError(
-                "access modes WaitForExclusive and ExclusiveWithFencing are not served"
+            raise BadInputError(
+                "producer access modes WaitForExclusive and ExclusiveWithFencing are not served"
             )
         check_name(request.producer_name, "producer name")
         if len(connection.producers) >= PRODUCERS_MAX:
@@ -47,6 +47,8 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         _attach(connection, hosted, request, version)
     except QuotaExceededError as error:
         connection.error(request.request_id, pb.ProducerBlockedQuotaExceededException, str(error))
+    except ProducerFencedError as error:
+        connection.error(request.request_id, pb.ProducerFenced, str(error))
     except ConflictError as error:
         connection.error(request.request_id, pb.ProducerBusy, str(error))
     except LoadManagerError as error:

@@ -23,6 +23,10 @@ class QuotaExceededError(LoadManagerError):
     """
 
 
+class ProducerFencedError(ConflictError):
+    """An exclusive producer finds others on the topic: it must not come back by itself."""
+
+
 @dataclass(slots=True, eq=False)
 class Publisher:
     """One attached producer."""
@@ -90,17 +94,19 @@ class Topic:
         """Add a producer. With a greater epoch it replaces an attached producer of its name, whose
         client reconnected.
 
-        Raises `ConflictError` when the name is taken, the topic has an exclusive producer (or any,
-        for an exclusive one), or the maximum of producers is reached.
+        Raises `ConflictError` when the name is taken, the topic has an exclusive producer, or the
+        maximum of producers is reached; `ProducerFencedError` for an exclusive one among others.
         """
         present = self.publishers.get(name)
         if present is not None and present.epoch >= epoch:
             raise ConflictError(f"Producer with name '{name}' is already connected to topic")
         others = len(self.publishers) - (present is not None)
         if others and (exclusive or self._exclusive not in (None, present)):
-            raise ConflictError(
-                f"Topic {self.name} has an exclusive producer, or the new one would be exclusive "
-                "among others"
+            error = ProducerFencedError if exclusive else ConflictError
+            raise error(
+                "Topic has existing shared producers"
+                if self._exclusive is None
+                else f"Topic has an existing exclusive producer: {self._exclusive.name}"
             )
         if present is None:
             self._check_producers(address)
