@@ -561,11 +561,14 @@ class Operators:
             self.cluster.server.after_read[path] = delete
 
     def _excuse(self, bundle: str, session_id: int) -> None:
-        """Excuse what the holder of a lock does while it cannot learn that the lock was deleted."""
-        self.lock_deleted_s[bundle] = self.world.now_s
+        """Excuse what the holder of a lock does while it cannot learn that the lock was deleted:
+        until its process runs, reaches the store, and has had an answer from it.
+        """
+        deleted_s = self.lock_deleted_s[bundle] = self.world.now_s
 
         def deaf(process: Process) -> bool:
-            return process.machine.paused or not process.store.reachable
+            store = process.store
+            return process.machine.paused or not store.reachable or store.heard_s <= deleted_s
 
         def look_again() -> None:
             processes = self.cluster.processes()
@@ -574,7 +577,8 @@ class Operators:
                 and (process.store.session_id == session_id or bundle in process.serving())
                 for process in processes
             ):
-                self._excuse(bundle, session_id)
+                self.lock_deleted_s[bundle] = self.world.now_s
+                self.world.after(1.0, look_again)
 
         self.world.after(1.0, look_again)
 

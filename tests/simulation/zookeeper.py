@@ -139,7 +139,8 @@ class Client(TreeClient):
         self._to_server_s = self._to_client_s = self._events_s = 0.0
         self._queue: list[_Request] = []
         self._pending: list[_Request] = []
-        self._heard_s = 0.0
+        self.heard_s = 0.0
+        """When the last answer came, or the connection."""
         self._installed: dict[BoundedQueue[Change], int] = {}
         """Watch → the connection over which the server notifies it."""
         self.answer_lag_s = self.event_lag_s = 0.0
@@ -216,7 +217,7 @@ class Client(TreeClient):
         server.sessions[self._session_id] = self.world.now_s
         self._connections += 1
         self._connection, self._silent = self._connections, False
-        self._to_server_s = self._to_client_s = self._events_s = self._heard_s = self.world.now_s
+        self._to_server_s = self._to_client_s = self._events_s = self.heard_s = self.world.now_s
         self._become(SessionState.CONNECTED)
         for root, changes in self._watches:
             self._install(root, changes)
@@ -230,7 +231,7 @@ class Client(TreeClient):
             return
         self.machine.call_later(self._timeout_s / HEARTBEATS_PER_TIMEOUT, self._heartbeat)
         if self._state is SessionState.CONNECTED:
-            if self.world.now_s - self._heard_s > self._timeout_s * 2 / 3:
+            if self.world.now_s - self.heard_s > self._timeout_s * 2 / 3:
                 connection, self._connection = self._connections, 0
                 self._dropped(connection)
             else:
@@ -292,7 +293,7 @@ class Client(TreeClient):
             return
 
         def settle() -> None:
-            self._heard_s = self.world.now_s
+            self.heard_s = self.world.now_s
             if request in self._pending:
                 self._pending.remove(request)
             if request.future.done():
