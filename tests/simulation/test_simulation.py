@@ -18,8 +18,8 @@ MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
     "a bundle is served before the host opened it, and whether it could or not": 10003,
     "an opening that fails keeps the lock": 10000,
-    "a release whose life is over closes the next one": 10126,
-    "an opening whose life is over closes the next one": 10126,
+    "a release whose life is over closes the next one": 10130,
+    "an opening whose life is over closes the next one": 10130,
     "nobody looks at the lease": 10000,
     "a deleted lock is not noticed": 10023,
     "locks are not verified after a reconnect": 10288,
