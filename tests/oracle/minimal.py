@@ -59,6 +59,19 @@ class Minimal:
         }
 
 
+def _isolation(namespace: str) -> dict[str, Any]:
+    """A policy with b1 as primary and b2 as secondary."""
+    return {
+        "namespaces": [namespace],
+        "primary": ["b1"],
+        "secondary": ["b2"],
+        "auto_failover_policy": {
+            "policy_type": "min_available",
+            "parameters": {"min_limit": "1", "usage_threshold": "100"},
+        },
+    }
+
+
 def report(
     cpu: float, namespace: str = "t/n", rates: tuple[float, ...] = (), **fields: Any
 ) -> dict[str, Any]:
@@ -339,15 +352,7 @@ def _transfers() -> Iterator[Minimal]:
         deviation="brokers with old reports are left out",
     )
 
-    policy = {
-        "namespaces": ["t/b1"],
-        "primary": ["b1"],
-        "secondary": ["b2"],
-        "auto_failover_policy": {
-            "policy_type": "min_available",
-            "parameters": {"min_limit": "1", "usage_threshold": "100"},
-        },
-    }
+    policy = _isolation("t/b1")
     yield Minimal(
         "a secondary takes from a primary with too many topics",
         family,
@@ -454,15 +459,7 @@ def _placements() -> Iterator[Minimal]:
         ),
         versions=("4.2.4",),
     )
-    policy = {
-        "namespaces": ["t/new"],
-        "primary": ["b1"],
-        "secondary": ["b2"],
-        "auto_failover_policy": {
-            "policy_type": "min_available",
-            "parameters": {"min_limit": "1", "usage_threshold": "100"},
-        },
-    }
+    policy = _isolation("t/new")
     yield Minimal(
         "a primary with too many topics",
         "LeastResourceUsage, extensible",

@@ -69,8 +69,7 @@ class ThrottlingRoutes:
         ]
         for name, (field, kind) in NAMESPACE_RATES.items():
             routes += self._rate_routes(f"{NAMESPACE}/{name}", *self._of_namespace(field, kind))
-            of_topic = self._topic_policy(lambda _, name=name: (name,), kind)  # type: ignore[misc]
-            routes += self._rate_routes(f"{TOPIC}/{name}", *of_topic)
+            routes += self._rate_routes(f"{TOPIC}/{name}", *self._of_topic(name, kind))
         routes += self._rate_routes(
             TOPIC + "/{subscription}/dispatchRate", *self._of_subscription()
         )
@@ -104,6 +103,9 @@ class ThrottlingRoutes:
             return web.Response(status=204)
 
         return read, write, remove
+
+    def _of_topic(self, name: str, kind: Any) -> tuple[Handle, Handle, Handle]:
+        return self._topic_policy(lambda _request: (name,), kind)
 
     def _of_subscription(self) -> tuple[Handle, Handle, Handle]:
         return self._topic_policy(

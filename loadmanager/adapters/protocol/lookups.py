@@ -16,7 +16,9 @@ PROTOCOL_VERSION_MAX = 20
 SERVER_VERSION = "loadmanager"
 FAILED_LOOKUP, FAILED_METADATA = 2, 1
 TRANSACTIONS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
-"""Where clients find transaction coordinators; without partitions they say that there is none."""
+"""Its partitions would be the transaction coordinators. It has no partitions here, from which
+clients conclude that the broker does not serve transactions.
+"""
 MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 
