@@ -58,11 +58,23 @@ class LiveSettings:
         """Keys that may be changed on a running broker."""
         return dynamic_names()
 
-    def apply(self, stored: Mapping[str, object]) -> None:
-        """Put stored dynamic values in force. Unknown keys belong to another program."""
+    def apply(self, stored: Mapping[str, object]) -> list[str]:
+        """Put stored dynamic values in force; returns what changed, as `key: before -> after`.
+
+        Unknown keys belong to another program.
+        """
+        before = self._settings
         self._settings, self._good, self.rejected = self._accept(stored)
+        if self._settings.by_leaf == before.by_leaf:
+            return []
         for leaf, live in self._lives.items():
             live.set(self._settings.by_leaf[leaf])
+        was = before.runtime()
+        return [
+            f"{name}: {was[name]} -> {value}"
+            for name, value in self._settings.runtime().items()
+            if was[name] != value
+        ]
 
     def reject_all(self, where: str, reason: str) -> None:
         """Keep what is in force, because the stored values cannot be read."""

@@ -8,13 +8,18 @@ import gzip
 import struct
 import tracemalloc
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from analysis.nightly import analyze, report
+from analysis.nightly import SETTINGS, report
 
 from bench import _history as history
-from loadmanager.analysis.history_source import DAMAGED, PLAIN_BYTES_MAX, HistorySource
+from loadmanager.adapters.zookeeper.embedded import find_java
+from loadmanager.analysis.history_source import DAMAGED, HistorySource
+from loadmanager.analysis.job import Job
+from loadmanager.analysis.session import session
+from loadmanager.core.strategies.settings import StrategySettings
 
 MIB = 1 << 20
 
@@ -89,7 +94,7 @@ def test_looking_takes_bounded_memory(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_day_with_bombs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_day_with_bombs(tmp_path: Path) -> None:
     """The day is analysed without them, and says so.
 
     A line without end does not fill the memory of Spark either.
@@ -97,16 +102,28 @@ def test_a_day_with_bombs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     root = tmp_path / "history"
     good = [history.broker_load(minute, "b0", 0.5) for minute in range(10)]
     history.write(root, "broker_load", "b0", good)
-    bomb = packed_zeros((PLAIN_BYTES_MAX >> 20) + 1)
+    bomb = packed_zeros(80)
     write(root, "honest", bomb)
     write(root, "liar", a_liar(bomb))
     write(root, "alone", a_liar(bomb), kind="throttle")
-    assert analyze(tmp_path) == 3
-    out = capsys.readouterr().out
+    with (
+        session(master="local[1]", java=find_java(), settings=SETTINGS, small=True) as spark,
+        closing(HistorySource(str(root), plain_bytes_max=64 * MIB)) as source,
+    ):
+        job = Job(
+            spark,
+            source,
+            str(tmp_path / "analysis"),
+            cluster=None,
+            settings=StrategySettings(),
+            quiet=True,
+        )
+        outcome = job.run(history.DATE)
+    assert outcome is not None
     for kind, name in (("broker_load", "honest"), ("broker_load", "liar"), ("throttle", "alone")):
         (said,) = [
-            line for line in out.splitlines() if f"{name}-1-1.jsonl.gz" in line and kind in line
+            text for text in outcome.problems if f"{name}-1-1.jsonl.gz" in text and kind in text
         ]
-        assert "is damaged: decompressed it has more than 512 MiB; it was skipped" in said
+        assert "is damaged: decompressed it has more than 64 MiB; it was skipped" in said
     found = report(tmp_path)
     assert (found["records"]["broker_load"], found["records"]["throttle"]) == (10, 0)

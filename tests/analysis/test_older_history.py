@@ -1,6 +1,6 @@
 """A history of version 1, whose ownership records have neither cause nor parent.
 
-`history_v1` holds the records of test_history_end_to_end.py at release 0.1.0: two brokers, a bundle
+`history_v1` holds the records of test_from_clients.py at release 0.1.0: two brokers, a bundle
 that an operator moves and splits, a stop.
 """
 

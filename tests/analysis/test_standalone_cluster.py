@@ -22,7 +22,7 @@ from ports import free_port
 
 from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java
-from loadmanager.analysis.session import SMALL_JAVA, java_home
+from loadmanager.analysis.session import SMALL, SMALL_JAVA, java_home
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -111,6 +111,8 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
             f"spark.driver.host={HOST}",
             f"spark.driver.bindAddress={HOST}",
             "spark.executor.memory=700m",
+            *(f"{key}={value}" for key, value in SMALL.items()),
+            "spark.sql.shuffle.partitions=2",
             f"spark.driver.extraJavaOptions={SMALL_JAVA}",
             f"spark.executor.extraJavaOptions={SMALL_JAVA}",
         ):

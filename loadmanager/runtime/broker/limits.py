@@ -47,8 +47,8 @@ class DynamicSettings(Protocol):
         """Keys that may be changed on running brokers."""
         ...
 
-    def apply(self, stored: Mapping[str, object]) -> None:
-        """Put the stored values in force, as far as they can be used."""
+    def apply(self, stored: Mapping[str, object]) -> list[str]:
+        """Put the stored values in force, as far as they can be used; returns what changed."""
         ...
 
     def reject_all(self, where: str, reason: str) -> None:
@@ -190,18 +190,14 @@ class Limits:
 
     async def _read_dynamic(self) -> None:
         node, path = await self._store.get(paths.DYNAMIC_CONFIGURATION), paths.DYNAMIC_CONFIGURATION
-        before, in_force = dict(self._settings.rejected), self._settings.in_force()
+        before, changes = self._settings.rejected, list[str]()
         try:
             with self._corrupt.counted("dynamic", path):
-                self._settings.apply({} if node is None else read_object(node.value, path))
+                changes = self._settings.apply(
+                    {} if node is None else read_object(node.value, path)
+                )
         except CorruptDataError as error:
             self._settings.reject_all(path, str(error))
-        now = self._settings.in_force()
-        changes = [
-            f"{name}: {in_force[name]} -> {value}"
-            for name, value in now.items()
-            if in_force.get(name, value) != value
-        ]
         if changes:
             log.info("settings changed on this broker", changes=changes)
         for name, reason in self._settings.rejected.items():
