@@ -73,6 +73,7 @@ STARTS = {
         "call_later",
     ): "heartbeats: armed again before anything can fail",
     ("adapters/memory/store.py", "call_later"): "heartbeats in memory, where nothing can fail",
+    ("adapters/protocol/dispatcher.py", "call_later"): "a topic that fails costs its clients only",
     ("adapters/protocol/resumer.py", "call_later"): "set again whatever raises",
     ("analysis/job.py", "gather"): "another gather: that of the plots",
 }

@@ -138,8 +138,8 @@ class Connection(asyncio.Protocol):
         """The client reads again."""
         self.writable, self._unread_bytes = True, 0
         for consumer in self.consumers.values():
-            consumer.core.writable = True
-            self.server.dispatcher.touch(consumer.hosted)
+            consumer.subscription.written(consumer.core)
+            self.server.dispatcher.touch(consumer.hosted, consumer.subscription)
         self._release(Cause.OUTBOUND_BUFFER)
 
     # Frames

@@ -10,7 +10,8 @@ from loadmanager.adapters.protocol.hosted import AttachedConsumer, HostedTopic
 from loadmanager.adapters.protocol.schemas import check_consumer_schema, schema_code_of
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
-from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
+from loadmanager.core.messaging.consumers import Consumer
+from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
@@ -26,7 +27,6 @@ ENTRY_NONE = (1 << 64) - 1
 LATEST = (1 << 63) - 1
 KEY_SHARED = 3
 CUMULATIVE = 1
-PERMITS_MAX = (1 << 31) - 1
 
 
 async def on_subscribe(connection: Connection, frame: Frame) -> None:
@@ -114,9 +114,9 @@ def _position(hosted: HostedTopic, message_id: pb.MessageIdData) -> int:
 def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubscribe) -> None:
     if not connection.open:
         return
-    before = connection.consumers.pop(request.consumer_id, None)
-    if before is not None:
-        connection.server.detach_consumer(before)
+    replaced = connection.consumers.pop(request.consumer_id, None)
+    if replaced is not None:
+        connection.server.detach_consumer(replaced)
     kind = SubscriptionType(request.subType)
     present = hosted.core.subscriptions.get(request.subscription)
     if present is not None and kind is not SubscriptionType.SHARED:
@@ -131,7 +131,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
         writable=connection.writable,
         address=connection.address,
     )
-    active = subscription.active
+    before = subscription.active
     hosted.core.attach_consumer(subscription, core, kind)
     messages = MessageEncoder(request.consumer_id, hosted.core.ledger_id, hosted.core.partition)
     consumer = AttachedConsumer(
@@ -140,27 +140,27 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
     hosted.attached[core] = consumer
     connection.consumers[request.consumer_id] = consumer
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
-    connection.server.announce_active(hosted, subscription, active, new=core)
+    connection.server.announce_active(hosted, subscription, before, new=core)
 
 
 def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subscription) -> None:
-    """Detach consumers whose client died without a word: they must not block its successor."""
-    for other in [
-        hosted.attached[core] for core in subscription.consumers if core in hosted.attached
-    ]:
-        if other.connection.lost():
-            other.connection.consumers.pop(other.consumer_id, None)
-            connection.server.detach_consumer(other)
+    """Detach an active consumer whose client died without a word: it must not block its
+    successor.
+    """
+    while (core := subscription.active) is not None:
+        other = hosted.attached[core]
+        if not other.connection.lost():
+            return
+        other.connection.consumers.pop(other.consumer_id, None)
+        connection.server.detach_consumer(other)
 
 
 def on_flow(connection: Connection, frame: Frame) -> None:
     """FLOW: the consumer takes more messages."""
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
-        consumer.core.permits = min(
-            consumer.core.permits + frame.command.flow.messagePermits, PERMITS_MAX
-        )
-        connection.server.dispatcher.touch(consumer.hosted)
+        consumer.subscription.flow(consumer.core, frame.command.flow.messagePermits)
+        connection.server.dispatcher.touch(consumer.hosted, consumer.subscription)
 
 
 def on_ack(connection: Connection, frame: Frame) -> None:
@@ -180,7 +180,7 @@ def on_ack(connection: Connection, frame: Frame) -> None:
                 subscription.ack_cumulative(consumer.core, message_id.entryId)
             elif message_id.entryId > 0:
                 subscription.ack_cumulative(consumer.core, message_id.entryId - 1)
-        connection.server.dispatcher.touch(consumer.hosted)
+        connection.server.dispatcher.touch(consumer.hosted, subscription)
     if ack.HasField("request_id"):
         connection.send(
             encode(
@@ -210,7 +210,7 @@ def on_redeliver(connection: Connection, frame: Frame) -> None:
         else None
     )
     consumer.subscription.redeliver(consumer.core, ids)
-    connection.server.dispatcher.touch(consumer.hosted)
+    connection.server.dispatcher.touch(consumer.hosted, consumer.subscription)
 
 
 def _known_consumer(

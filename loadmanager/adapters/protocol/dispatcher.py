@@ -21,6 +21,8 @@ DELIVERY_BYTES_MAX = 1024 * 1024
 turn.
 """
 
+ALARM_MS_MAX = 60_000
+"""A subscription is looked at again after this time at the latest: the wall clock may be set."""
 CAUGHT_UP_ENTRIES = 1_000
 """A subscription with at most this many unread entries is caught up
 (Pulsar's managedLedgerCursorBackloggedThreshold)."""
@@ -50,13 +52,19 @@ class Dispatcher:
         self._resumer = resumer
         self._clock = clock
         self._failed = failed
-        self._dirty: dict[HostedTopic, None] = {}
+        self._dirty: dict[HostedTopic, dict[Subscription, None] | None] = {}
+        """Topics that may have something to deliver, to these subscriptions; None: to any."""
+        self._alarms: dict[Subscription, int] = {}
+        """When a subscription is looked at again, in ms since the epoch."""
         self._written: dict[Client, None] = {}
         self._delivering = False
 
-    def touch(self, hosted: HostedTopic) -> None:
-        """A topic may have something to deliver."""
-        self._dirty[hosted] = None
+    def touch(self, hosted: HostedTopic, subscription: Subscription | None = None) -> None:
+        """A topic may have something to deliver; if it is given, to this subscription only."""
+        if subscription is None:
+            self._dirty[hosted] = None
+        elif (touched := self._dirty.setdefault(hosted, {})) is not None:
+            touched[subscription] = None
 
     def written(self, connection: Client) -> None:
         """Frames were queued on a connection, perhaps not the one that is being processed."""
@@ -76,9 +84,9 @@ class Dispatcher:
         try:
             if self._dirty and self._may_serve():
                 dirty, self._dirty = self._dirty, {}
-                for hosted in dirty:
+                for hosted, touched in dirty.items():
                     if not hosted.fenced:
-                        self._try_topic(hosted)
+                        self._try_topic(hosted, touched)
             written, self._written = self._written, {}
             for connection in written:
                 self._try_flush(connection)
@@ -88,11 +96,12 @@ class Dispatcher:
             asyncio.get_running_loop().call_soon(self.deliver)
         self._resumer.settle()
 
-    def _try_topic(self, hosted: HostedTopic) -> None:
+    def _try_topic(self, hosted: HostedTopic, touched: dict[Subscription, None] | None) -> None:
         try:
-            now_ns = self._clock.monotonic_ns()
-            for subscription in list(hosted.core.subscriptions.values()):
-                self._deliver_subscription(hosted, subscription, now_ns)
+            present = hosted.core.subscriptions
+            for subscription in list(present.values() if touched is None else touched):
+                if present.get(subscription.name) is subscription:
+                    self._deliver_subscription(hosted, subscription)
         except Exception as error:  # noqa: BLE001 - contained: other topics are delivered
             self._failed(f"the delivery of {hosted.name} failed; its consumers are closed", error)
             for consumer in list(hosted.attached.values()):
@@ -105,31 +114,52 @@ class Dispatcher:
             self._failed(f"writing to {connection.peer} failed; its connection is closed", error)
             connection.abort()
 
-    def _deliver_subscription(
-        self, hosted: HostedTopic, subscription: Subscription, now_ns: int
-    ) -> None:
-        settings = self._settings.value
+    def _deliver_subscription(self, hosted: HostedTopic, subscription: Subscription) -> None:
+        now_ns, now_ms = self._clock.monotonic_ns(), self._clock.now_ms()
+        unacked_max = self._settings.value.unacked_per_consumer_max
         gate = self._gate(hosted, subscription, now_ns)
-        if gate is not None and not subscription.ready(settings.unacked_per_consumer_max):
+        if gate is not None and not subscription.ready(unacked_max, now_ms):
             gate.withdraw(now_ns)
             return
         pace = None if gate is None else DispatchPace(gate, now_ns)
         if pace is not None and pace.exhausted:
             return
-        turn_max = settings.round_robin_entries_max
+        turn_max = self._settings.value.round_robin_entries_max
         if gate is not None:
             turn_max = min(turn_max, gate.turn_max(len(subscription.consumers)))
         deliveries = subscription.dispatch(
             entries_max=DELIVERY_ENTRIES_MAX,
             round_robin_max=turn_max,
-            unacked_max=settings.unacked_per_consumer_max,
+            unacked_max=unacked_max,
+            now_ms=now_ms,
         )
-        if self._hand_out(hosted, deliveries, pace):
-            self._dirty[hosted] = None
+        if self._hand_out(hosted, deliveries, pace) or subscription.unfinished:
+            self.touch(hosted, subscription)
+        self._set_alarm(hosted, subscription, now_ms)
         if pace is not None and gate is not None:
             pace.settle()
-            if gate.blocked and not subscription.ready(settings.unacked_per_consumer_max):
+            if gate.blocked and not subscription.ready(unacked_max, now_ms):
                 gate.withdraw(now_ns)  # its last entry was sent
+
+    def _set_alarm(self, hosted: HostedTopic, subscription: Subscription, now_ms: int) -> None:
+        """Look at a subscription again when an entry is due that waits for its time."""
+        wake_ms = subscription.wake_ms
+        if wake_ms is None or wake_ms <= now_ms:
+            return
+        wake_ms = min(wake_ms, now_ms + ALARM_MS_MAX)
+        if self._alarms.get(subscription, wake_ms + 1) > wake_ms:
+            self._alarms[subscription] = wake_ms
+            asyncio.get_running_loop().call_later(
+                (wake_ms - now_ms) / 1000, self._wake, hosted, subscription, wake_ms
+            )
+
+    def _wake(self, hosted: HostedTopic, subscription: Subscription, wake_ms: int) -> None:
+        if self._alarms.get(subscription) != wake_ms:
+            return  # an earlier alarm took its place
+        del self._alarms[subscription]
+        if not hosted.fenced:
+            self.touch(hosted, subscription)
+            self.deliver()
 
     def _hand_out(
         self, hosted: HostedTopic, deliveries: Iterator[Delivery], pace: DispatchPace | None
@@ -164,7 +194,8 @@ class Dispatcher:
         """
         gate = hosted.limits.gates.get(subscription.name)
         if gate is None:
-            gate = hosted.limits.gate(subscription.name, _Released(self, hosted), now_ns)
+            released = _Released(self, hosted, subscription)
+            gate = hosted.limits.gate(subscription.name, released, now_ns)
         if not gate.limits:
             return None
         caught_up = hosted.core.log.end_id - subscription.read_id <= CAUGHT_UP_ENTRIES
@@ -175,12 +206,13 @@ class Dispatcher:
 
 @dataclass(frozen=True, slots=True)
 class _Released:
-    """A subscription's topic, for the moment when dispatch limits release it."""
+    """A subscription, for the moment when dispatch limits release it."""
 
     dispatcher: Dispatcher
     hosted: HostedTopic
+    subscription: Subscription
 
     def go_on(self) -> None:
-        """Deliver what the topic has."""
-        self.dispatcher.touch(self.hosted)
+        """Deliver what the subscription has."""
+        self.dispatcher.touch(self.hosted, self.subscription)
         self.dispatcher.deliver()

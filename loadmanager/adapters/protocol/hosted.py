@@ -7,7 +7,8 @@ from typing import Protocol
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.load.reports import NamespaceBundleStats
-from loadmanager.core.messaging.subscription import Consumer, Subscription
+from loadmanager.core.messaging.consumers import Consumer
+from loadmanager.core.messaging.subscription import Subscription
 from loadmanager.core.messaging.topic import Publisher, Topic
 from loadmanager.core.throttling.broker import TopicThrottling
 from loadmanager.core.throttling.dispatch import PublishRates

@@ -16,6 +16,7 @@ from loadmanager.core.wire.frames import (
     FrameError,
     ReceiptEncoder,
     check_tail,
+    checked_metadata,
     encode,
 )
 
@@ -115,7 +116,7 @@ def _attach(
 
 
 def on_send(connection: Connection, frame: Frame) -> None:
-    """SEND: charge the limits, verify the checksum, store the tail as it came, answer."""
+    """SEND: verify checksum and metadata, charge the limits, store the tail as it came, answer."""
     send = frame.command.send
     producer = connection.producers.get(send.producer_id)
     if producer is None:
@@ -127,16 +128,11 @@ def on_send(connection: Connection, frame: Frame) -> None:
     hosted = producer.hosted
     if hosted.fenced:
         return  # being unloaded: likewise
-    if send.sequence_id > SEQUENCE_ID_MAX or send.num_messages < 0:
-        raise FrameError(
-            f"SEND with sequence id {send.sequence_id} and {send.num_messages} messages"
-        )
-    tail, messages = frame.tail, max(send.num_messages, 1)
-    limits = hosted.limits.publish
-    if limits:
-        now_ns = connection.server.clock.monotonic_ns()
-        producer.sender.charge(limits, messages, len(tail), now_ns)
+    if send.sequence_id > SEQUENCE_ID_MAX:
+        raise FrameError(f"SEND with sequence id {send.sequence_id}")
+    tail = frame.tail
     if not check_tail(tail):
+        _charge(connection, producer, 1, len(tail))
         connection.send(
             encode(
                 send_error=pb.CommandSendError(
@@ -148,8 +144,12 @@ def on_send(connection: Connection, frame: Frame) -> None:
             )
         )
         return
+    metadata = checked_metadata(tail)
+    messages = metadata.num_messages_in_batch
+    _charge(connection, producer, messages, len(tail))
+    deliver_at_ms = metadata.deliver_at_time if connection.server.settings.value.delayed else 0
     try:
-        entry = hosted.core.publish(producer.core, send.sequence_id, tail, messages)
+        entry = hosted.core.publish(producer.core, send.sequence_id, tail, messages, deliver_at_ms)
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. A closed producer comes back
         # by itself, and PRODUCER is then refused with the reason.
@@ -159,6 +159,15 @@ def on_send(connection: Connection, frame: Frame) -> None:
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
     )
     connection.server.dispatcher.touch(hosted)
+
+
+def _charge(
+    connection: Connection, producer: AttachedProducer, messages: int, size_bytes: int
+) -> None:
+    limits = producer.hosted.limits.publish
+    if limits:
+        now_ns = connection.server.clock.monotonic_ns()
+        producer.sender.charge(limits, messages, size_bytes, now_ns)
 
 
 def on_close_producer(connection: Connection, frame: Frame) -> None:

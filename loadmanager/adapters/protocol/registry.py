@@ -28,9 +28,10 @@ from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topi
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
+from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
+from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import Topic, check_memory
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -165,7 +166,7 @@ class TopicRegistry:
             hosted.core.unsubscribe(subscription.name)
             hosted.limits.close_gate(subscription.name, self.clock.monotonic_ns())
         self.announce_active(hosted, subscription, active)
-        self.dispatcher.touch(hosted)
+        self.dispatcher.touch(hosted, subscription)
 
     def close_producer(self, producer: AttachedProducer, destination: BrokerAddress | None) -> None:
         """CLOSE_PRODUCER by the broker: the client reconnects, to `destination` if it is given."""
@@ -202,15 +203,16 @@ class TopicRegistry:
         before: Consumer | None,
         new: Consumer | None = None,
     ) -> None:
-        """Tell the consumers of a failover subscription which of them is active: all of them when
-        that changed, else only the new one.
+        """Tell the consumers of a failover subscription that became active or inactive, and a new
+        one what it is.
         """
         if subscription.kind is not SubscriptionType.FAILOVER:
             return
         active = subscription.active
-        for core in subscription.consumers:
-            consumer = hosted.attached.get(core)
-            if consumer is None or (active is before and core is not new):
+        concerned = (new,) if active is before else (before, active, new)
+        for core in dict.fromkeys(concerned):
+            consumer = None if core is None else hosted.attached.get(core)
+            if consumer is None:
                 continue
             connection = consumer.connection
             if connection.protocol_version >= ACTIVE_CHANGE_PROTOCOL_VERSION:

@@ -17,13 +17,15 @@ class Entry:
     messages: int
     messages_before: int
     """Messages of all entries that were appended before this one."""
+    deliver_at_ms: int
+    """When shared subscriptions may deliver it, in ms since the epoch; 0: at once."""
 
 
 class EntryLog:
     """Entries `first_id … end_id − 1`, without gaps. `memory` counts their bytes."""
 
     def __init__(self, memory: TopicMemory) -> None:
-        self._memory = memory
+        self.memory = memory
         self._entries: list[Entry] = []
         self._dropped = 0  # entries at the front of the list that are dropped but not yet deleted
         self._messages = 0  # of all entries ever appended
@@ -35,13 +37,13 @@ class EntryLog:
         """The id that the next entry gets."""
         return self.first_id + len(self._entries) - self._dropped
 
-    def append(self, tail: bytes, messages: int) -> Entry:
+    def append(self, tail: bytes, messages: int, deliver_at_ms: int = 0) -> Entry:
         """Store an entry at the end."""
-        entry = Entry(self.end_id, tail, messages, self._messages)
+        entry = Entry(self.end_id, tail, messages, self._messages, deliver_at_ms)
         self._entries.append(entry)
         self._messages += messages
         self.bytes += len(tail)
-        self._memory.used_bytes += len(tail) + ENTRY_OVERHEAD_BYTES
+        self.memory.used_bytes += len(tail) + ENTRY_OVERHEAD_BYTES
         return entry
 
     def get(self, entry_id: int) -> Entry | None:
@@ -62,7 +64,7 @@ class EntryLog:
             self._dropped += 1
             self.first_id += 1
         dropped = self.first_id - first_before
-        self._memory.used_bytes -= bytes_before - self.bytes + dropped * ENTRY_OVERHEAD_BYTES
+        self.memory.used_bytes -= bytes_before - self.bytes + dropped * ENTRY_OVERHEAD_BYTES
         if self._dropped > len(self._entries) // 2:
             del self._entries[: self._dropped]
             self._dropped = 0

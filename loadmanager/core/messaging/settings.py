@@ -61,6 +61,11 @@ class MessagingSettings:
         minimum=1,
         dynamic=True,
     )
+    delayed: bool = conf(
+        "delayedDeliveryEnabled",
+        True,
+        "Shared subscriptions deliver a message when its producer asked for it, not before",
+    )
     keep_alive_s: float = conf(
         "keepAliveIntervalSeconds", 30.0, "How often an idle connection is probed", minimum=0.5
     )

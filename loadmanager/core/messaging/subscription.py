@@ -9,11 +9,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from itertools import islice
 
 from loadmanager.core.errors import ConflictError
+from loadmanager.core.messaging.consumers import Consumer, Ranked, Rotation, able
+from loadmanager.core.messaging.delayed import DelayedEntries
 from loadmanager.core.messaging.log import Entry, EntryLog
+
+PERMITS_MAX = (1 << 31) - 1
+ACK_SET_WORD_BITS = 64
+PASSED_OVER_MAX = 1_000
+"""So many entries that are acknowledged or wait for their time are passed over at once."""
 
 
 class SubscriptionType(IntEnum):
@@ -22,27 +30,6 @@ class SubscriptionType(IntEnum):
     EXCLUSIVE = 0
     SHARED = 1
     FAILOVER = 2
-
-
-@dataclass(slots=True, eq=False)
-class Consumer:
-    """One attached consumer. `permits`: how many messages it takes; below 0 after a batch."""
-
-    name: str
-    priority: int = 0
-    permits: int = 0
-    pending: dict[int, int] = field(default_factory=dict)
-    """Entry id → messages, delivered and not acknowledged."""
-    unacked_messages: int = 0
-    delivered_messages: int = 0
-    writable: bool = True
-    """False while its connection's outbound buffer is full."""
-    address: str = ""
-    """The client's address, without port."""
-
-    def forget(self, entry_id: int) -> None:
-        """An entry is no longer with this consumer."""
-        self.unacked_messages -= self.pending.pop(entry_id, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +61,18 @@ class Subscription:
         self.name = name
         self.kind = kind
         self.durable = durable
-        self.consumers: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}
+        """In order of arrival."""
+        self.active: Consumer | None = None
+        """The consumer that gets the messages, if the type serves one at a time. The partitions of
+        a topic are spread over its failover consumers.
+        """
         self._log = log
         self._partition = partition
-        self._turn = -1
-        self._turn_left = 0
+        self._ranked = Ranked()
+        self._rotation = Rotation()
+        self._delayed = DelayedEntries(log.memory)
+        self.unfinished = False
         self.rewind_to(start_id)
 
     # Positions
@@ -88,17 +82,31 @@ class Subscription:
         a new subscription).
         """
         self.mark = max(entry_id, self._log.first_id)
-        self.read_id = self.mark
         self._acked: dict[int, int] = {}
         """Entries at or above `mark` that are acknowledged → their messages."""
         self._acked_messages = 0
-        self._replay: list[int] = []
-        self._replayed: set[int] = set()
         self._redeliveries: dict[int, int] = {}
         self._ack_sets: dict[int, tuple[int, ...]] = {}
+        self._holders: dict[int, Consumer] = {}
+        """Entry id → the consumer that has it, of a shared subscription."""
         for consumer in self.consumers:
             consumer.pending.clear()
             consumer.unacked_messages = 0
+            self._offer(consumer)
+        self._read_again()
+
+    def _read_again(self) -> None:
+        """Deliver what is not acknowledged from `mark` on. Nothing is with a consumer."""
+        self.read_id = self.mark
+        self._replay: list[int] = []
+        self._replayed: set[int] = set()
+        self._delayed.clear()
+        self._waits_until_ms = 0
+        """Until when reading may stop, because too many entries wait for their time."""
+
+    def close(self) -> None:
+        """The subscription is not served here any more."""
+        self._delayed.clear()
 
     @property
     def backlog_messages(self) -> int:
@@ -115,110 +123,138 @@ class Subscription:
             )
         if self.consumers and kind is SubscriptionType.EXCLUSIVE:
             raise ConflictError("Exclusive consumer is already connected")
-        self.kind = kind
+        if kind is not self.kind:
+            self.kind = kind
+            self._read_again()
         before = self.active
-        self.consumers.append(consumer)
-        self.consumers.sort(key=lambda consumer: consumer.priority)  # stable: order of arrival
+        self.consumers[consumer] = None
+        self._ranked.add(consumer)
+        self._choose_active()
         if before is not None and self.active is not before:
             self._take_back(before)
+        self._offer(consumer)
 
     def detach(self, consumer: Consumer) -> None:
         """Remove a consumer; what it had not acknowledged is delivered again."""
         if consumer in self.consumers:
-            self.consumers.remove(consumer)
+            del self.consumers[consumer]
+            self._ranked.discard(consumer)
+            self._choose_active()
             self._take_back(consumer)
+            self._rotation.leave(consumer)
 
-    @property
-    def active(self) -> Consumer | None:
-        """The consumer that gets the messages, if the type serves one at a time. The partitions of
-        a topic are spread over its failover consumers.
-        """
-        if not self.consumers or self.kind is SubscriptionType.SHARED:
-            return None
-        first = [
-            consumer
-            for consumer in self.consumers
-            if consumer.priority == self.consumers[0].priority
-        ]
-        return first[max(self._partition, 0) % len(first)]
+    def _choose_active(self) -> None:
+        first = self._ranked.best
+        if not first or self.kind is SubscriptionType.SHARED:
+            self.active = None
+        else:
+            self.active = next(islice(first, max(self._partition, 0) % len(first), None))
+
+    def flow(self, consumer: Consumer, permits: int) -> None:
+        """A consumer takes so many messages more."""
+        consumer.permits = min(consumer.permits + permits, PERMITS_MAX)
+        self._offer(consumer)
+
+    def written(self, consumer: Consumer) -> None:
+        """A consumer's outbound buffer has room again."""
+        consumer.writable = True
+        self._offer(consumer)
+
+    def _offer(self, consumer: Consumer) -> None:
+        if self.kind is SubscriptionType.SHARED:
+            self._rotation.offer(consumer)
 
     # Dispatch
 
-    def ready(self, unacked_max: int) -> bool:
+    def ready(self, unacked_max: int, now_ms: int) -> bool:
         """Whether there may be an entry to deliver, and a consumer that can take it."""
-        if not self._replay and self.read_id >= self._log.end_id:
+        if not (self._replay or self._delayed.due(now_ms) or self._readable(now_ms)):
             return False
         if self.kind is SubscriptionType.SHARED:
-            return any(_able(consumer, unacked_max) for consumer in self.consumers)
-        active = self.active
-        return active is not None and active.permits > 0 and active.writable
+            return self._rotation.first(unacked_max) is not None
+        return self.active is not None and self.active.permits > 0 and self.active.writable
+
+    def _readable(self, now_ms: int) -> bool:
+        """Whether new entries can be read; not while too many wait for their time."""
+        waits = now_ms < self._waits_until_ms and self._log.memory.delayed_full
+        return self.read_id < self._log.end_id and not waits
+
+    @property
+    def wake_ms(self) -> int | None:
+        """When an entry is due that cannot be delivered yet, in ms since the epoch."""
+        due_ms = self._delayed.next_ms
+        if self._waits_until_ms and self.read_id < self._log.end_id:
+            return min(due_ms or self._waits_until_ms, self._waits_until_ms)
+        return due_ms
 
     def dispatch(
-        self, *, entries_max: int, round_robin_max: int, unacked_max: int
+        self, *, entries_max: int, round_robin_max: int, unacked_max: int, now_ms: int
     ) -> Iterator[Delivery]:
-        """Deliver at most `entries_max` entries to consumers that have permits."""
+        """Deliver at most `entries_max` entries to consumers that have permits. Afterwards
+        `unfinished` tells whether there may be more behind entries that were passed over.
+        """
+        self.unfinished = False
         if self.kind is not SubscriptionType.SHARED:
             active = self.active
             while entries_max > 0 and active is not None and active.permits > 0 and active.writable:
-                entry = self._next_entry()
+                entry = self._next_entry(now_ms)
                 if entry is None:
                     return
                 entries_max -= 1
                 yield self._deliver(active, entry)
             return
+        rotation = self._rotation
         while (
             entries_max > 0
-            and (consumer := self._next_consumer(round_robin_max, unacked_max)) is not None
+            and (consumer := rotation.next(round_robin_max, unacked_max)) is not None
         ):
-            while self._turn_left > 0 and entries_max > 0 and _able(consumer, unacked_max):
-                entry = self._next_entry()
+            while rotation.left > 0 and entries_max > 0 and able(consumer, unacked_max):
+                entry = self._next_entry(now_ms)
                 if entry is None:
                     return
-                self._turn_left -= 1
+                rotation.left -= 1
                 entries_max -= 1
                 yield self._deliver(consumer, entry)
-            if not _able(consumer, unacked_max):
-                self._turn_left = 0
 
-    def _next_consumer(self, round_robin_max: int, unacked_max: int) -> Consumer | None:
-        """Whose turn it is, among the consumers of the best priority that can take something.
-
-        A turn that a limit ended early goes on the next time. Otherwise limits and turns may fall
-        into step, so that some consumers get all the long turns.
+    def _next_entry(self, now_ms: int) -> Entry | None:
+        """The next entry to deliver: redeliveries first, in order, then entries whose time has
+        come, then new entries. None if there is none, or too many had to be passed over.
         """
-        count = len(self.consumers)
-        able: Consumer | None = None
-        chosen = -1
-        first = self._turn if self._turn_left > 0 else self._turn + 1
-        for step in range(count):
-            index = (first + step) % count
-            consumer = self.consumers[index]
-            if not _able(consumer, unacked_max):
-                continue
-            if able is None or consumer.priority < able.priority:
-                able, chosen = consumer, index
-        if able is not None and not (chosen == self._turn and self._turn_left > 0):
-            self._turn, self._turn_left = chosen, round_robin_max
-        return able
-
-    def _next_entry(self) -> Entry | None:
-        """The next entry to deliver: redeliveries first, in order, then new entries."""
-        while self._replay:
-            entry_id = heapq.heappop(self._replay)
-            self._replayed.discard(entry_id)
+        for _ in range(PASSED_OVER_MAX):
+            if self._replay:
+                entry_id = heapq.heappop(self._replay)
+                self._replayed.discard(entry_id)
+            elif self._delayed.due(now_ms):
+                entry_id = self._delayed.pop()
+            elif not self._readable(now_ms):
+                return None
+            else:
+                entry_id = self.read_id
+                entry = self._log.get(entry_id)
+                if entry is not None and self._waits(entry, now_ms):
+                    continue  # and no longer readable, if it stops reading
+                self.read_id += 1
             entry = self._log.get(entry_id)
             if entry is not None and not self._is_acked(entry_id):
                 return entry
-        while self.read_id < self._log.end_id:
-            entry_id = self.read_id
-            self.read_id += 1
-            entry = self._log.get(entry_id)
-            if entry is not None and not self._is_acked(entry_id):
-                return entry
+        self.unfinished = True
         return None
+
+    def _waits(self, entry: Entry, now_ms: int) -> bool:
+        """Whether an entry must not be delivered yet. It is passed over, or stops reading."""
+        self._waits_until_ms, at_ms = 0, entry.deliver_at_ms
+        if at_ms <= now_ms or self.kind is not SubscriptionType.SHARED:
+            return False
+        if self._delayed.add(entry.entry_id, at_ms):
+            self.read_id += 1
+        else:
+            self._waits_until_ms = at_ms
+        return True
 
     def _deliver(self, consumer: Consumer, entry: Entry) -> Delivery:
         consumer.pending[entry.entry_id] = entry.messages
+        if self.kind is SubscriptionType.SHARED:
+            self._holders[entry.entry_id] = consumer
         consumer.permits -= entry.messages
         consumer.unacked_messages += entry.messages
         consumer.delivered_messages += entry.messages
@@ -240,23 +276,32 @@ class Subscription:
         """
         if self._is_acked(entry_id) or entry_id >= self._log.end_id:
             return
+        entry = self._log.get(entry_id)
+        messages = 0 if entry is None else entry.messages
         if ack_set:
-            before = self._ack_sets.get(entry_id, ack_set)
-            wanted = tuple(a & b for a, b in zip(ack_set, before, strict=False))
+            words = ack_set[: -(-messages // ACK_SET_WORD_BITS)]
+            before = self._ack_sets.get(entry_id, words)
+            wanted = tuple(a & b for a, b in zip(words, before, strict=False))
             if any(wanted):
                 self._ack_sets[entry_id] = wanted
                 return
-        if entry_id in consumer.pending:
-            consumer.forget(entry_id)
-        else:
-            for holder in self.consumers:
-                holder.forget(entry_id)
-        entry = self._log.get(entry_id)
-        messages = 0 if entry is None else entry.messages
+        holder = consumer if entry_id in consumer.pending else self._holder(entry_id)
+        if holder is not None:
+            self._release(holder, entry_id)
         self._acked[entry_id] = messages
         self._acked_messages += messages
         self._settle(entry_id)
         self._advance()
+
+    def _holder(self, entry_id: int) -> Consumer | None:
+        shared = self.kind is SubscriptionType.SHARED
+        return self._holders.get(entry_id) if shared else self.active
+
+    def _release(self, consumer: Consumer, entry_id: int) -> None:
+        """An entry is no longer with a consumer, which may be able to take another."""
+        consumer.forget(entry_id)
+        self._holders.pop(entry_id, None)
+        self._offer(consumer)
 
     def ack_cumulative(self, consumer: Consumer, entry_id: int) -> None:
         """Acknowledge everything up to and including `entry_id`.
@@ -299,13 +344,13 @@ class Subscription:
             return
         for entry_id in entry_ids:
             if entry_id in consumer.pending:
-                consumer.forget(entry_id)
+                self._release(consumer, entry_id)
                 self._again(entry_id)
 
     def _take_back(self, consumer: Consumer) -> None:
         taken = sorted(consumer.pending)
         for entry_id in taken:
-            consumer.forget(entry_id)
+            self._release(consumer, entry_id)
             if self.kind is SubscriptionType.SHARED:
                 self._again(entry_id)
             else:
@@ -320,15 +365,6 @@ class Subscription:
         if entry_id not in self._replayed:
             self._replayed.add(entry_id)
             heapq.heappush(self._replay, entry_id)
-
-
-def _able(consumer: Consumer, unacked_max: int) -> bool:
-    """Whether a consumer of a shared subscription can take something."""
-    return (
-        consumer.permits > 0
-        and consumer.writable
-        and not 0 < unacked_max <= consumer.unacked_messages
-    )
 
 
 def _between(held: Mapping[int, object], first: int, end: int) -> list[int]:

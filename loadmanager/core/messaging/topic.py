@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
+from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.log import Entry, EntryLog
 from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Consumer, Subscription, SubscriptionType
+from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 
 MIB = 1024 * 1024
 TRIM_STEP_BYTES = 64 * 1024
@@ -85,6 +86,8 @@ class Topic:
     def close(self) -> None:
         """Forget the messages: the topic is not served here any more."""
         self.log.drop_until(self.log.end_id, -1)
+        for subscription in self.subscriptions.values():
+            subscription.close()
 
     # Producers
 
@@ -167,7 +170,12 @@ class Topic:
             )
 
     def publish(
-        self, publisher: Publisher, sequence_id: int, tail: bytes, messages: int
+        self,
+        publisher: Publisher,
+        sequence_id: int,
+        tail: bytes,
+        messages: int,
+        deliver_at_ms: int = 0,
     ) -> Entry | None:
         """Store the tail of a SEND; None for a duplicate. Raises `QuotaExceededError`."""
         if sequence_id <= publisher.resent_until:
@@ -176,7 +184,7 @@ class Topic:
         log, memory = self.log, self._memory
         if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
             self._make_room()
-        entry = log.append(tail, messages)
+        entry = log.append(tail, messages, deliver_at_ms)
         publisher.last_sequence_id = sequence_id
         self.messages_in += messages
         self.bytes_in += len(tail)
@@ -224,7 +232,9 @@ class Topic:
 
     def unsubscribe(self, name: str) -> None:
         """Forget a subscription."""
-        self.subscriptions.pop(name, None)
+        subscription = self.subscriptions.pop(name, None)
+        if subscription is not None:
+            subscription.close()
 
     def check_subscription(self, name: str, *, creating: int = 0) -> None:
         """Raise `BadInputError` when the subscription is absent and the topic has its maximum of

@@ -71,7 +71,7 @@ class Sender:
     def charge(
         self, limits: tuple[PublishLimiter, ...], messages: int, size_bytes: int, now_ns: int
     ) -> None:
-        """Charge one SEND to all `limits`: `messages` is CommandSend.num_messages, `size_bytes`
+        """Charge one SEND to all `limits`: `messages` is what its batch holds, `size_bytes`
         everything after the command.
 
         Afterwards `throttle.paused` says whether the connection may be read from.

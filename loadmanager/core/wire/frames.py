@@ -24,6 +24,10 @@ COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command; what follows it, a message, may be larger."""
 FRAME_PADDING_BYTES = 10 * 1024
 """Room for command and metadata beside the largest message (Pulsar's padding)."""
+MESSAGE_IN_BATCH_BYTES_MIN = 6
+"""Of a message in a batch: the size of its metadata (4 bytes), and the size of its payload."""
+COMPRESSION_RATIO_MAX = {1: 255, 2: 1032, 4: 64}
+"""How much LZ4, ZLIB and SNAPPY can compress at best; ZSTD has no bound."""
 REQUEST_ID_NONE = (1 << 64) - 1
 """The request id of a command that answers no request (−1)."""
 
@@ -209,6 +213,31 @@ def metadata_of(tail: bytes) -> pb.MessageMetadata:
         metadata.ParseFromString(tail[at + 4 : at + 4 + size])
     except (struct.error, DecodeError) as error:
         raise FrameError(f"unreadable message metadata: {error}") from None
+    return metadata
+
+
+def checked_metadata(tail: bytes) -> pb.MessageMetadata:
+    """The metadata of a message that a producer sends.
+
+    Raises `FrameError` when consumers could not read it, or numbers of it are impossible: clients
+    believe them, and some crash.
+    """
+    metadata = metadata_of(tail)
+    if not metadata.IsInitialized():
+        raise FrameError("message metadata lacks fields that it must have")
+    at = 6 if _tail_head(tail)[0] == MAGIC_CRC32C else 0
+    payload = len(tail) - at - 4 - _SIZE.unpack_from(tail, at)[0]
+    if payload < 0:
+        raise FrameError("the message metadata is larger than its frame")
+    plain, packed = payload, metadata.compression
+    if packed:
+        plain = metadata.uncompressed_size
+        if plain > payload * COMPRESSION_RATIO_MAX.get(packed, 1 << 32):
+            raise FrameError(f"{payload} bytes cannot decompress to {plain}")
+    if metadata.HasField("num_messages_in_batch"):
+        messages = metadata.num_messages_in_batch
+        if not 0 < messages <= plain // MESSAGE_IN_BATCH_BYTES_MIN:
+            raise FrameError(f"a batch of {messages} messages in {plain} bytes")
     return metadata
 
 

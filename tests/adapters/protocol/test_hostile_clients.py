@@ -20,6 +20,7 @@ from adapters.protocol.driven_broker import (
     Wire,
 )
 from core.throttling.driven import TOPIC
+from crc32c import crc32c
 from structlog.testing import capture_logs
 from system.raw import CONNECT, a_send
 
@@ -31,7 +32,7 @@ from loadmanager.core.bundles.names import NAME_BYTES_MAX, TOPIC_NAME_BYTES_MAX
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.policies import PublishRate
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import encode
+from loadmanager.core.wire.frames import MAGIC_CRC32C, encode
 
 MARK, INVALID = "MARK", b"\xff\xfe\xed\xa0"
 NAME = str(TOPIC)
@@ -57,27 +58,30 @@ def a_producer(**fields: Any) -> bytes:
     )
 
 
+A_SEND = pb.CommandSend(producer_id=1, sequence_id=0)
+
+
+def a_frame(send: pb.CommandSend, tail: bytes) -> bytes:
+    """SEND with any tail."""
+    command = pb.BaseCommand(type=6, send=send).SerializeToString()
+    sizes = (4 + len(command) + len(tail), len(command))
+    return b"".join(size.to_bytes(4, "big") for size in sizes) + command + tail
+
+
+def checked(body: bytes) -> bytes:
+    """A tail with its checksum."""
+    return MAGIC_CRC32C.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
+
+
 def a_publish(
     sequence_id: int = 0, messages: int = 1, payload: bytes = b"x", **metadata: int
 ) -> bytes:
     """SEND with any numbers."""
-    plain = a_send(0, payload)
-    size = int.from_bytes(plain[4:8], "big")
-    tail = plain[8 + size :]
-    if metadata:
-        raw = pb.MessageMetadata(
-            producer_name="p", sequence_id=0, publish_time=1, **metadata
-        ).SerializeToString()  # type: ignore[arg-type]
-        tail = len(raw).to_bytes(4, "big") + raw + payload
-    command = pb.BaseCommand(
-        type=6, send=pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=messages)
-    ).SerializeToString()
-    return (
-        (4 + len(command) + len(tail)).to_bytes(4, "big")
-        + len(command).to_bytes(4, "big")
-        + command
-        + tail
-    )
+    raw = pb.MessageMetadata(
+        producer_name="p", sequence_id=0, publish_time=1, **metadata
+    ).SerializeToString()  # type: ignore[arg-type]
+    send = pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=messages)
+    return a_frame(send, len(raw).to_bytes(4, "big") + raw + payload)
 
 
 def invalid(frame: bytes) -> bytes:
@@ -114,7 +118,18 @@ HOSTILE: dict[str, list[bytes]] = {
     "a huge partition": [a_producer(topic="x-partition-" + "9" * 900)],
     "a partition beyond int32": [a_producer(topic="x-partition-2147483648")],
     "a huge sequence id": [a_producer(), a_publish((1 << 64) - 1)],
-    "a negative number of messages": [a_producer(), a_publish(messages=-(1 << 31))],
+    "a negative batch": [a_producer(), a_publish(num_messages_in_batch=-(1 << 31))],
+    "a batch of nothing": [a_producer(), a_publish(num_messages_in_batch=1000)],
+    "an impossible compression": [
+        a_producer(),
+        a_publish(compression=1, uncompressed_size=(1 << 32) - 1),
+    ],
+    "unreadable metadata": [a_producer(), a_frame(A_SEND, b"\0\0\0\1\xff")],
+    "metadata without its fields": [a_producer(), a_frame(A_SEND, b"\0\0\0\0x")],
+    "metadata larger than its frame": [
+        a_producer(),
+        a_frame(A_SEND, checked(b"\x7f\xff\xff\xffx")),
+    ],
     "a huge command": [a_subscribe(metadata=[pb.KeyValue(key="k" * 1000, value="v")] * 2000)],
 }
 
@@ -172,14 +187,14 @@ async def test_a_producer_with_a_huge_sequence_id_can_come_back(broker: Broker) 
 
 
 async def test_figures_of_a_consumer_are_within_range_whatever_was_sent(broker: Broker) -> None:
-    """CONSUMER_STATS and GET_LAST_MESSAGE_ID answer after nonsense about batches and after 2^33
-    permits.
+    """CONSUMER_STATS and GET_LAST_MESSAGE_ID answer after 2^33 permits; how many messages a SEND
+    has is what its batch says.
     """
     producer, _ = await broker.producer()
     connection, wire = await broker.consumer(10)
-    await broker.say(
-        producer, a_publish(0, 1, num_messages_in_batch=-(1 << 31)), a_publish(1, (1 << 31) - 1)
-    )
+    await broker.say(producer, a_publish(0, -(1 << 31)), a_publish(1, (1 << 31) - 1))
+    (hosted,) = {found.hosted for found in producer.producers.values()}
+    assert hosted.core.messages_in == 2
     flow = encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=(1 << 32) - 1))
     await broker.say(connection, flow, flow, flow)
     await broker.say(

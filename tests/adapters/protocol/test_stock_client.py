@@ -193,6 +193,22 @@ def test_dead_letters_wait_in_the_initial_subscription(user: pulsar.Client, topi
     assert receive(user.subscribe(f"{topic}-DLQ", "undertaker"), 1) == [b"poison"]
 
 
+def test_delayed_messages_wait(user: pulsar.Client, topic: str) -> None:
+    """A shared subscription gets a message when its producer asked for it, and others meanwhile; an
+    exclusive one at once.
+    """
+    shared = user.subscribe(topic, "shared", consumer_type=pulsar.ConsumerType.Shared)
+    exclusive = user.subscribe(topic, "exclusive")
+    producer = user.create_producer(topic)
+    due_ms = int(time.time() * 1000) + 1500
+    producer.send(b"later", deliver_at=due_ms)
+    producer.send(b"now")
+    assert receive(exclusive, 2) == [b"later", b"now"]
+    assert receive(shared, 1) == [b"now"]
+    assert receive(shared, 1) == [b"later"]
+    assert time.time() * 1000 >= due_ms
+
+
 def test_cumulative_acknowledgement(user: pulsar.Client, topic: str) -> None:
     """A consumer that comes back finds only what lies after its cumulative acknowledgement."""
     consumer = user.subscribe(topic, "s")

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError
+from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.log import EntryLog
 from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.messaging.subscription import (
-    Consumer,
+    PASSED_OVER_MAX,
     Delivery,
     Subscription,
     SubscriptionType,
@@ -37,9 +38,13 @@ def a_log(entries: int = 0, messages: int = 1) -> EntryLog:
     return log
 
 
-def deliver(subscription: Subscription, entries_max: int = 1000) -> list[Delivery]:
+def deliver(subscription: Subscription, entries_max: int = 1000, now_ms: int = 0) -> list[Delivery]:
     """All that can be handed out."""
-    return list(subscription.dispatch(entries_max=entries_max, round_robin_max=2, unacked_max=0))
+    return list(
+        subscription.dispatch(
+            entries_max=entries_max, round_robin_max=2, unacked_max=0, now_ms=now_ms
+        )
+    )
 
 
 def ids(deliveries: list[Delivery]) -> list[int]:
@@ -173,7 +178,7 @@ def test_nothing_is_lost(kind: SubscriptionType, steps: list[tuple[str, int]]) -
     subscription = Subscription("s", kind, log, 0, durable=True)
     acked: set[int] = set()
     for action, number in steps:
-        consumers = subscription.consumers
+        consumers = list(subscription.consumers)
         if action == "publish":
             log.append(b"x", 1 + number % 3)
         elif action == "join" and (kind is not EXCLUSIVE or not consumers):
@@ -296,7 +301,8 @@ def test_limits_that_cut_turns_short_are_fair() -> None:
     )
     for _ in range(160):
         for count, _ in enumerate(
-            subscription.dispatch(entries_max=1000, round_robin_max=20, unacked_max=0), start=1
+            subscription.dispatch(entries_max=1000, round_robin_max=20, unacked_max=0, now_ms=0),
+            start=1,
         ):
             if count == 25:
                 break
@@ -422,8 +428,120 @@ def test_a_turn_ends_when_its_consumer_can_take_no_more() -> None:
     """
     subscription, (a, b) = a_subscription(a_log(100), SHARED, "a", "b")
     names = []
-    for delivery in subscription.dispatch(entries_max=100, round_robin_max=50, unacked_max=0):
+    for delivery in subscription.dispatch(
+        entries_max=100, round_robin_max=50, unacked_max=0, now_ms=0
+    ):
         names.append(delivery.consumer.name)
         a.writable = False
     assert names == ["a"] + ["b"] * 99
     assert b.unacked_messages == 99
+
+
+def test_delayed_entries_wait_and_others_pass_them() -> None:
+    """A shared subscription delivers entries when they are due, the earliest first; other types at
+    once and in order.
+    """
+    log = EntryLog(TopicMemory(1 << 60))
+    for at_ms in (300, 0, 200, 100, 0):
+        log.append(b"x", 1, at_ms)
+    subscription, (consumer,) = a_subscription(log, SHARED, "a")
+    assert ids(deliver(subscription, now_ms=50)) == [1, 4]
+    assert (subscription.wake_ms, subscription.ready(0, 99), subscription.ready(0, 100)) == (
+        100,
+        False,
+        True,
+    )
+    assert ids(deliver(subscription, now_ms=200)) == [3, 2]
+    subscription.detach(consumer)
+    exclusive = Consumer("b", permits=1000)
+    subscription.attach(exclusive, EXCLUSIVE)
+    assert ids(deliver(subscription, now_ms=200)) == [0, 1, 2, 3, 4]
+    assert (log.memory.delayed_entries, subscription.wake_ms) == (0, None)
+
+
+def test_what_waits_is_bounded() -> None:
+    """When too many entries wait on the broker, reading stops at the next one until it is due, or
+    there is room.
+    """
+    log = EntryLog(TopicMemory(1 << 60, delayed_entries_max=2))
+    for at_ms in (100, 200, 300, 0):
+        log.append(b"x", 1, at_ms)
+    subscription, _ = a_subscription(log, SHARED, "a")
+    assert deliver(subscription, now_ms=50) == []
+    assert (subscription.wake_ms, subscription.ready(0, 60)) == (100, False)
+    assert ids(deliver(subscription, now_ms=100)) == [0, 3]
+    subscription.rewind_to(0)
+    assert log.memory.delayed_entries == 0
+    assert deliver(subscription, now_ms=50) == []
+    subscription.close()
+    assert log.memory.delayed_entries == 0
+
+
+def test_passing_over_many_entries_is_done_in_parts() -> None:
+    """A turn is bounded, however many entries wait; `unfinished` asks for the next."""
+    log = EntryLog(TopicMemory(1 << 60))
+    for _ in range(PASSED_OVER_MAX + 10):
+        log.append(b"x", 1, 100)
+    log.append(b"x", 1)
+    subscription, _ = a_subscription(log, SHARED, "a")
+    assert (deliver(subscription), subscription.unfinished) == ([], True)
+    assert ids(deliver(subscription)) == [PASSED_OVER_MAX + 10]
+    assert not subscription.unfinished
+
+
+def test_an_acknowledged_set_is_as_long_as_its_batch() -> None:
+    """Words beyond the batch are not kept."""
+    subscription, (consumer,) = a_subscription(a_log(1, messages=70), SHARED, "a")
+    deliver(subscription)
+    subscription.ack(consumer, 0, (1,) * 50_000)
+    subscription.redeliver(consumer)
+    assert [delivery.ack_set for delivery in deliver(subscription)] == [(1, 1)]
+
+
+def test_the_best_priority_is_served_first() -> None:
+    """Consumers of a worse priority get something only while none of a better one can take it."""
+    subscription, (first, second) = a_subscription(a_log(10), SHARED, "a", "b", permits=0)
+    worse = Consumer("c", priority=1, permits=1000)
+    subscription.attach(worse, SHARED)
+    subscription.flow(first, 2)
+    subscription.flow(second, 1)
+    got = [delivery.consumer.name for delivery in deliver(subscription, entries_max=6)]
+    assert got == ["a", "a", "b", "c", "c", "c"]
+    subscription.flow(second, 10)
+    assert {delivery.consumer.name for delivery in deliver(subscription)} == {"b"}
+
+
+class Looked(Consumer):
+    """Counts how often somebody looks at whether it can take something."""
+
+    looks = 0
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "permits":
+            Looked.looks += 1
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("kind", [SHARED, FAILOVER])
+def test_work_per_message_does_not_grow_with_the_consumers(kind: SubscriptionType) -> None:
+    """A message to each of so many consumers, most of which can take nothing at any time, looks at
+    each a few times.
+    """
+    costs = []
+    for number in (100, 1_000):
+        log = a_log()
+        subscription = Subscription("s", kind, log, 0, durable=True)
+        consumers = [Looked(str(index)) for index in range(number)]
+        for consumer in consumers:
+            subscription.attach(consumer, kind)
+        Looked.looks = 0
+        for consumer in consumers:
+            subscription.flow(consumer, 1)
+            log.append(b"x", 1)
+            for delivery in deliver(subscription):
+                subscription.ack(delivery.consumer, delivery.entry.entry_id)
+            if kind is FAILOVER:
+                subscription.detach(consumer)
+        assert subscription.mark == number
+        costs.append(Looked.looks / number)
+    assert costs[1] < costs[0] * 1.2

@@ -1,0 +1,46 @@
+"""Entries of a shared subscription that wait for the moment their producer asked for
+(`MessageMetadata.deliver_at_time`; Pulsar's InMemoryDelayedDeliveryTracker).
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from loadmanager.core.messaging.memory import TopicMemory
+
+
+class DelayedEntries:
+    """Entry ids, the earliest first. All subscriptions of a broker share one bound for how many
+    they hold.
+    """
+
+    def __init__(self, memory: TopicMemory) -> None:
+        self._memory = memory
+        self._heap: list[tuple[int, int]] = []
+
+    def add(self, entry_id: int, at_ms: int) -> bool:
+        """Hold an entry until `at_ms` (ms since the epoch); False if the broker holds too many."""
+        if self._memory.delayed_full:
+            return False
+        heapq.heappush(self._heap, (at_ms, entry_id))
+        self._memory.delayed_entries += 1
+        return True
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the earliest is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now_ms: int) -> bool:
+        """Whether an entry is due."""
+        return bool(self._heap) and self._heap[0][0] <= now_ms
+
+    def pop(self) -> int:
+        """Remove the earliest."""
+        self._memory.delayed_entries -= 1
+        return heapq.heappop(self._heap)[1]
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._memory.delayed_entries -= len(self._heap)
+        self._heap.clear()
