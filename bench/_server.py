@@ -59,6 +59,7 @@ class Alone:
         )
         self.schemas = SchemasInMemory()
         self._ledgers = 0
+        self._epochs: dict[TopicName, int] = {}
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         return Lookup(self.self_address)
@@ -84,6 +85,13 @@ class Alone:
     async def next_ledger_id(self) -> int:
         self._ledgers += 1
         return self._ledgers
+
+    async def topic_epoch(self, topic: TopicName) -> int:
+        return self._epochs.get(topic, 0)
+
+    async def next_topic_epoch(self, topic: TopicName) -> int:
+        self._epochs[topic] = self._epochs.get(topic, 0) + 1
+        return self._epochs[topic]
 
 
 class Server:

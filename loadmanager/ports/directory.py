@@ -113,3 +113,11 @@ class Directory(Protocol):
     async def next_ledger_id(self) -> int:
         """A new ledger id, greater than all earlier ids in the cluster."""
         ...
+
+    async def topic_epoch(self, topic: TopicName) -> int:
+        """The topic epoch of the last exclusive producer; 0 if there was none."""
+        ...
+
+    async def next_topic_epoch(self, topic: TopicName) -> int:
+        """Store and return the next topic epoch: earlier exclusive producers are fenced."""
+        ...

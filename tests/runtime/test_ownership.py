@@ -202,6 +202,10 @@ async def test_topics_outlive_their_owner() -> None:
         assert await topics.opened(topic) == ()
         await topics.record_subscription(topic, "s/1")
         assert await topics.opened(topic) == ("s/1",)
+        assert await topics.epoch(topic) == 0
+        epochs = [await broker.topics.next_epoch(topic) for broker in fleet.brokers[:2]]
+        assert epochs == [1, 2]
+        assert await topics.epoch(topic) == 2
         assert await topics.of_namespace(NS, "ALL", []) == [str(topic)]
         with pytest.raises(ConflictError):
             await topics.delete(topic, force=False)

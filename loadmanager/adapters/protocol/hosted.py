@@ -142,6 +142,9 @@ class AttachedProducer:
     core: Publisher
     receipts: ReceiptEncoder
     sender: Sender
+    request: pb.CommandProducer
+    """What it asked for."""
+    schema_version: bytes
 
 
 @dataclass(slots=True, eq=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from loadmanager.adapters.protocol.connection import PRODUCERS_MAX, Connection
 from loadmanager.adapters.protocol.durable import create_durable
+from loadmanager.adapters.protocol.exclusive import make_ready, welcome
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.schemas import add_producer_schema, schema_code_of
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.subscription import SubscriptionType
-from loadmanager.core.messaging.topic import ProducerFencedError, QuotaExceededError
+from loadmanager.core.messaging.topic import Access, ProducerFencedError, QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
     Frame,
@@ -20,7 +21,6 @@ from loadmanager.core.wire.frames import (
     encode,
 )
 
-ACCESS_SHARED, ACCESS_EXCLUSIVE = 0, 1
 DUPLICATE = (1 << 64) - 1
 """Entry id in the receipt of a message that was stored before."""
 SEQUENCE_ID_MAX = (1 << 63) - 1
@@ -31,10 +31,8 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
     """PRODUCER: attach a producer to a topic that is served here."""
     request = frame.command.producer
     try:
-        if request.producer_access_mode not in (ACCESS_SHARED, ACCESS_EXCLUSIVE):
-            raise BadInputError(
-                "producer access modes WaitForExclusive and ExclusiveWithFencing are not served"
-            )
+        if request.producer_access_mode not in Access.__members__.values():
+            raise BadInputError("unknown producer access mode")
         check_name(request.producer_name, "producer name")
         if len(connection.producers) >= PRODUCERS_MAX:
             raise BadInputError(f"a connection has at most {PRODUCERS_MAX} producers")
@@ -45,7 +43,11 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         version = await add_producer_schema(connection.server, topic, request)
         hosted = await connection.server.host(topic)
         hosted = await _with_initial_subscription(connection, hosted, request)
-        _attach(connection, hosted, request, version)
+        if request.producer_access_mode != Access.SHARED:
+            hosted = await _alone(connection, hosted, request)
+        producer = _attach(connection, hosted, request, version)
+        if producer is not None and not producer.core.ready:
+            await _welcome_exclusive(connection, producer)
     except QuotaExceededError as error:
         connection.error(request.request_id, pb.ProducerBlockedQuotaExceededException, str(error))
     except ProducerFencedError as error:
@@ -70,11 +72,47 @@ async def _with_initial_subscription(
     return await create_durable(connection.server, hosted, name, SubscriptionType.EXCLUSIVE, 0)
 
 
+async def _alone(
+    connection: Connection, hosted: HostedTopic, request: pb.CommandProducer
+) -> HostedTopic:
+    """Check that nobody else was exclusive since this producer was, and fence others out if it
+    asks for that. Returns the topic, which another life of its bundle may have opened meanwhile.
+    """
+    server = connection.server
+    while hosted.core.epoch is None:
+        epoch = await server.directory.topic_epoch(hosted.name)
+        found, hosted = hosted, await server.host(hosted.name)
+        if hosted is found and hosted.core.epoch is None:
+            hosted.core.epoch = epoch
+    if request.HasField("topic_epoch"):
+        hosted.core.check_epoch(request.topic_epoch)
+    if request.producer_access_mode == Access.EXCLUSIVE_WITH_FENCING:
+        for other in list(hosted.producers.values()):
+            if other.core.name != request.producer_name:
+                server.close_producer(other, None)
+    return hosted
+
+
+async def _welcome_exclusive(connection: Connection, producer: AttachedProducer) -> None:
+    """Answer an exclusive producer. If its topic epoch cannot be stored, it is detached."""
+    core = producer.hosted.core
+    if core.publishers.get(producer.core.name) is not producer.core:
+        welcome(producer)  # it waits
+        return
+    try:
+        await make_ready(connection.server.directory, producer)
+    except LoadManagerError:
+        if connection.producers.get(producer.producer_id) is producer:
+            del connection.producers[producer.producer_id]
+        connection.server.detach_producer(producer, for_good=False)
+        raise
+
+
 def _attach(
     connection: Connection, hosted: HostedTopic, request: pb.CommandProducer, version: bytes
-) -> None:
+) -> AttachedProducer | None:
     if not connection.open:
-        return
+        return None
     replaced = connection.producers.pop(request.producer_id, None)
     if replaced is not None:
         connection.server.detach_producer(replaced, for_good=False)
@@ -83,9 +121,9 @@ def _attach(
     if present is not None and present.connection.lost():
         present.connection.producers.pop(present.producer_id, None)
         connection.server.detach_producer(present, for_good=False)
-    exclusive = request.producer_access_mode == ACCESS_EXCLUSIVE
+    access = Access(request.producer_access_mode)
     core = hosted.core.attach_publisher(
-        name, request.epoch, exclusive=exclusive, address=connection.address
+        name, request.epoch, access=access, address=connection.address
     )
     taken_over = hosted.producers.get(name)
     if taken_over is not None:
@@ -99,20 +137,14 @@ def _attach(
         core,
         receipts,
         hosted.limits.sender(name, connection.throttle),
+        request,
+        version,
     )
     connection.add_producer(producer)
     hosted.producers[name] = producer
-    connection.send(
-        encode(
-            producer_success=pb.CommandProducerSuccess(
-                request_id=request.request_id,
-                producer_name=name,
-                last_sequence_id=core.resent_until,
-                schema_version=version,
-                producer_ready=True,
-            ),
-        )
-    )
+    if core.ready:
+        welcome(producer)
+    return producer
 
 
 def on_send(connection: Connection, frame: Frame) -> None:
@@ -128,8 +160,12 @@ def on_send(connection: Connection, frame: Frame) -> None:
     hosted = producer.hosted
     if hosted.fenced:
         return  # being unloaded: likewise
-    if send.sequence_id > SEQUENCE_ID_MAX:
-        raise FrameError(f"SEND with sequence id {send.sequence_id}")
+    if send.sequence_id > SEQUENCE_ID_MAX or not producer.core.ready:
+        raise FrameError(
+            f"SEND with sequence id {send.sequence_id}"
+            if producer.core.ready
+            else f"SEND of producer {send.producer_id}, which waits to be exclusive"
+        )
     tail = frame.tail
     if not check_tail(tail):
         _charge(connection, producer, 1, len(tail))

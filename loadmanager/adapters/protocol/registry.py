@@ -14,6 +14,7 @@ import structlog
 
 from loadmanager.adapters.protocol.admission import Admission
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
+from loadmanager.adapters.protocol.exclusive import promote
 from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import (
     AttachedConsumer,
@@ -153,7 +154,20 @@ class TopicRegistry:
         if hosted.producers.get(producer.core.name) is producer:
             del hosted.producers[producer.core.name]
         hosted.limits.leave(producer.sender, self.clock.monotonic_ns())
-        hosted.core.detach_publisher(producer.core, self.clock.monotonic_s(), for_good=for_good)
+        promoted = hosted.core.detach_publisher(
+            producer.core, self.clock.monotonic_s(), for_good=for_good
+        )
+        if promoted is not None and not hosted.fenced:
+            running = self._promote(hosted.producers[promoted.name])
+            try:
+                self.spawn(running, "exclusive-producer")
+            except RuntimeError:  # the broker is stopping: no task is started any more
+                running.close()
+
+    async def _promote(self, producer: AttachedProducer) -> None:
+        await promote(self.directory, producer)
+        self.dispatcher.written(producer.connection)
+        self.dispatcher.deliver()
 
     def detach_consumer(self, consumer: AttachedConsumer) -> None:
         """A consumer is gone; what it had not acknowledged goes to others, or waits for it."""

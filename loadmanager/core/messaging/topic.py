@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from dataclasses import dataclass
+from enum import IntEnum
+from itertools import islice
 
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
@@ -25,7 +27,18 @@ class QuotaExceededError(LoadManagerError):
 
 
 class ProducerFencedError(ConflictError):
-    """An exclusive producer finds others on the topic: it must not come back by itself."""
+    """An exclusive producer finds others on the topic, or another was exclusive since it was: it
+    must not come back by itself.
+    """
+
+
+class Access(IntEnum):
+    """How a producer shares its topic (`CommandProducer.producer_access_mode`, PIP 68)."""
+
+    SHARED = 0
+    EXCLUSIVE = 1
+    WAIT_FOR_EXCLUSIVE = 2
+    EXCLUSIVE_WITH_FENCING = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -34,7 +47,7 @@ class Publisher:
 
     name: str
     epoch: int
-    exclusive: bool = False
+    access: Access = Access.SHARED
     address: str = ""
     """The client's address, without port."""
     last_sequence_id: int = -1
@@ -42,6 +55,8 @@ class Publisher:
     """Sequence ids up to this one were stored before the producer reconnected. They are duplicates
     until a greater one arrives.
     """
+    ready: bool = True
+    """Whether it may send: an exclusive one, after it was given its topic epoch."""
 
 
 class Topic:
@@ -74,7 +89,13 @@ class Topic:
         self.bytes_out = 0
         self._settings = settings
         self._memory = memory
+        self.epoch: int | None = None
+        """Topic epoch of the last exclusive producer, 0 if there was none; None before it was read
+        from the metadata store.
+        """
         self._exclusive: Publisher | None = None
+        self._waiting: OrderedDict[str, Publisher] = OrderedDict()
+        """Producers that wait to be exclusive, in order of arrival."""
         self._producers_at: Counter[str] = Counter()
         self._consumers_at: Counter[str] = Counter()
         self._left: OrderedDict[str, tuple[int, float]] = OrderedDict()
@@ -92,39 +113,62 @@ class Topic:
     # Producers
 
     def attach_publisher(
-        self, name: str, epoch: int, *, exclusive: bool, address: str = ""
+        self, name: str, epoch: int, *, access: Access = Access.SHARED, address: str = ""
     ) -> Publisher:
-        """Add a producer. With a greater epoch it replaces an attached producer of its name, whose
-        client reconnected.
+        """Add a producer, or let it wait to be exclusive. With a greater epoch it replaces a
+        producer of its name, whose client reconnected. One with fencing must be alone already.
 
         Raises `ConflictError` when the name is taken, the topic has an exclusive producer, or the
         maximum of producers is reached; `ProducerFencedError` for an exclusive one among others.
         """
-        present = self.publishers.get(name)
+        present = self.publishers.get(name) or self._waiting.get(name)
         if present is not None and present.epoch >= epoch:
             raise ConflictError(f"Producer with name '{name}' is already connected to topic")
-        others = len(self.publishers) - (present is not None)
-        if others and (exclusive or self._exclusive not in (None, present)):
-            error = ProducerFencedError if exclusive else ConflictError
-            raise error(
-                "Topic has existing shared producers"
-                if self._exclusive is None
-                else f"Topic has an existing exclusive producer: {self._exclusive.name}"
-            )
-        if present is None:
-            self._check_producers(address)
-            last, _ = self._left.pop(name, (-1, 0.0))
-        else:
+        waits = self._must_wait(name, access)
+        last = -1
+        if present is not None:
             last = present.last_sequence_id
             self._remove(present)
+        elif not waits:
+            self._check_producers(address)
+            last, _ = self._left.pop(name, (-1, 0.0))
         if epoch == 0:
             last = -1  # a new producer with an old name
-        publisher = Publisher(name, epoch, exclusive, address, last, last)
-        self.publishers[name] = publisher
-        self._producers_at[address] += 1
-        if exclusive:
-            self._exclusive = publisher
+        shared = access is Access.SHARED
+        publisher = Publisher(name, epoch, access, address, last, last, ready=shared)
+        if waits:
+            self._waiting[name] = publisher
+        else:
+            self._add(publisher)
         return publisher
+
+    def _must_wait(self, name: str, access: Access) -> bool:
+        """Whether a producer must wait to be exclusive. Raises as `attach_publisher` does."""
+        ahead = [self._exclusive] if self._exclusive else list(islice(self._waiting.values(), 2))
+        blocking = next((found.name for found in ahead if found.name != name), None)
+        others = len(self.publishers) - (name in self.publishers)
+        if access is Access.WAIT_FOR_EXCLUSIVE:
+            return blocking is not None or others > 0
+        if blocking is not None:
+            error = ConflictError if access is Access.SHARED else ProducerFencedError
+            raise error(f"Topic has an existing exclusive producer: {blocking}")
+        if others and access is not Access.SHARED:
+            raise ProducerFencedError("Topic has existing shared producers")
+        return False
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raise `ProducerFencedError` when another was exclusive since a producer had `epoch`."""
+        if self.epoch is not None and epoch < self.epoch:
+            raise ProducerFencedError(
+                f"Topic epoch has already moved. Current epoch: {self.epoch}, "
+                f"Producer epoch: {epoch}"
+            )
+
+    def _add(self, publisher: Publisher) -> None:
+        self.publishers[publisher.name] = publisher
+        self._producers_at[publisher.address] += 1
+        if publisher.access is not Access.SHARED:
+            self._exclusive = publisher
 
     def _check_producers(self, address: str) -> None:
         settings = self._settings.value
@@ -134,19 +178,33 @@ class Topic:
             raise ConflictError("Topic reached max same address producers limit")
 
     def _remove(self, publisher: Publisher) -> None:
+        if self._waiting.get(publisher.name) is publisher:
+            del self._waiting[publisher.name]
+            return
         del self.publishers[publisher.name]
         _count_out(self._producers_at, publisher.address)
         if self._exclusive is publisher:
             self._exclusive = None
 
-    def detach_publisher(self, publisher: Publisher, now_s: float, *, for_good: bool) -> None:
-        """Remove a producer. `for_good`: its client closed it, and will not repeat messages."""
-        if self.publishers.get(publisher.name) is not publisher:
-            return
+    def detach_publisher(
+        self, publisher: Publisher, now_s: float, *, for_good: bool
+    ) -> Publisher | None:
+        """Remove a producer; returns the one that waited and is the exclusive one now, if any.
+
+        `for_good`: its client closed it, and will not repeat messages.
+        """
+        name = publisher.name
+        if publisher not in (self.publishers.get(name), self._waiting.get(name)):
+            return None
         self._remove(publisher)
         if not for_good and publisher.last_sequence_id >= 0:
-            self._left[publisher.name] = (publisher.last_sequence_id, now_s)
+            self._left[name] = (publisher.last_sequence_id, now_s)
             self.forget_producers(now_s)
+        if self.publishers or not self._waiting:
+            return None
+        _, promoted = self._waiting.popitem(last=False)
+        self._add(promoted)
+        return promoted
 
     def forget_producers(self, now_s: float) -> None:
         """Forget the sequence ids of producers that left long ago; of too many, the oldest."""

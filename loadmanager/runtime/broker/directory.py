@@ -85,3 +85,9 @@ class TopicDirectory:
 
     async def next_ledger_id(self) -> int:
         return await self.topics.next_ledger_id()
+
+    async def topic_epoch(self, topic: TopicName) -> int:
+        return await self.topics.epoch(topic)
+
+    async def next_topic_epoch(self, topic: TopicName) -> int:
+        return await self.topics.next_epoch(topic)

@@ -183,6 +183,15 @@ class Topics:
         if topic.persistent:
             await self._store.delete(paths.subscription(topic, name))
 
+    async def epoch(self, topic: TopicName) -> int:
+        """The topic epoch: the version of the topic's record. Non-persistent topics have none."""
+        node = await self._store.get(paths.managed_ledger(topic)) if topic.persistent else None
+        return 0 if node is None else node.version
+
+    async def next_epoch(self, topic: TopicName) -> int:
+        """Raise the topic epoch by one."""
+        return await self._store.put(paths.managed_ledger(topic), b"") if topic.persistent else 0
+
     async def names_of(self, topic: TopicName) -> list[TopicName]:
         """The partitions of a partitioned topic, else the topic itself."""
         path = paths.partitioned_topic(topic)

@@ -12,7 +12,7 @@ from loadmanager.core.errors import NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
 
-SHARED, EXCLUSIVE, WAIT_FOR_EXCLUSIVE, EXCLUSIVE_WITH_FENCING = range(4)
+SHARED, EXCLUSIVE = 0, 1
 KEY_SHARED = 3
 NAMED = "Topic has an existing exclusive producer: first"
 
@@ -23,8 +23,7 @@ NAMED = "Topic has an existing exclusive producer: first"
         (EXCLUSIVE, EXCLUSIVE, pb.ProducerFenced, NAMED),
         (EXCLUSIVE, SHARED, pb.ProducerBusy, NAMED),
         (SHARED, EXCLUSIVE, pb.ProducerFenced, "Topic has existing shared producers"),
-        (SHARED, WAIT_FOR_EXCLUSIVE, pb.NotAllowedError, "not served"),
-        (SHARED, EXCLUSIVE_WITH_FENCING, pb.NotAllowedError, "not served"),
+        (SHARED, 4, pb.NotAllowedError, "unknown producer access mode"),
     ],
 )
 async def test_a_second_producer(

@@ -193,6 +193,19 @@ def test_dead_letters_wait_in_the_initial_subscription(user: pulsar.Client, topi
     assert receive(user.subscribe(f"{topic}-DLQ", "undertaker"), 1) == [b"poison"]
 
 
+def test_exclusive_producers(user: pulsar.Client, topic: str) -> None:
+    """One fences the other out, which can send no more; a third is refused."""
+    first = user.create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)
+    first.send(b"one")
+    second = user.create_producer(topic, access_mode=pulsar.ProducerAccessMode.ExclusiveWithFencing)
+    second.send(b"two")
+    with pytest.raises(pulsar.PulsarException):
+        first.send(b"three")
+    with pytest.raises(pulsar.ProducerFenced):
+        user.create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)
+    second.send(b"four")
+
+
 def test_delayed_messages_wait(user: pulsar.Client, topic: str) -> None:
     """A shared subscription gets a message when its producer asked for it, and others meanwhile; an
     exclusive one at once.

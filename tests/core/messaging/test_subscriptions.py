@@ -21,7 +21,7 @@ from loadmanager.core.messaging.subscription import (
     Subscription,
     SubscriptionType,
 )
-from loadmanager.core.messaging.topic import QuotaExceededError, Topic
+from loadmanager.core.messaging.topic import Access, QuotaExceededError, Topic
 
 EXCLUSIVE, SHARED, FAILOVER = (
     SubscriptionType.EXCLUSIVE,
@@ -237,11 +237,11 @@ def test_resent_messages_are_stored_once() -> None:
     topic knows.
     """
     topic = a_topic()
-    first = topic.attach_publisher("p", 0, exclusive=False)
+    first = topic.attach_publisher("p", 0)
     for sequence_id in range(3):
         topic.publish(first, sequence_id, b"x", 1)
     topic.detach_publisher(first, 0.0, for_good=False)
-    again = topic.attach_publisher("p", 1, exclusive=False)
+    again = topic.attach_publisher("p", 1)
     assert again.resent_until == 2
     assert [topic.publish(again, sequence_id, b"x", 1) is None for sequence_id in (1, 2, 3, 4)] == [
         True,
@@ -257,22 +257,22 @@ def test_a_new_producer_of_the_same_name_begins_anew() -> None:
     nothing.
     """
     topic = a_topic()
-    first = topic.attach_publisher("p", 0, exclusive=False)
+    first = topic.attach_publisher("p", 0)
     topic.publish(first, 41, b"x", 1)
     topic.detach_publisher(first, 0.0, for_good=False)
-    second = topic.attach_publisher("p", 0, exclusive=False)
+    second = topic.attach_publisher("p", 0)
     assert topic.publish(second, 0, b"x", 1) is not None
 
 
 def test_names_and_exclusive_producers() -> None:
     """A name has one producer at a time; an exclusive producer is the only one of its topic."""
     topic = a_topic()
-    topic.attach_publisher("p", 0, exclusive=False)
+    topic.attach_publisher("p", 0)
     with pytest.raises(ConflictError):
-        topic.attach_publisher("p", 0, exclusive=False)
-    assert topic.attach_publisher("p", 1, exclusive=False).epoch == 1
+        topic.attach_publisher("p", 0)
+    assert topic.attach_publisher("p", 1).epoch == 1
     with pytest.raises(ConflictError):
-        topic.attach_publisher("q", 0, exclusive=True)
+        topic.attach_publisher("q", 0, access=Access.EXCLUSIVE)
 
 
 def test_backlog_limit() -> None:
@@ -281,7 +281,7 @@ def test_backlog_limit() -> None:
     subscription = topic.subscribe("s", EXCLUSIVE, 0, durable=True)
     consumer = Consumer("c", permits=1000)
     subscription.attach(consumer, EXCLUSIVE)
-    publisher = topic.attach_publisher("p", 0, exclusive=False)
+    publisher = topic.attach_publisher("p", 0)
     for sequence_id in range(10):
         topic.publish(publisher, sequence_id, b"x" * 10, 1)
     with pytest.raises(QuotaExceededError):
@@ -312,32 +312,32 @@ def test_limits_that_cut_turns_short_are_fair() -> None:
 def test_sequence_ids_of_producers_that_left_are_bounded() -> None:
     """The most recent few are remembered, for a time; attached producers are never forgotten."""
     topic = a_topic(producers_remembered_max=10, producers_remembered_minutes=1)
-    stays = topic.attach_publisher("stays", 0, exclusive=False)
+    stays = topic.attach_publisher("stays", 0)
     topic.publish(stays, 5, b"x", 1)
     for number in range(100):
-        publisher = topic.attach_publisher(f"p{number}", 0, exclusive=False)
+        publisher = topic.attach_publisher(f"p{number}", 0)
         topic.publish(publisher, number, b"x", 1)
         topic.detach_publisher(publisher, float(number), for_good=False)
     assert len(topic._left) == 10
-    assert topic.attach_publisher("p99", 1, exclusive=False).resent_until == 99
-    assert topic.attach_publisher("p89", 1, exclusive=False).resent_until == -1
+    assert topic.attach_publisher("p99", 1).resent_until == 99
+    assert topic.attach_publisher("p89", 1).resent_until == -1
     topic.forget_producers(97.0 + 60.5)
     assert list(topic._left) == ["p98"]
-    assert topic.attach_publisher("stays", 1, exclusive=False).resent_until == 5
+    assert topic.attach_publisher("stays", 1).resent_until == 5
 
 
 def test_an_exclusive_producer_may_leave_and_come_back() -> None:
     """An exclusive producer is found without looking at all producers."""
     topic = a_topic()
-    exclusive = topic.attach_publisher("e", 0, exclusive=True)
+    exclusive = topic.attach_publisher("e", 0, access=Access.EXCLUSIVE)
     with pytest.raises(ConflictError):
-        topic.attach_publisher("p", 0, exclusive=False)
-    assert topic.attach_publisher("e", 1, exclusive=True) is not exclusive
+        topic.attach_publisher("p", 0)
+    assert topic.attach_publisher("e", 1, access=Access.EXCLUSIVE) is not exclusive
     topic.detach_publisher(exclusive, 0.0, for_good=True)  # long replaced: changes nothing
     with pytest.raises(ConflictError):
-        topic.attach_publisher("p", 0, exclusive=False)
+        topic.attach_publisher("p", 0)
     topic.detach_publisher(topic.publishers["e"], 0.0, for_good=True)
-    topic.attach_publisher("p", 0, exclusive=False)
+    topic.attach_publisher("p", 0)
 
 
 def test_memory_counts_what_the_log_holds() -> None:
@@ -358,7 +358,7 @@ def test_retained_messages_give_way_before_producers_are_refused() -> None:
     may.
     """
     topic = a_topic(memory_bytes=10_000, retention_mb=1)
-    publisher = topic.attach_publisher("p", 0, exclusive=False)
+    publisher = topic.attach_publisher("p", 0)
     for number in range(500):
         assert topic.publish(publisher, number, b"x" * 100, 1) is not None
     subscription = topic.subscribe("s", EXCLUSIVE, topic.log.end_id, durable=True)
@@ -391,7 +391,7 @@ def test_nothing_that_is_asked_per_request_grows_with_the_backlog() -> None:
         subscription = topic.subscribe("s", EXCLUSIVE, 0, durable=True)
         consumer = Consumer("c", permits=1 << 30)
         topic.attach_consumer(subscription, consumer, EXCLUSIVE)
-        publisher = topic.attach_publisher("p", 0, exclusive=False)
+        publisher = topic.attach_publisher("p", 0)
         for number in range(entries):
             topic.publish(publisher, number, b"x", 2)
         deliver(subscription, entries_max=1 << 30)
