@@ -1,5 +1,5 @@
 """Answers to producers, and the topic epochs of exclusive ones. An epoch is stored before its
-producer may send, so that an earlier exclusive producer is refused wherever the topic goes (PIP 68).
+producer may send, so that an earlier one is refused wherever the topic goes (PIP 68).
 """
 
 from __future__ import annotations
