@@ -80,6 +80,10 @@ class Counters:
     def limits_changed(self) -> None:
         """There are no rate limits here."""
 
+    def samples(self, _detail: object) -> tuple[()]:
+        """There are no metrics of its own."""
+        return ()
+
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
         try:

@@ -18,6 +18,8 @@ class Sample:
     kind: str = "gauge"
     suffix: str = ""
     """For a summary: `_count`, `_sum`, or empty for a quantile."""
+    broker: bool = True
+    """Whether the page adds the label `broker`; `cluster` is added to every sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +30,38 @@ class Metric:
     doc: str
     labels: tuple[str, ...] = ()
     kind: str = "gauge"
+    broker: bool = True
+    """Whether its samples have the label `broker`. Pulsar gives it to few of its metrics."""
 
     def sample(self, value: float, *labels: str, suffix: str = "") -> Sample:
         """One sample; `labels` are the values of the metric's labels, in their order."""
         named = tuple(zip(self.labels, labels, strict=True))
-        return Sample(self.name, self.doc, value, named, self.kind, suffix)
+        return Sample(self.name, self.doc, value, named, self.kind, suffix, self.broker)
 
 
-def counter(name: str, doc: str, *labels: str) -> Metric:
+def counter(name: str, doc: str, *labels: str, broker: bool = True) -> Metric:
     """Declare a metric that only grows while the process lives."""
-    return Metric(name, doc, labels, "counter")
+    return Metric(name, doc, labels, "counter", broker)
 
 
-def gauge(name: str, doc: str, *labels: str) -> Metric:
+def gauge(name: str, doc: str, *labels: str, broker: bool = True) -> Metric:
     """Declare a metric that goes up and down."""
-    return Metric(name, doc, labels)
+    return Metric(name, doc, labels, broker=broker)
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What the metrics page shows one by one. What is beyond is summed."""
+
+    namespaces: int
+    topics: int
+    """As many topics, and as many subscriptions; 0: neither."""
 
 
 Source = Callable[[], Iterable[Sample]]
-"""Reads the present samples of one part of the broker."""
+"""Reads the present samples of one part of the broker. The broker may do other work between two
+samples of an iterator: iterate over a copy of what may change.
+"""
 
 
 @dataclass(slots=True)

@@ -245,7 +245,7 @@ class _Broker:
             parts.use_cases,
             cluster=self._broker.cluster_name,
             version=__version__,
-            metrics=lambda: (page.render(), page.content_type),
+            metrics=page.render,
             settings=self._settings.leaf(AdminSettings),
             connections_cap=open_files.http_connections_cap(),
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -36,7 +36,7 @@ from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Sampler
 from loadmanager.ports.store import Store
-from loadmanager.ports.telemetry import Telemetry
+from loadmanager.ports.telemetry import Detail, Sample, Telemetry
 from loadmanager.runtime.broker.deleting import Deleting
 from loadmanager.runtime.broker.directory import TopicDirectory
 from loadmanager.runtime.broker.health import Health
@@ -91,6 +91,10 @@ class Service(Hosting, Protocol):
 
     def limits_changed(self) -> None:
         """An operator changed rate limits: clients that wait may go on."""
+        ...
+
+    def samples(self, detail: Detail) -> Iterable[Sample]:
+        """The service's own metrics now; see `ports.telemetry.Source`."""
         ...
 
 
@@ -362,7 +366,7 @@ class Parts:
         )
 
     def _build_telemetry(self) -> Telemetry:
-        outside = self._outside
+        outside, metrics = self._outside, self.settings.live(MetricsSettings)
         samples = BrokerTelemetry(
             reporter=self._reporter,
             lookups=self._lookups,
@@ -373,7 +377,7 @@ class Parts:
             busy=outside.busy,
             counts=self._counts,
             session_keeper=self._session_keeper,
-            expose_bundles=self.settings.live(MetricsSettings).value.bundles,
+            expose_bundles=metrics.value.bundles,
             rejected_settings=lambda: len(self.settings.rejected),
             corrupt=self._corrupt,
             watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
@@ -382,7 +386,13 @@ class Parts:
             version=outside.version,
         )
         return Telemetry(
-            [samples.samples, lambda: limit_samples(self._throttling, outside.clock.monotonic_ns())]
+            [
+                samples.samples,
+                lambda: self.hosting.samples(metrics.value.detail),
+                lambda: limit_samples(
+                    self._throttling, outside.clock.monotonic_ns(), metrics.value.detail.topics
+                ),
+            ]
         )
 
     # Life

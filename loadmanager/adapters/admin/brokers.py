@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
@@ -27,7 +27,7 @@ class BrokerRoutes:
         *,
         cluster: str,
         version: str,
-        metrics: Callable[[], tuple[bytes, str]],
+        metrics: Callable[[], Awaitable[tuple[bytes, str]]],
     ) -> None:
         self._use = use
         self._cluster = cluster
@@ -199,7 +199,7 @@ class BrokerRoutes:
 
         Answers: 200, text.
         """
-        page, content_type = self._metrics()
+        page, content_type = await self._metrics()
         return web.Response(body=page, headers={"Content-Type": content_type})
 
     async def status(self, _request: web.Request) -> web.Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import structlog
@@ -50,7 +50,7 @@ class AdminServer:
         *,
         cluster: str,
         version: str,
-        metrics: Callable[[], tuple[bytes, str]],
+        metrics: Callable[[], Awaitable[tuple[bytes, str]]],
         settings: AdminSettings | None = None,
         connections_cap: int = 0,
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from loadmanager.core.conf import conf
+from loadmanager.ports.telemetry import Detail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,3 +17,20 @@ class MetricsSettings:
         False,
         "Add the traffic of every served bundle to the metrics page",
     )
+    topics: bool = conf(
+        "exposeTopicLevelMetricsInPrometheus",
+        True,
+        "Show topics and subscriptions on the metrics page, instead of their namespaces",
+    )
+    shown_max: int = conf(
+        "loadManagerMetricsMaxTopics",
+        1000,
+        "How many namespaces, topics and subscriptions the metrics page shows, of each; those "
+        "opened first are shown, the others are summed",
+        minimum=1,
+    )
+
+    @property
+    def detail(self) -> Detail:
+        """What is shown one by one."""
+        return Detail(self.shown_max, self.shown_max if self.topics else 0)

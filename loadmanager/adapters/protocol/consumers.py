@@ -138,6 +138,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
         connection, request.consumer_id, hosted, subscription, core, messages
     )
     hosted.attached[core] = consumer
+    connection.server.dispatcher.touch(hosted)
     connection.consumers[request.consumer_id] = consumer
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
     connection.server.announce_active(hosted, subscription, before, new=core)

@@ -56,6 +56,8 @@ class Dispatcher:
         """Topics that may have something to deliver, to these subscriptions; None: to any."""
         self._alarms: dict[Subscription, int] = {}
         """When a subscription is looked at again, in ms since the epoch."""
+        self.changed: dict[HostedTopic, None] = {}
+        """Topics in which something may have changed; whoever counts them takes them away."""
         self._written: dict[Client, None] = {}
         self._delivering = False
 
@@ -73,6 +75,7 @@ class Dispatcher:
     def clear(self) -> None:
         """No topic is served any more."""
         self._dirty.clear()
+        self.changed.clear()
 
     def deliver(self) -> None:
         """The end of every event: deliver what can be delivered, write to every connection that got
@@ -84,6 +87,7 @@ class Dispatcher:
         try:
             if self._dirty and self._may_serve():
                 dirty, self._dirty = self._dirty, {}
+                self.changed |= dict.fromkeys(dirty)
                 for hosted, touched in dirty.items():
                     if not hosted.fenced:
                         self._try_topic(hosted, touched)

@@ -24,4 +24,5 @@ async def create_durable(
     finally:
         creating.pop(name, None)
     hosted.core.subscribe(name, kind, start_id, durable=True)
+    server.dispatcher.touch(hosted)
     return hosted

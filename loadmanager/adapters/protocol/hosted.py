@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from loadmanager.adapters.protocol.totals import Figures
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.consumers import Consumer
@@ -24,6 +25,8 @@ class Client(Protocol):
     address: str
     """The client's address, without port."""
     peer: str
+    connected: bool
+    """Whether the client introduced itself."""
     protocol_version: int
     producers: dict[int, AttachedProducer]
     consumers: dict[int, AttachedConsumer]
@@ -84,6 +87,7 @@ class HostedTopic:
         self.creating: dict[str, None] = {}
         """Durable subscriptions that are being recorded."""
         self.traffic = TopicTraffic()
+        self.figures = Figures(str(name.namespace))
         self.limits = limits
         self._counted = (0, 0, 0, 0)
 
@@ -95,6 +99,7 @@ class HostedTopic:
             (now - before) / elapsed_s for now, before in zip(counted, self._counted, strict=True)
         ]
         self._counted = counted
+        self.figures.measure(core, tuple(rates), elapsed_s)
         self.traffic = TopicTraffic(
             msg_rate_in=rates[0],
             msg_rate_out=rates[1],
@@ -108,6 +113,23 @@ class HostedTopic:
             publish_limited_times=self.limits.held_times,
         )
         self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
+
+    def counts(self) -> tuple[int, ...]:
+        """What the topic adds to the totals now; see `totals.COUNTS`."""
+        core = self.core
+        subscriptions = core.subscriptions.values()
+        return (
+            1,
+            len(subscriptions),
+            len(self.producers),
+            len(self.attached),
+            sum(subscription.backlog_entries for subscription in subscriptions),
+            core.log.bytes,
+            core.messages_in,
+            core.bytes_in,
+            core.messages_out,
+            core.bytes_out,
+        )
 
     def fence(self, now_ns: int) -> None:
         """Serve nothing of the topic from now on; its limits hold nobody any more."""

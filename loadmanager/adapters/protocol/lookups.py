@@ -28,6 +28,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
         raise FrameError("CONNECT came twice")
     request = frame.command.connect
     connection.connected = True
+    connection.server.connected.succeeded += 1
     connection.protocol_version = min(request.protocol_version, PROTOCOL_VERSION_MAX)
     flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
     connection.send(

@@ -5,9 +5,9 @@ Implements `ports.hosting.Hosting`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
-from itertools import count
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count, islice
 from typing import Any
 
 import structlog
@@ -24,6 +24,8 @@ from loadmanager.adapters.protocol.hosted import (
     stats_of,
 )
 from loadmanager.adapters.protocol.resumer import Resumer
+from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts, samples
+from loadmanager.adapters.protocol.totals import NamespaceTotals
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
@@ -40,6 +42,7 @@ from loadmanager.core.wire.frames import REQUEST_ID_NONE, encode
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
+from loadmanager.ports.telemetry import Detail, Sample
 
 MIB = 1024 * 1024
 ACTIVE_CHANGE_PROTOCOL_VERSION = 12
@@ -98,6 +101,8 @@ class TopicRegistry:
         self.bytes_in = 0
         self.bytes_out = 0
         self.connections: dict[Client, None] = {}
+        self.connected = ConnectionCounts()
+        self._totals = NamespaceTotals()
         self._bundles: dict[str, _OpenBundle] = {}
         self._topics: dict[str, HostedTopic] = {}
         self._opening: dict[str, asyncio.Future[None]] = {}
@@ -125,6 +130,7 @@ class TopicRegistry:
     def opened(self, connection: Client) -> None:
         """Count a new connection; beyond the limits, tell the client and close it."""
         self.connections[connection] = None
+        self.connected.created += 1
         reason = self.admission.enter(connection.address)
         if reason is not None:
             connection.error(REQUEST_ID_NONE, pb.NotAllowedError, reason)
@@ -135,6 +141,8 @@ class TopicRegistry:
         if connection in self.connections:
             del self.connections[connection]
             self.admission.leave(connection.address)
+            self.connected.closed += 1
+            self.connected.failed += not connection.connected
         for producer in list(connection.producers.values()):
             self.detach_producer(producer, for_good=False)
         for consumer in list(connection.consumers.values()):
@@ -153,6 +161,7 @@ class TopicRegistry:
         hosted = producer.hosted
         if hosted.producers.get(producer.core.name) is producer:
             del hosted.producers[producer.core.name]
+            self.dispatcher.touch(hosted)
         hosted.limits.leave(producer.sender, self.clock.monotonic_ns())
         promoted = hosted.core.detach_publisher(
             producer.core, self.clock.monotonic_s(), for_good=for_good
@@ -289,6 +298,7 @@ class TopicRegistry:
         limits = self.throttling.topic(topic, self.clock.monotonic_ns())
         hosted = HostedTopic(topic, bundle, core, limits)
         opened.topics[core.name] = self._topics[core.name] = hosted
+        self.dispatcher.touch(hosted)
 
     def check_memory(self) -> None:
         """Raise `QuotaExceededError` when all topics together hold as much as they may, retained
@@ -351,7 +361,7 @@ class TopicRegistry:
         for name, hosted in topics.items():
             if self._topics.get(name) is hosted:
                 del self._topics[name]
-            hosted.close(self.clock.monotonic_ns())
+            self._forget(hosted)
         self.dispatcher.deliver()
         return len(topics)
 
@@ -370,9 +380,15 @@ class TopicRegistry:
         now_ns = self.clock.monotonic_ns()
         hosted.fence(now_ns)
         self._close_topic(hosted, None)
-        hosted.close(now_ns)
+        self._forget(hosted)
         self.dispatcher.deliver()
         return True
+
+    def _forget(self, hosted: HostedTopic) -> None:
+        self._totals.count(hosted.figures, hosted.counts())
+        self._totals.leave(hosted.figures)
+        self.dispatcher.changed.pop(hosted, None)
+        hosted.close(self.clock.monotonic_ns())
 
     def _close_topic(self, hosted: HostedTopic, destination: BrokerAddress | None) -> None:
         for producer in list(hosted.producers.values()):
@@ -405,7 +421,7 @@ class TopicRegistry:
         for connection in list(self.connections):
             connection.abort()
         for hosted in topics:
-            hosted.close(self.clock.monotonic_ns())
+            self._forget(hosted)
         self.resumer.settle()
 
     def measure(self) -> None:
@@ -417,7 +433,22 @@ class TopicRegistry:
             hosted.measure(elapsed_s, self.clock.monotonic_ns())
             hosted.core.trim()
             hosted.core.forget_producers(now_s)
+            self._totals.count(hosted.figures, hosted.counts())
+        self.dispatcher.changed.clear()
+        self._totals.measure(hosted.figures for hosted in self._topics.values())
         self.resumer.settle()
+
+    def samples(self, detail: Detail) -> Iterator[Sample]:
+        """The metrics of topics and connections. Takes time in the number of topics that changed
+        since the last call, and of those that are shown.
+        """
+        changed, self.dispatcher.changed = self.dispatcher.changed, {}
+        for hosted in changed:
+            if self._topics.get(hosted.core.name) is hosted:
+                self._totals.count(hosted.figures, hosted.counts())
+        shown = list(islice(self._topics.values(), detail.topics))
+        counts = replace(self.connected, active=len(self.connections), opening=len(self._opening))
+        return samples(self._totals, shown, counts, detail)
 
     def limits_changed(self) -> None:
         """Limits were changed: resume the clients that may go on now; if they are many, the rest

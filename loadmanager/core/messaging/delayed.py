@@ -26,6 +26,9 @@ class DelayedEntries:
         self._memory.delayed_entries += 1
         return True
 
+    def __len__(self) -> int:
+        return len(self._heap)
+
     @property
     def next_ms(self) -> int | None:
         """When the earliest is due."""

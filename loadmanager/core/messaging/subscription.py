@@ -61,6 +61,10 @@ class Subscription:
         self.name = name
         self.kind = kind
         self.durable = durable
+        self.entries_out = 0
+        self.messages_out = 0
+        self.bytes_out = 0
+        self.messages_redelivered = 0
         self.consumers: dict[Consumer, None] = {}
         """In order of arrival."""
         self.active: Consumer | None = None
@@ -112,6 +116,21 @@ class Subscription:
     def backlog_messages(self) -> int:
         """Messages that are not acknowledged."""
         return self._log.messages_from(self.mark) - self._acked_messages
+
+    @property
+    def backlog_entries(self) -> int:
+        """Entries that are not acknowledged: what Pulsar calls the backlog of a subscription."""
+        return self._log.end_id - self.mark - len(self._acked)
+
+    @property
+    def waiting_to_be_redelivered(self) -> int:
+        """Entries that wait for a consumer that takes them again."""
+        return len(self._replayed)
+
+    @property
+    def delayed_entries(self) -> int:
+        """Entries that wait for the time that their producer asked for."""
+        return len(self._delayed)
 
     # Consumers
 
@@ -258,12 +277,13 @@ class Subscription:
         consumer.permits -= entry.messages
         consumer.unacked_messages += entry.messages
         consumer.delivered_messages += entry.messages
-        return Delivery(
-            consumer,
-            entry,
-            self._redeliveries.get(entry.entry_id, 0),
-            self._ack_sets.get(entry.entry_id, ()),
-        )
+        self.entries_out += 1
+        self.messages_out += entry.messages
+        self.bytes_out += len(entry.tail)
+        redeliveries = self._redeliveries.get(entry.entry_id, 0)
+        if redeliveries:
+            self.messages_redelivered += entry.messages
+        return Delivery(consumer, entry, redeliveries, self._ack_sets.get(entry.entry_id, ()))
 
     # Acknowledgement
 

@@ -29,6 +29,7 @@ So a protocol server calls, where `limits` is the broker's `BrokerThrottling`:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from loadmanager.core.bundles.names import TopicName
@@ -166,12 +167,12 @@ class BrokerThrottling:
         """New limits of this broker, without rates."""
         return LimitPair(level, name, schedule=self.schedule, tuning=self.tuning, now_ns=now_ns)
 
-    def limits(self) -> Iterator[Limit]:
-        """Every limit that has a rate now."""
+    def limits(self, topics_max: int | None = None) -> Iterator[Limit]:
+        """Every limit that has a rate now, those of at most `topics_max` topics."""
         limits: list[Limit] = [self.own.publish, self.own.dispatch]
         for group in self.groups.values():
             limits += [group.publish, group.dispatch]
-        for topic in self.topics.values():
+        for topic in islice(self.topics.values(), topics_max):
             limits += topic.own_limits()
         return (limit for limit in limits if limit.active)
 

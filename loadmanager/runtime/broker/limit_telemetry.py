@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from loadmanager.core.throttling.broker import BrokerThrottling, TopicThrottling
+from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.stats import LimitSnapshot
 from loadmanager.core.throttling.tracker import Cause
 from loadmanager.ports.telemetry import Sample, counter, gauge
@@ -12,14 +12,11 @@ from loadmanager.ports.telemetry import Sample, counter, gauge
 PENDING_PUBLISHES = gauge(
     "pulsar_broker_throttled_connections",
     "Connections paused because of their pending publish requests",
-)
-PUBLISH_BUFFER = gauge(
-    "pulsar_broker_throttled_connections_global_limit",
-    "Connections paused because of the publish buffer's limit",
+    broker=False,
 )
 PAUSED = gauge("loadmanager_paused_connections", "Connections that the broker does not read now")
 PAUSES = counter(
-    "pulsar_broker_connection_rate_limit",
+    "loadmanager_connection_pauses",
     "Times that connections were paused and resumed",
     "operation",
 )
@@ -70,35 +67,36 @@ FORGIVEN = counter(
 )
 WAKEUPS = counter("loadmanager_limit_wakeups", "Times that the timer woke the limit", *_LIMIT)
 
-TOPIC_HELD = gauge(
-    "pulsar_publish_rate_limit_times", "Times that producers of the topic were held", "topic"
-)
-DISPATCH_WAITS = {
+GROUP_USED = {
     what: counter(
-        f"pulsar_subscription_dispatch_throttled_{unit}_events",
-        f"Times that dispatching waited for a limit in {what}",
-        "topic",
-        "subscription",
-        "reason",
+        f"pulsar_resource_group_{what}_used",
+        f"{what.capitalize()} that namespaces of the resource group sent through this broker",
+        "ResourceGroup",
+        "MonitoringClass",
+        broker=False,
     )
-    for what, unit in (("messages", "msg"), ("bytes", "bytes"))
+    for what in ("messages", "bytes")
 }
 
 
-def samples(throttling: BrokerThrottling, now_ns: int) -> Iterator[Sample]:
-    """All samples of a broker's limits now. Topics without limits have none."""
+def samples(throttling: BrokerThrottling, now_ns: int, topics_max: int) -> Iterator[Sample]:
+    """All samples of a broker's limits now, of at most `topics_max` topics those of their own
+    limits. Topics without limits have none.
+    """
     yield from _connections(throttling)
-    for limit in throttling.limits():
+    for limit in throttling.limits(topics_max):
         yield from _limit(limit.snapshot(now_ns))
-    for topic in throttling.topics.values():
-        yield from _topic(topic)
+    for name, pair in list(throttling.groups.items()):
+        for kind, limit in (("Publish", pair.publish), ("Dispatch", pair.dispatch)):
+            figures = limit.snapshot(now_ns)
+            yield GROUP_USED["messages"].sample(figures.messages, name, kind)
+            yield GROUP_USED["bytes"].sample(figures.size_bytes, name, kind)
 
 
 def _connections(throttling: BrokerThrottling) -> Iterator[Sample]:
     pauses = throttling.pauses
     by_cause = pauses.by_cause
     yield PENDING_PUBLISHES.sample(by_cause[Cause.PENDING_PUBLISH_REQUESTS].connections)
-    yield PUBLISH_BUFFER.sample(by_cause[Cause.PUBLISH_BUFFER].connections)
     yield PAUSED.sample(pauses.paused_connections)
     yield PAUSES.sample(pauses.pauses, "paused")
     yield PAUSES.sample(pauses.resumes, "resumed")
@@ -126,12 +124,3 @@ def _limit(figures: LimitSnapshot) -> Iterator[Sample]:
     yield WAITED.sample(figures.waited_ms / 1000, *labels)
     yield FORGIVEN.sample(figures.forgiven_tokens, *labels)
     yield WAKEUPS.sample(figures.wakeups, *labels)
-
-
-def _topic(topic: TopicThrottling) -> Iterator[Sample]:
-    name = str(topic.name)
-    if topic.held_times:
-        yield TOPIC_HELD.sample(topic.held_times, name)
-    for subscription, gate in topic.gates.items():
-        for (level, what), times in gate.throttled_by.items():
-            yield DISPATCH_WAITS[what].sample(times, name, subscription, level.value)

@@ -32,26 +32,27 @@ UNLOADED_BUNDLES = counter(
 )
 SPLITS = counter("pulsar_lb_bundles_split", "Bundles that this broker split", "metric")
 SENSOR_TRUSTED = gauge(
-    "pulsar_lb_sensor_trusted",
+    "loadmanager_sensor_trusted",
     "1 if the sensor can be trusted, 0 if it drives no decision",
     "sensor",
 )
-BUNDLES = gauge("pulsar_lb_bundles_count", "Bundles that this broker serves")
-RATE_IN = gauge("pulsar_rate_in", "Messages/s published")
-RATE_OUT = gauge("pulsar_rate_out", "Messages/s delivered")
-THROUGHPUT_IN = gauge("pulsar_throughput_in", "Bytes/s published")
-THROUGHPUT_OUT = gauge("pulsar_throughput_out", "Bytes/s delivered")
-TOPICS = gauge("pulsar_topics_count", "Open topics")
-BYTES_IN = counter("pulsar_broker_bytes_in", "Bytes read from client connections")
-BYTES_OUT = counter("pulsar_broker_bytes_out", "Bytes written to client connections")
+BUNDLES = gauge("loadmanager_bundles", "Bundles that this broker serves")
+BYTES_IN = counter("loadmanager_read_bytes", "Bytes read from client connections")
+BYTES_OUT = counter("loadmanager_written_bytes", "Bytes written to client connections")
 
-LOOKUP_ANSWERS = counter("pulsar_broker_lookup_answers", "Lookups answered with an owner")
-LOOKUP_REDIRECTS = counter("pulsar_broker_lookup_redirects", "Lookups sent to another broker")
-LOOKUP_FAILURES = counter("pulsar_broker_lookup_failures", "Lookups that failed")
-LOOKUPS_PENDING = gauge("pulsar_broker_lookup_pending_requests", "Lookups in progress")
+LOOKUP_ANSWERS = counter(
+    "pulsar_broker_lookup_answers", "Lookups answered with an owner", broker=False
+)
+LOOKUP_REDIRECTS = counter(
+    "pulsar_broker_lookup_redirects", "Lookups sent to another broker", broker=False
+)
+LOOKUP_FAILURES = counter("pulsar_broker_lookup_failures", "Lookups that failed", broker=False)
+LOOKUPS_PENDING = gauge(
+    "pulsar_broker_lookup_pending_requests", "Lookups in progress", broker=False
+)
 _LOOKUP = ("pulsar_broker_lookup", "Duration of lookups in ms; quantiles of the last ones")
-LOOKUP_QUANTILES = Metric(*_LOOKUP, ("quantile",), "summary")
-LOOKUP_SUMS = Metric(*_LOOKUP, (), "summary")
+LOOKUP_QUANTILES = Metric(*_LOOKUP, ("quantile",), "summary", broker=False)
+LOOKUP_SUMS = Metric(*_LOOKUP, (), "summary", broker=False)
 
 BUNDLE_LOADS = {
     field: gauge(f"pulsar_bundle_{name}", doc, "bundle", "metric")
@@ -81,7 +82,7 @@ CORRUPT_DATA = counter(
 WATCH_FAILURES = counter(
     "loadmanager_watch_failures", "Changes in the metadata store that a reader failed to process"
 )
-STEP_FAILURES = counter("pulsar_lb_step_failures", "Contained failures of periodic steps", "step")
+STEP_FAILURES = counter("loadmanager_step_failures", "Contained failures of periodic steps", "step")
 LEASE_SECONDS = gauge(
     "loadmanager_session_lease_seconds", "Seconds until the lease of the session runs out"
 )
@@ -162,11 +163,6 @@ class BrokerTelemetry:
             yield SENSOR_TRUSTED.sample(sensor not in failing, sensor)
         traffic = self.hosting.usage()
         yield BUNDLES.sample(len(self.ownership.owned()))
-        yield RATE_IN.sample(report.msg_rate_in)
-        yield RATE_OUT.sample(report.msg_rate_out)
-        yield THROUGHPUT_IN.sample(report.msg_throughput_in)
-        yield THROUGHPUT_OUT.sample(report.msg_throughput_out)
-        yield TOPICS.sample(report.num_topics)
         yield BYTES_IN.sample(traffic.bytes_in_total)
         yield BYTES_OUT.sample(traffic.bytes_out_total)
         yield PROTOCOL_FAILURES.sample(traffic.failures)
@@ -182,7 +178,7 @@ class BrokerTelemetry:
         for quantile in QUANTILES:
             if taken:
                 value_ms = 1000 * taken[min(len(taken) - 1, int(quantile * len(taken)))]
-                yield LOOKUP_QUANTILES.sample(value_ms, f"{quantile:g}")
+                yield LOOKUP_QUANTILES.sample(value_ms, str(quantile))
         count = lookups.answers + lookups.redirects + lookups.failures
         yield LOOKUP_SUMS.sample(count, suffix="_count")
         yield LOOKUP_SUMS.sample(1000 * lookups.took_s_total, suffix="_sum")

@@ -115,6 +115,10 @@ class Served:
         return answer.body
 
 
+async def _metrics() -> tuple[bytes, str]:
+    return b"pulsar_x 1\n", "text/plain; version=0.0.4"
+
+
 @asynccontextmanager
 async def serving(
     brokers: int = 2,
@@ -140,7 +144,7 @@ async def serving(
                 broker.use,
                 cluster=CLUSTER,
                 version="1.2.3",
-                metrics=lambda: (b"pulsar_x 1\n", "text/plain; version=0.0.4"),
+                metrics=_metrics,
                 settings=settings,
                 connections_cap=connections_cap,
             )
