@@ -168,13 +168,17 @@ class BrokerThrottling:
         return LimitPair(level, name, schedule=self.schedule, tuning=self.tuning, now_ns=now_ns)
 
     def limits(self, topics_max: int | None = None) -> Iterator[Limit]:
-        """Every limit that has a rate now, those of at most `topics_max` topics."""
+        """Every limit that has a rate now; of at most `topics_max` topics, at most as many."""
         limits: list[Limit] = [self.own.publish, self.own.dispatch]
         for group in self.groups.values():
             limits += [group.publish, group.dispatch]
-        for topic in islice(self.topics.values(), topics_max):
-            limits += topic.own_limits()
-        return (limit for limit in limits if limit.active)
+        own = [
+            limit
+            for topic in islice(self.topics.values(), topics_max)
+            for limit in topic.own_limits()
+            if limit.active
+        ]
+        return (limit for limit in (*limits, *own[:topics_max]) if limit.active)
 
     # Policies and settings
 
