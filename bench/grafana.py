@@ -165,11 +165,12 @@ class Dashboard:
             texts = [each[labelled[2]] for each in series if labelled[2] in each]
         else:
             texts = [
-                ",".join(f'{name}="{value}"' for name, value in each.items()) for each in series
+                "{" + ",".join(f'{name}="{value}"' for name, value in each.items()) + "}"
+                for each in series
             ]
         pattern = (variable.get("regex") or "").strip("/")
         if pattern:
-            matches = [re.search(pattern, "{" + text) for text in texts]
+            matches = [re.search(pattern, text) for text in texts]
             texts = [match[1] if match.re.groups else match[0] for match in matches if match]
         choices = sorted(set(texts))
         if not choices:
