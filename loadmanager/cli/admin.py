@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import inspect
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,8 @@ EXAMPLES = """examples:
   loadmanager admin drain 127.0.0.1:8081 --stop
 
 --url may name any broker: it redirects a request to the broker that can answer it.
-Exit status: 0 done, 1 failed, 2 refused as wrong.
+Exit status: 0 done; 1 failed, there was nothing to do, or a broker did not answer; 2 refused as
+wrong.
 """
 
 Subparsers = Any
@@ -253,4 +255,6 @@ def run(args: argparse.Namespace) -> int:
     command: Command = args.admin_command
     output = command(AdminClient(args.url, timeout_s=args.timeout), args)
     print(json.dumps(output.data, indent=2) if args.json else output.text)
-    return output.status
+    for broker, reason in output.missing.items():
+        print(f"loadmanager admin: {broker} is left out: {reason}", file=sys.stderr)
+    return output.status or (1 if output.missing else 0)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -38,6 +39,8 @@ class Output:
     text: str
     """Printed without --json."""
     status: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
+    """Broker → why it did not answer: what it would have said is left out."""
 
 
 def _json(data: Any) -> Output:
@@ -46,6 +49,25 @@ def _json(data: Any) -> Output:
 
 def _done(text: str, **data: Any) -> Output:
     return Output({"done": text, **data}, text)
+
+
+def _nothing(text: str, **data: Any) -> Output:
+    """Nothing was done."""
+    return Output(data, text, status=1)
+
+
+def ask_each(
+    admin: AdminClient, brokers: Sequence[str], ask: Callable[[AdminClient, str], Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Broker → answer, and broker → why it did not answer."""
+    answers: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    for broker in brokers:
+        try:
+            answers[broker] = ask(admin.at(broker), broker)
+        except OperationalError as error:
+            missing[broker] = str(error)
+    return answers, missing
 
 
 def namespace_path(text: str) -> str:
@@ -121,7 +143,7 @@ def _health(admin: AdminClient) -> str:
 def brokers_report(admin: AdminClient, args: argparse.Namespace) -> Output:
     """Show the load reports of all brokers, or of the named one."""
     brokers = [args.broker] if args.broker else admin.get(f"{V2}/brokers")
-    reports = {broker: admin.at(broker).get(f"{V2}/broker-stats/load-report") for broker in brokers}
+    reports, missing = ask_each(admin, brokers, _report)
     headers = (
         "broker",
         *(title for _, title in RESOURCES),
@@ -130,9 +152,12 @@ def brokers_report(admin: AdminClient, args: argparse.Namespace) -> Output:
         "bundles",
         "topics",
     )
-    return Output(
-        reports, table(headers, [_report_row(broker, report) for broker, report in reports.items()])
-    )
+    rows = [_report_row(broker, report) for broker, report in reports.items()]
+    return Output(reports, table(headers, rows), missing=missing)
+
+
+def _report(admin: AdminClient, _broker: str) -> dict[str, Any]:
+    return dict(admin.get(f"{V2}/broker-stats/load-report"))
 
 
 def _report_row(broker: str, report: dict[str, Any]) -> tuple[Cell, ...]:
@@ -155,11 +180,16 @@ def drain(admin: AdminClient, args: argparse.Namespace) -> Output:
     brokers = admin.get(f"{V2}/brokers")
     if args.broker not in brokers:
         raise BadInputError(f"{args.broker} is not active; the brokers are {', '.join(brokers)}")
-    owned = {broker: len(_owned(admin, broker)) for broker in brokers if broker != args.broker}
+    cluster = cluster_of(admin)
+    owned = {
+        broker: len(_owned(admin.at(broker), cluster, broker))
+        for broker in brokers
+        if broker != args.broker
+    }
     if not owned:
         raise OperationalError(f"{args.broker} is the only broker: no other can take its bundles")
     moves: list[dict[str, str]] = []
-    for bundle in sorted(_owned(admin, args.broker)):
+    for bundle in sorted(_owned(admin.at(args.broker), cluster, args.broker)):
         destination = min(owned, key=lambda broker: (owned[broker], broker))
         _unload(admin, bundle, destination)
         owned[destination] += 1
@@ -248,7 +278,8 @@ def namespaces_unload(admin: AdminClient, args: argparse.Namespace) -> Output:
     owned = [bundle for bundle in _bundles_of(admin, args.namespace) if bundle in owners]
     admin.send("PUT", f"{namespace_path(args.namespace)}/unload")
     if not owned:
-        return _done(f"{args.namespace}: no bundle has an owner: nothing to unload", unloaded=owned)
+        text = f"{args.namespace}: no bundle has an owner: nothing to unload"
+        return _nothing(text, unloaded=owned)
     return _done(
         f"{args.namespace}: {len(owned)} bundles unloaded; the next lookups place them",
         unloaded=owned,
@@ -260,17 +291,21 @@ def namespaces_unload(admin: AdminClient, args: argparse.Namespace) -> Output:
 
 def bundles_list(admin: AdminClient, args: argparse.Namespace) -> Output:
     """List the bundles of all brokers: owner, and traffic of the last load report."""
-    owners = _owners(admin)
+    brokers, cluster = admin.get(f"{V2}/brokers"), cluster_of(admin)
+    told, missing = ask_each(
+        admin, brokers, lambda at, broker: (_owned(at, cluster, broker), _report(at, broker))
+    )
+    owners = {bundle: broker for broker, (owned, _) in told.items() for bundle in owned}
     stats: dict[str, dict[str, Any]] = {}
-    for broker in admin.get(f"{V2}/brokers"):
-        stats.update(admin.at(broker).get(f"{V2}/broker-stats/load-report").get("lastStats") or {})
+    for _, report in told.values():
+        stats.update(report.get("lastStats") or {})
     data = [
         {"bundle": bundle, "owner": owners.get(bundle), **_traffic(stats.get(bundle, {}))}
         for namespace in args.namespace or _namespaces(admin)
         for bundle in _bundles_of(admin, namespace)
     ]
     headers = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
-    return Output(data, table(headers, [tuple(row.values()) for row in data]))
+    return Output(data, table(headers, [tuple(row.values()) for row in data]), missing=missing)
 
 
 _TRAFFIC = (
@@ -293,16 +328,17 @@ def _traffic(stats: dict[str, Any]) -> dict[str, Cell]:
 
 def _owners(admin: AdminClient) -> dict[str, str]:
     """Bundle → broker that owns it."""
+    cluster = cluster_of(admin)
     return {
-        bundle: broker for broker in admin.get(f"{V2}/brokers") for bundle in _owned(admin, broker)
+        bundle: broker
+        for broker in admin.get(f"{V2}/brokers")
+        for bundle in _owned(admin.at(broker), cluster, broker)
     }
 
 
-def _owned(admin: AdminClient, broker: str) -> list[str]:
-    cluster = cluster_of(admin)
-    return list(
-        admin.at(broker).get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces")
-    )
+def _owned(at: AdminClient, cluster: str, broker: str) -> list[str]:
+    """The bundles of a broker, of which `at` is the client."""
+    return list(at.get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces"))
 
 
 def bundles_unload(admin: AdminClient, args: argparse.Namespace) -> Output:
@@ -314,7 +350,8 @@ def bundles_unload(admin: AdminClient, args: argparse.Namespace) -> Output:
         end = f" to {args.to}" if args.to else "; the next lookup places it"
         return _done(f"{args.bundle} unloaded from {owner}{end}", unloaded=True)
     end = f"; the next lookup places it on {args.to}" if args.to else ""
-    return _done(f"{args.bundle} has no owner: nothing to unload{end}", unloaded=False)
+    text = f"{args.bundle} has no owner: nothing to unload{end}"
+    return _done(text, unloaded=False) if args.to else _nothing(text, unloaded=False)
 
 
 def _unload(admin: AdminClient, bundle: str, destination: str | None) -> None:
@@ -338,12 +375,10 @@ def bundles_split(admin: AdminClient, args: argparse.Namespace) -> Output:
         [_position(text) for text in args.at] or None,
     )
     new = [bound for bound in admin.get(f"{base}/bundles")["boundaries"] if bound not in before]
-    text = (
-        f"{args.bundle} split at {', '.join(new)}"
-        if new
-        else f"{args.bundle} not split: no boundary would divide its topics"
-    )
-    return _done(text, boundaries=new)
+    if not new:
+        text = f"{args.bundle} not split: no boundary would divide its topics"
+        return _nothing(text, boundaries=new)
+    return _done(f"{args.bundle} split at {', '.join(new)}", boundaries=new)
 
 
 def _position(text: str) -> int:

@@ -7,7 +7,14 @@ from typing import Any
 from urllib.parse import quote
 
 from loadmanager.cli.admin_client import AdminClient
-from loadmanager.cli.admin_commands import V2, Output, cluster_of, namespace_path, topic_path
+from loadmanager.cli.admin_commands import (
+    V2,
+    Output,
+    ask_each,
+    cluster_of,
+    namespace_path,
+    topic_path,
+)
 from loadmanager.cli.tables import table
 from loadmanager.core.errors import BadInputError, OperationalError
 
@@ -40,11 +47,10 @@ def _path(text: str) -> str:
 def limits_list(admin: AdminClient, args: argparse.Namespace) -> Output:
     """List the limits in use on all brokers: configured rate, delivered rate, who waits."""
     brokers = [args.broker] if args.broker else admin.get(f"{V2}/brokers")
-    data = [
-        {"broker": broker, **limit}
-        for broker in brokers
-        for limit in admin.at(broker).get(f"{V2}/broker-stats/throttling")["limits"]
-    ]
+    told, missing = ask_each(
+        admin, brokers, lambda at, _broker: at.get(f"{V2}/broker-stats/throttling")["limits"]
+    )
+    data = [{"broker": broker, **limit} for broker, limits in told.items() for limit in limits]
     headers = ("broker", "limit", "msg/s", "delivered", "bytes/s", "delivered", "error", "waiting")
     names = (
         "configuredMessagesPerS",
@@ -62,7 +68,7 @@ def limits_list(admin: AdminClient, args: argparse.Namespace) -> Output:
         ]
         for limit in data
     ]
-    return Output(data, table(headers, rows) if rows else "no limits are in use")
+    return Output(data, table(headers, rows) if rows else "no limits are in use", missing=missing)
 
 
 def limits_why(admin: AdminClient, args: argparse.Namespace) -> Output:

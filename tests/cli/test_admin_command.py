@@ -119,6 +119,7 @@ async def test_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.json("namespaces", "bundles", "acme/b"))["boundaries"][
             1
         ] == "0x10000000"
+        await served.own("shop/cart/0x00000000_0x80000000", at=1)
         assert (await shell.run("namespaces", "unload", "shop/cart"))[0] == 0
         assert (await shell.run("namespaces", "delete", "shop/cart", "--force"))[0] == 0
         for words, expected, said in (
@@ -153,7 +154,8 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
             :2
         ] == [FIRST, served.broker_id(1)]
         how = ("--at", "0x10000000", "--algorithm", "specified_positions_divide")
-        assert (await shell.json("bundles", "split", FIRST, *how))["boundaries"] == []
+        status, out, _ = await shell.run("bundles", "split", FIRST, *how)
+        assert (status, "not split" in out) == (1, True)
         await served.open_two_topics("0x00000000_0x40000000", at=1)
         split = await shell.json("bundles", "split", FIRST, *how)
         assert split["boundaries"] == ["0x10000000"]
@@ -183,16 +185,33 @@ async def test_an_unload_without_an_owner_says_so(capsys: pytest.CaptureFixture[
             f"{upper} unloaded from {served.broker_id(1)}; the next lookup places it",
         )
         status, out, _ = await shell.run("bundles", "unload", FIRST)
-        assert (status, out) == (0, f"{FIRST} has no owner: nothing to unload")
-        assert (await shell.json("bundles", "unload", FIRST))["unloaded"] is False
+        assert (status, out) == (1, f"{FIRST} has no owner: nothing to unload")
+        status, out, _ = await shell.run("bundles", "unload", FIRST, "--json")
+        assert (status, json.loads(out)) == (1, {"unloaded": False})
         there = await shell.run("bundles", "unload", FIRST, "--to", served.broker_id(1))
         assert there[1].endswith(
             f"nothing to unload; the next lookup places it on {served.broker_id(1)}"
         )
         unload = await shell.run("namespaces", "unload", "acme/orders")
-        assert unload[:2] == (0, "acme/orders: no bundle has an owner: nothing to unload")
+        assert unload[:2] == (1, "acme/orders: no bundle has an owner: nothing to unload")
         await served.own(FIRST, at=1)
         assert (await shell.json("namespaces", "unload", "acme/orders"))["unloaded"] == [FIRST]
+
+
+async def test_a_broker_that_does_not_answer_costs_its_rows(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Tables of all brokers show the others, say who is missing, and exit with 1."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await served.own(FIRST, at=0)
+        gone = served.broker_id(1)
+        await served.servers[1].stop()
+        for words in (("brokers", "report"), ("bundles", "list"), ("limits", "list")):
+            status, out, err = await shell.run(*words)
+            assert (status, f"{gone} is left out: no answer from" in err) == (1, True), words
+            assert gone not in out
+        assert FIRST in (await shell.run("bundles", "list"))[1]
 
 
 async def test_removing_nothing_fails(capsys: pytest.CaptureFixture[str]) -> None:

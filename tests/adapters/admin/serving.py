@@ -46,6 +46,7 @@ class Served:
 
     cluster: Cluster
     session: aiohttp.ClientSession
+    servers: list[AdminServer]
 
     @property
     def brokers(self) -> list[Running]:
@@ -139,6 +140,7 @@ async def serving(
         cluster = await stack.enter_async_context(
             a_cluster(values, addresses=addresses, peers=peers)
         )
+        servers = []
         for broker, sock in zip(cluster.brokers, socks, strict=True):
             server = AdminServer(
                 broker.use,
@@ -150,7 +152,9 @@ async def serving(
             )
             await server.start(sock)
             stack.push_async_callback(server.stop)
-        served = Served(cluster, await stack.enter_async_context(aiohttp.ClientSession()))
+            servers.append(server)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        served = Served(cluster, session, servers)
         await record_cluster(cluster.brokers[0].store, CLUSTER, service_url="", web_url="")
         assert (
             await served.ask("PUT", "/admin/v2/tenants/acme", {"allowedClusters": [CLUSTER]})
