@@ -18,7 +18,9 @@ import structlog
 
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
+from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import LoadManagerError
@@ -312,6 +314,9 @@ class Parts:
             ownership=self._ownership,
             namespaces=self._namespaces,
             topics=self._topics,
+            topic_host=RegistryTopics(self.hosting)
+            if isinstance(self.hosting, TopicRegistry)
+            else None,
             directory=self._directory,
             hosting=self.hosting,
             unloading=unloading,

@@ -65,15 +65,24 @@ class Raw:
 
 
 def a_send(
-    sequence_id: int, payload: bytes = b"x", *, spoil: bool = False, producer_id: int = 1
+    sequence_id: int,
+    payload: bytes = b"x",
+    *,
+    spoil: bool = False,
+    producer_id: int = 1,
+    publish_time_ms: int = 1,
+    batch: int | None = None,
 ) -> bytes:
-    """A SEND frame, optionally with a wrong checksum."""
-    metadata = pb.MessageMetadata(
-        producer_name="p", sequence_id=sequence_id, publish_time=1
-    ).SerializeToString()
+    """A SEND frame, optionally with a wrong checksum, or of a batch of so many messages."""
+    fields = pb.MessageMetadata(
+        producer_name="p",
+        sequence_id=sequence_id,
+        publish_time=publish_time_ms,
+        num_messages_in_batch=batch,
+    )
+    metadata = fields.SerializeToString()
     body = struct.pack(">I", len(metadata)) + metadata + payload
     tail = struct.pack(">HI", 0x0E01, crc32c(body) ^ spoil) + body
-    command = pb.BaseCommand(
-        type=6, send=pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id)
-    ).SerializeToString()
+    send = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, num_messages=batch)
+    command = pb.BaseCommand(type=6, send=send).SerializeToString()
     return struct.pack(">II", 4 + len(command) + len(tail), len(command)) + command + tail

@@ -12,6 +12,9 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
 
+TOPIC = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic:[^/]+}"
+"""A topic in a path. aiohttp's own pattern of a variable would exclude braces."""
+SUBSCRIPTION = "{subscription:[^/]+}"
 BODY_TIMEOUT_S = 10.0
 """How long a client may take to send the body that it announced."""
 
@@ -22,6 +25,15 @@ class RefusedError(Exception):
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
         self.status = status
+
+
+class ElsewhereError(Exception):
+    """Another broker must be asked: `middlewares.errors` answers 307."""
+
+    def __init__(self, web_url: str, *, authoritative: bool) -> None:
+        super().__init__(web_url)
+        self.web_url = web_url
+        self.authoritative = authoritative
 
 
 def failed(status: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:

@@ -9,7 +9,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from loadmanager.adapters.admin.answers import RefusedError, failed
+from loadmanager.adapters.admin.answers import ElsewhereError, RefusedError, failed, redirect_to
 from loadmanager.core.errors import (
     BadInputError,
     ConflictError,
@@ -69,6 +69,8 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn exceptions into Pulsar's status codes with a reason."""
     try:
         return await handler(request)
+    except ElsewhereError as error:
+        return redirect_to(error.web_url, request, authoritative=error.authoritative)
     except RefusedError as error:
         return failed(error.status, str(error))
     except LoadManagerError as error:

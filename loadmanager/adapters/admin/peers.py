@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from loadmanager.adapters.admin.answers import flag, namespace_of, topic_of, whole
+from loadmanager.adapters.admin.answers import TOPIC, flag, namespace_of, topic_of, whole
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
@@ -37,10 +37,7 @@ class PeerRoutes:
             web.post(bundle + "/acquire", self.acquire),
             web.post(bundle + "/release", self.release),
             web.post(bundle + "/split", self.split),
-            web.post(
-                TOPICS + "/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}/close",
-                self.close_topic,
-            ),
+            web.post(f"{TOPICS}/{TOPIC}/close", self.close_topic),
         ]
 
     async def acquire(self, request: web.Request) -> web.Response:

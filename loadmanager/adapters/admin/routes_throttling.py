@@ -8,6 +8,8 @@ from typing import Any
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import (
+    SUBSCRIPTION,
+    TOPIC,
     RefusedError,
     body,
     flag,
@@ -27,7 +29,7 @@ from loadmanager.core.throttling.policies import (
 )
 
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
-TOPIC = "/admin/v2/{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic}"
+TOPIC_PATH = f"/admin/v2/{TOPIC}"
 GROUPS = "/admin/v2/resourcegroups"
 CONFIGURATION = "/admin/v2/brokers/configuration"
 
@@ -65,13 +67,13 @@ class ThrottlingRoutes:
             web.post(CONFIGURATION + "/{name}/{value}", self.set_dynamic),
             web.delete(CONFIGURATION + "/{name}", self.unset_dynamic),
             web.get("/admin/v2/broker-stats/throttling", self.broker),
-            web.get(TOPIC + "/throttling", self.topic),
+            web.get(TOPIC_PATH + "/throttling", self.topic),
         ]
         for name, (field, kind) in NAMESPACE_RATES.items():
             routes += self._rate_routes(f"{NAMESPACE}/{name}", *self._of_namespace(field, kind))
-            routes += self._rate_routes(f"{TOPIC}/{name}", *self._of_topic(name, kind))
+            routes += self._rate_routes(f"{TOPIC_PATH}/{name}", *self._of_topic(name, kind))
         routes += self._rate_routes(
-            TOPIC + "/{subscription}/dispatchRate", *self._of_subscription()
+            f"{TOPIC_PATH}/{SUBSCRIPTION}/dispatchRate", *self._of_subscription()
         )
         return routes
 

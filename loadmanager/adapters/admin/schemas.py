@@ -19,7 +19,7 @@ class SchemaRoutes:
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
-        path = "/admin/v2/schemas/{tenant}/{namespace}/{topic}/schema"
+        path = "/admin/v2/schemas/{tenant}/{namespace}/{topic:[^/]+}/schema"
         return [
             web.get(path, self.get),
             web.get(path + "/{version}", self.get),

@@ -19,6 +19,9 @@ from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.schemas import SchemaRoutes
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.admin.subscriptions import SubscriptionRoutes
+from loadmanager.adapters.admin.topic_owners import TopicOwners
+from loadmanager.adapters.admin.topic_stats import StatsRoutes
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
 
@@ -64,11 +67,14 @@ class AdminServer:
             middlewares=[access, concurrency_limit(self._settings.requests_max), errors],
             client_max_size=BODY_BYTES_MAX,
         )
+        self._owners = TopicOwners(use)
         parts: list[Routes] = [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
             NamespaceRoutes(use),
             TopicRoutes(use),
+            StatsRoutes(self._owners),
+            SubscriptionRoutes(self._owners),
             SchemaRoutes(use),
             ThrottlingRoutes(use),
             PolicyRoutes(use, cluster=cluster),
@@ -121,6 +127,7 @@ class AdminServer:
         if self._listener is not None:
             self._listener.close()
         await self._runner.cleanup()
+        await self._owners.close()
 
 
 class _Refusing(asyncio.Protocol):

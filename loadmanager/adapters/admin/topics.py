@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import (
+    TOPIC,
     RefusedError,
     body,
     flag,
@@ -15,7 +16,7 @@ from loadmanager.adapters.admin.answers import (
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.errors import BadInputError, ConflictError
 
 DOMAIN = "{domain:persistent|non-persistent}"
 
@@ -31,20 +32,19 @@ class TopicRoutes:
 
         A slash in a topic's name is written %2F.
         """
-        path = f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}"
+        path = f"/admin/v2/{TOPIC}"
         return [
-            web.get(
-                f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}/bundle", self.bundle
-            ),
-            web.get(f"/lookup/v2/topic/{DOMAIN}/{{tenant}}/{{namespace}}/{{topic}}", self.lookup),
+            web.get(f"/lookup/v2/topic/{TOPIC}/bundle", self.bundle),
+            web.get(f"/lookup/v2/topic/{TOPIC}", self.lookup),
             web.get(f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}", self.list),
             web.get(
                 f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/partitioned", self.list_partitioned
             ),
             web.get(path + "/partitions", self.partitions),
             web.put(path + "/partitions", self.create_partitioned),
+            web.post(path + "/partitions", self.update_partitioned),
             web.delete(path + "/partitions", self.delete),
-            web.get(path + "/stats", self.stats),
+            web.post(path + "/createMissedPartitions", self.create_missed),
             web.put(path, self.create),
             web.delete(path, self.delete),
         ]
@@ -83,10 +83,14 @@ class TopicRoutes:
         return web.Response(text=split_bundle_name(bundles.bundle_of_topic(str(topic)))[1])
 
     async def list(self, request: web.Request) -> web.Response:
-        """The topics of a namespace; each partition is a topic."""
-        return web.json_response(
-            await self._use.directory.topics_of_namespace(namespace_of(request), _mode(request))
-        )
+        """The topics of a namespace, or of one `?bundle=`; each partition is a topic."""
+        namespace, bundle = namespace_of(request), request.query.get("bundle")
+        names = await self._use.directory.topics_of_namespace(namespace, _mode(request))
+        if bundle:
+            bundles = await self._use.namespaces.bundles(namespace)
+            full = f"{namespace}/{bundle}"
+            names = [name for name in names if bundles.bundle_of_topic(name) == full]
+        return web.json_response(names)
 
     async def list_partitioned(self, request: web.Request) -> web.Response:
         """The partitioned topics of a namespace."""
@@ -115,15 +119,32 @@ class TopicRoutes:
 
         Answers: 204; 406 when the number is not allowed.
         """
-        topic, count = topic_of(request), await body(request)
-        if not isinstance(count, int) or isinstance(count, bool):
-            raise RefusedError(400, "the body must be the number of partitions")
+        topic, count = topic_of(request), await _count(request)
         try:
             await self._use.topics.create_partitioned(topic, count)
         except BadInputError as error:
             if type(error) is not BadInputError:
                 raise
             raise RefusedError(406, str(error)) from None  # where Pulsar answers "not acceptable"
+        return web.Response(status=204)
+
+    async def update_partitioned(self, request: web.Request) -> web.Response:
+        """Add partitions, with the subscriptions of the first one; body: how many there shall be.
+
+        Answers: 204; 409 for a topic that is not partitioned; 422 when the number is not allowed.
+        """
+        topic, count = topic_of(request), await _count(request)
+        try:
+            await self._use.topics.update_partitioned(topic, count)
+        except BadInputError as error:
+            if type(error) is not BadInputError:
+                raise
+            raise RefusedError(422, str(error)) from None
+        return web.Response(status=204)
+
+    async def create_missed(self, request: web.Request) -> web.Response:
+        """Record the partitions of a partitioned topic that do not exist yet."""
+        await self._use.topics.create_missed(topic_of(request))
         return web.Response(status=204)
 
     async def create(self, request: web.Request) -> web.Response:
@@ -150,34 +171,13 @@ class TopicRoutes:
         await self._use.deleting.topic(topic_of(request), force=flag(request, "force"))
         return web.Response(status=204)
 
-    async def stats(self, request: web.Request) -> web.Response:
-        """Traffic of an open topic over the last period, under Pulsar's names where it has them.
-
-        Answers: 200, JSON; 307 to the owner; 404 when the topic is not open.
-        """
-        topic = topic_of(request)
-        bundle = await self._use.directory.owned_bundle(topic)
-        traffic = self._use.hosting.topics(bundle).get(str(topic)) if bundle else None
-        if traffic is None:
-            owner = await self._use.directory.lookup(
-                topic, authoritative=flag(request, "authoritative")
-            )
-            if owner.broker.broker_id == self._use.self_address.broker_id:
-                raise NotFoundError(f"Topic {topic} is not open")
-            return redirect_to(owner.broker.web_url, request, authoritative=owner.authoritative)
-        return web.json_response(
-            {
-                "msgRateIn": traffic.msg_rate_in,
-                "msgRateOut": traffic.msg_rate_out,
-                "msgThroughputIn": traffic.msg_throughput_in,
-                "msgThroughputOut": traffic.msg_throughput_out,
-                "producersCount": traffic.producers,
-                "consumersCount": traffic.consumers,
-                "msgBacklog": traffic.backlog_messages,
-                "publishRateLimitedTimes": traffic.publish_limited_times,
-            }
-        )
-
 
 def _mode(request: web.Request) -> str:
     return "PERSISTENT" if request.match_info["domain"] == "persistent" else "NON_PERSISTENT"
+
+
+async def _count(request: web.Request) -> int:
+    count = await body(request)
+    if not isinstance(count, int) or isinstance(count, bool):
+        raise RefusedError(400, "the body must be the number of partitions")
+    return count

@@ -17,6 +17,7 @@ from loadmanager.core.policies.isolation import IsolationPolicy
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.topics import TopicHost
 
 Document = dict[str, Any]
 
@@ -78,6 +79,9 @@ class Topics(Protocol):
     """Records of topics."""
 
     async def create_partitioned(self, topic: TopicName, partitions: int) -> None: ...
+    async def update_partitioned(self, topic: TopicName, partitions: int) -> None: ...
+    async def create_missed(self, topic: TopicName) -> None: ...
+    async def exists(self, topic: TopicName) -> bool: ...
 
 
 class Deleting(Protocol):
@@ -175,6 +179,8 @@ class UseCases:
     ownership: Ownership
     namespaces: Namespaces
     topics: Topics
+    topic_host: TopicHost | None
+    """None: the host serves something else than Pulsar's topics."""
     directory: Directory
     hosting: Hosting
     unloading: Unloading

@@ -17,6 +17,8 @@ class Entry:
     messages: int
     messages_before: int
     """Messages of all entries that were appended before this one."""
+    bytes_before: int
+    """Bytes of all entries that were appended before this one."""
     deliver_at_ms: int
     """When shared subscriptions may deliver it, in ms since the epoch; 0: at once."""
 
@@ -29,6 +31,7 @@ class EntryLog:
         self._entries: list[Entry] = []
         self._dropped = 0  # entries at the front of the list that are dropped but not yet deleted
         self._messages = 0  # of all entries ever appended
+        self._bytes = 0  # likewise
         self.first_id = 0
         self.bytes = 0
 
@@ -39,9 +42,12 @@ class EntryLog:
 
     def append(self, tail: bytes, messages: int, deliver_at_ms: int = 0) -> Entry:
         """Store an entry at the end."""
-        entry = Entry(self.end_id, tail, messages, self._messages, deliver_at_ms)
+        entry = Entry(
+            self.end_id, tail, messages, self._messages, self._bytes, deliver_at_ms=deliver_at_ms
+        )
         self._entries.append(entry)
         self._messages += messages
+        self._bytes += len(tail)
         self.bytes += len(tail)
         self.memory.used_bytes += len(tail) + ENTRY_OVERHEAD_BYTES
         return entry
@@ -73,6 +79,11 @@ class EntryLog:
         """How many messages the entries at and above `entry_id` hold."""
         entry = self.get(max(entry_id, self.first_id))
         return 0 if entry is None else self._messages - entry.messages_before
+
+    def bytes_from(self, entry_id: int) -> int:
+        """How many bytes the entries at and above `entry_id` hold."""
+        entry = self.get(max(entry_id, self.first_id))
+        return 0 if entry is None else self._bytes - entry.bytes_before
 
     def first_where(self, holds: Callable[[Entry], bool]) -> int:
         """The lowest id whose entry satisfies `holds`, which is true for all later entries, too;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
@@ -11,7 +12,7 @@ from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataErr
 from loadmanager.ports.store import Change, ChangeKind, Node, Store, delete_tree
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
+from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import for_each
 
@@ -104,6 +105,73 @@ class Topics:
                 raise ConflictError("This topic already exists")
         self._partitions.pop(topic, None)
 
+    async def update_partitioned(self, topic: TopicName, partitions: int) -> None:
+        """Add partitions to a partitioned topic; each gets the durable subscriptions of the first
+        partition, from its first message on.
+
+        Raises `ConflictError` for a topic without partitions, `BadInputError` for fewer partitions
+        than there are, or too many.
+        """
+        path = paths.partitioned_topic(topic)
+        await self._namespaces.bundles(topic.namespace)
+        present = self._count(await self._store.get(path), path)
+        if present == 0:
+            raise ConflictError(f"Topic {topic} is not the partitioned topic.")
+        if partitions < present:
+            raise BadInputError(
+                f"Desired partitions {partitions} can't be less than the current partitions "
+                f"{present}."
+            )
+        if partitions > PARTITIONS_MAX:
+            raise BadInputError(
+                f"Desired partitions {partitions} can't be greater than the maximum partitions "
+                f"per topic {PARTITIONS_MAX}."
+            )
+        names = [topic.partition_name(index) for index in range(partitions)]
+        TopicName.parse(str(names[-1]))
+        async with self._creating:
+            await self._require_room(topic.namespace, [str(name) for name in names])
+            await update(
+                self._store,
+                path,
+                lambda record: {**record, "partitions": max(partitions, record["partitions"])},
+            )
+        self._partitions.pop(topic, None)
+        await self._record(names[present:], await self._subscriptions(names[0]))
+
+    async def create_missed(self, topic: TopicName) -> None:
+        """Record the partitions of a topic that were never opened. Raises `NotFoundError`."""
+        names = await self.names_of(topic)
+        if names == [topic]:
+            raise NotFoundError(f"Topic {topic} does not exist")
+        await self._record(names, ())
+
+    async def _record(self, topics: list[TopicName], subscriptions: Sequence[str]) -> None:
+        async def record(topic: TopicName) -> None:
+            await self._store.create(paths.managed_ledger(topic), b"")
+            for name in subscriptions:
+                await self.record_subscription(topic, name)
+
+        persistent = [topic for topic in topics if topic.persistent]
+        await for_each(persistent, record, READS_AT_ONCE_MAX, "record-partitions")
+
+    async def _subscriptions(self, topic: TopicName) -> tuple[str, ...]:
+        names = await self._store.children(paths.managed_ledger(topic))
+        return tuple(paths.decode(name) for name in names)
+
+    async def exists(self, topic: TopicName) -> bool:
+        """Whether a topic is recorded: by itself, as partitioned, or as a partition of one that is.
+
+        Non-persistent topics without partitions have no record. Raises `NotFoundError` for a
+        missing namespace.
+        """
+        await self._namespaces.bundles(topic.namespace)
+        parent = topic.partitioned_topic
+        path = paths.partitioned_topic(parent)
+        record, ledger = await self._store.get_many([path, paths.managed_ledger(topic)])
+        count = self._count(record, path)
+        return ledger is not None or (count > 0 if parent == topic else topic.partition < count)
+
     async def _require_room(self, namespace: NamespaceName, names: list[str]) -> None:
         """Raise `BadInputError` if `names` would exceed the namespace's maxTopicsPerNamespace.
 
@@ -171,7 +239,7 @@ class Topics:
             created = await self._store.create(path, b"")
         if created:
             return ()
-        return tuple(paths.decode(name) for name in await self._store.children(path))
+        return await self._subscriptions(topic)
 
     async def record_subscription(self, topic: TopicName, name: str) -> None:
         """Record a durable subscription."""

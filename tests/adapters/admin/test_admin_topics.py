@@ -141,19 +141,6 @@ async def test_delete_topic() -> None:
         assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 404
 
 
-async def test_stats_are_the_owners() -> None:
-    """The owner answers with rates; others redirect to it; 404 for a topic that is not open."""
-    async with serving() as served:
-        topic = TopicName("persistent", ORDERS, "t")
-        await served.brokers[1].serve(topic)
-        answer = await served.ask("GET", f"{TOPICS}/t/stats")
-        assert answer.status == 307
-        assert answer.headers["Location"].startswith(f"{served.url(1)}{TOPICS}/t/stats")
-        assert (await served.get(f"{TOPICS}/t/stats", at=1))["msgRateIn"] == 0.0
-        served.brokers[1].parts.hosting.close_topic(str(topic), force=False)
-        assert (await served.ask("GET", f"{TOPICS}/t/stats", at=1)).status == 404
-
-
 async def test_schemas() -> None:
     """Any broker answers; another schema is refused until the first is deleted; versions grow, and
     a deleted topic forgets them.

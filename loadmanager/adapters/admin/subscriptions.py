@@ -1,0 +1,186 @@
+"""Subscriptions of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import (
+    TOPIC,
+    RefusedError,
+    body_object,
+    flag,
+    topic_of,
+)
+from loadmanager.adapters.admin.topic_owners import TopicOwners
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.errors import NotFoundError
+from loadmanager.ports.topics import Position
+
+LATEST = (1 << 63) - 1
+
+
+class SubscriptionRoutes:
+    """Subscriptions; requests about a partitioned topic concern each of its partitions."""
+
+    def __init__(self, owners: TopicOwners) -> None:
+        self._owners = owners
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        path = f"/admin/v2/{TOPIC}"
+        one = path + "/subscription/{name:[^/]+}"
+        return [
+            web.get(path + "/subscriptions", self.list),
+            web.put(one, self.create),
+            web.delete(one, self.delete),
+            web.post(one + r"/skip/{entries:-?\d{1,10}}", self.skip),
+            web.post(one + "/skip_all", self.skip_all),
+            web.post(one + r"/resetcursor/{time:\d{1,18}}", self.reset_to_time),
+            web.post(one + "/resetcursor", self.reset),
+        ]
+
+    async def list(self, request: web.Request) -> web.Response:
+        """The names of a topic's subscriptions.
+
+        Answers: 200, JSON; 307 to the owner; 404.
+        """
+        topic = topic_of(request)
+        partitions = await self._owners.partitions(topic)
+        if not partitions:
+            host = await self._owners.serve(request, topic)
+            return web.json_response(await host.subscriptions(topic))
+        answers = await self._owners.ask_each(request, partitions)
+        first_failure(answers, but=404)
+        names = {
+            name for status, text in answers if status == 200 for name in msgspec.json.decode(text)
+        }
+        return web.json_response(sorted(names))
+
+    async def create(self, request: web.Request) -> web.Response:
+        """Create a durable subscription; body: where it begins, as a message id (default: at the
+        end).
+
+        Answers: 204; 307 to the owner; 404; 409 when it exists; 501 for replicated ones and for
+        properties.
+        """
+        topic, name, document = topic_of(request), _name(request), await body_object(request)
+        if not topic.persistent:
+            raise RefusedError(
+                400, "Create subscription on non-persistent topic can only be done through client"
+            )
+        if flag(request, "replicated") or document.get("properties"):
+            raise RefusedError(501, "subscriptions are not replicated, and have no properties here")
+        partitions = await self._owners.partitions(topic)
+        if partitions:
+            answers = await self._owners.ask_each(request, partitions)
+            exists_everywhere = all(status == 409 for status, _ in answers)
+            first_failure(answers, but=None if exists_everywhere else 409)
+            return web.Response(status=204)
+        position = _position(document or {"ledgerId": LATEST, "entryId": LATEST})
+        await (await self._owners.serve(request, topic)).create_subscription(topic, name, position)
+        return web.Response(status=204)
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a subscription; `?force=true` although it has consumers.
+
+        Answers: 204; 307 to the owner; 404; 412 while it has consumers.
+        """
+        topic, name, force = topic_of(request), _name(request), flag(request, "force")
+        if not await self._each_partition(request, topic, missing="Subscription not found"):
+            host = await self._owners.serve(request, topic)
+            await host.delete_subscription(topic, name, force=force)
+        return web.Response(status=204)
+
+    async def skip(self, request: web.Request) -> web.Response:
+        """Acknowledge so many of a subscription's oldest entries: a batch is one.
+
+        Answers: 204; 307 to the owner; 404; 405 for a partitioned topic.
+        """
+        topic, name = topic_of(request), _name(request)
+        if await self._owners.partitions(topic):
+            raise RefusedError(405, "Skip messages on a partitioned topic is not allowed")
+        host = await self._owners.serve(request, topic)
+        await host.skip(topic, name, int(request.match_info["entries"]))
+        return web.Response(status=204)
+
+    async def skip_all(self, request: web.Request) -> web.Response:
+        """Acknowledge everything that a subscription has not acknowledged.
+
+        Answers: 204; 307 to the owner; 404.
+        """
+        topic, name = topic_of(request), _name(request)
+        missing = f"Subscription {name} not found for topic {topic}"
+        if not await self._each_partition(request, topic, missing=missing):
+            await (await self._owners.serve(request, topic)).skip(topic, name, None)
+        return web.Response(status=204)
+
+    async def reset_to_time(self, request: web.Request) -> web.Response:
+        """Have a subscription go on from the first message published at or after a time, in
+        milliseconds since the epoch; its consumers reconnect.
+
+        Answers: 204; 307 to the owner; 404.
+        """
+        topic, name = topic_of(request), _name(request)
+        if not await self._each_partition(request, topic):
+            position = Position(time_ms=int(request.match_info["time"]))
+            await (await self._owners.serve(request, topic)).reset(topic, name, position)
+        return web.Response(status=204)
+
+    async def reset(self, request: web.Request) -> web.Response:
+        """Have a subscription go on from a message id, the body; its consumers reconnect.
+
+        Answers: 204; 307 to the owner; 404; 405 for a partitioned topic.
+        """
+        topic, name = topic_of(request), _name(request)
+        position = _position(await body_object(request))
+        if await self._owners.partitions(topic):
+            raise RefusedError(405, "Reset-cursor at position is not allowed for partitioned-topic")
+        await (await self._owners.serve(request, topic)).reset(topic, name, position)
+        return web.Response(status=204)
+
+    async def _each_partition(
+        self, request: web.Request, topic: TopicName, *, missing: str = ""
+    ) -> bool:
+        """Repeat the request for each partition; False for a topic without partitions.
+
+        Raises what the first partition that fails answers; `missing`: its words for 404.
+        """
+        partitions = await self._owners.partitions(topic)
+        if not partitions:
+            return False
+        answers = await self._owners.ask_each(request, partitions)
+        if missing and any(status == 404 for status, _ in answers):
+            raise NotFoundError(missing)
+        first_failure(answers)
+        return True
+
+
+def first_failure(answers: Iterable[tuple[int, str]], *, but: int | None = None) -> None:
+    """Raise `RefusedError` with the first answer that is a failure; a status may be left out."""
+    for status, text in answers:
+        if status >= 300 and status != but:
+            try:
+                reason = msgspec.json.decode(text)["reason"]
+            except (ValueError, KeyError, TypeError):
+                reason = text
+            raise RefusedError(status, str(reason)[:300])
+
+
+def _name(request: web.Request) -> str:
+    return request.match_info["name"]
+
+
+def _position(document: Mapping[str, Any]) -> Position:
+    """A message id as Pulsar's `ResetCursorData`. Raises `RefusedError` (400)."""
+    numbers = {
+        field: document.get(field, default)
+        for field, default in (("ledgerId", 0), ("entryId", 0), ("batchIndex", -1))
+    }
+    excluded = document.get("excluded", document.get("isExcluded", False))
+    if not all(type(number) is int for number in numbers.values()) or type(excluded) is not bool:
+        raise RefusedError(400, "a message id is ledgerId, entryId, batchIndex and excluded")
+    return Position(numbers["ledgerId"], numbers["entryId"], numbers["batchIndex"], excluded)

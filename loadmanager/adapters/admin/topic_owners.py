@@ -1,0 +1,113 @@
+"""Finds the brokers that answer for a topic and for its partitions."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from loadmanager.adapters.admin.answers import ElsewhereError, RefusedError, body, flag
+from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.errors import NotFoundError, OperationalError
+from loadmanager.ports.topics import TopicHost
+
+PARTITION_TIMEOUT_S = 30.0
+TOPIC_ELEMENT = 6
+"""Which element of a path is the topic: /admin/v2/domain/tenant/namespace/topic."""
+
+
+class TopicOwners:
+    """Requests about topics go to the owners of their bundles."""
+
+    def __init__(self, use: UseCases) -> None:
+        self._use = use
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections to other brokers."""
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def host(self) -> TopicHost:
+        """What hosts topics here. Raises `RefusedError` (501) when it is not Pulsar's broker."""
+        if self._use.topic_host is None:
+            raise RefusedError(501, "this service does not host Pulsar's topics")
+        return self._use.topic_host
+
+    async def serve(self, request: web.Request, topic: TopicName) -> TopicHost:
+        """The host, if this broker serves a topic that exists.
+
+        Raises `NotFoundError` in Pulsar's words, and `ElsewhereError` at any other broker.
+        """
+        host = self.host
+        recorded = await self._use.topics.exists(topic)
+        partitions = await self._use.directory.partitions(topic, create=True)
+        if partitions or (topic.persistent and not recorded):
+            raise await self._missing(topic)
+        if await self._use.directory.owned_bundle(topic) is None:
+            owner = await self._use.directory.lookup(
+                topic, authoritative=flag(request, "authoritative")
+            )
+            if owner.broker.broker_id != self._use.self_address.broker_id:
+                raise ElsewhereError(owner.broker.web_url, authoritative=owner.authoritative)
+        if not recorded and not host.is_open(topic):
+            raise await self._missing(topic)
+        return host
+
+    async def _missing(self, topic: TopicName) -> NotFoundError:
+        parent = topic.partitioned_topic
+        if topic.partition < 0:
+            return NotFoundError(f"Topic {topic} not found")
+        if await self._use.directory.partitions(parent, create=True):
+            return NotFoundError("Topic partitions were not yet created")
+        return NotFoundError(f"Partitioned Topic not found: {topic} has zero partitions")
+
+    async def partitions(self, topic: TopicName) -> list[TopicName]:
+        """The partitions of a partitioned topic; empty for any other topic."""
+        count = await self._use.directory.partitions(topic, create=True)
+        return [topic.partition_name(index) for index in range(count)]
+
+    async def ask_each(
+        self, request: web.Request, topics: list[TopicName], what: str = ""
+    ) -> list[tuple[int, str]]:
+        """Repeat the request for each of these topics at its owner; the statuses and bodies.
+
+        `what` replaces the end of the path. Raises `OperationalError` when a broker does not
+        answer.
+        """
+        document = await body(request)
+        path = request.rel_url.raw_path.rstrip("/").split("/")
+        if what:
+            path[-1] = what
+        answers = []
+        for topic in topics:
+            path[TOPIC_ELEMENT] = quote(topic.local, safe="")
+            answers.append(await self._ask(request, topic, "/".join(path), document))
+        return answers
+
+    async def _ask(
+        self, request: web.Request, topic: TopicName, path: str, document: object
+    ) -> tuple[int, str]:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                timeout=aiohttp.ClientTimeout(total=PARTITION_TIMEOUT_S)
+            )
+        lookup = await self._use.directory.lookup(topic)
+        url = URL(lookup.broker.web_url + path, encoded=True)
+        authoritative = "true" if lookup.authoritative else "false"
+        try:
+            async with self._session.request(
+                request.method,
+                url.update_query({**request.query, "authoritative": authoritative}),
+                json=document,
+            ) as answer:
+                return answer.status, await answer.text()
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise OperationalError(
+                f"{lookup.broker.broker_id} did not answer for {topic}: "
+                f"{error or type(error).__name__}"
+            ) from None

@@ -1,0 +1,131 @@
+"""Statistics of topics, and what acts on an open topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import TOPIC, RefusedError, flag, topic_of
+from loadmanager.adapters.admin.subscriptions import first_failure
+from loadmanager.adapters.admin.topic_owners import TopicOwners
+from loadmanager.core.errors import NotFoundError
+
+Document = dict[str, Any]
+
+LARGEST = ("producerId", "oldestBacklogMessageAgeSeconds")
+"""Numbers that do not add up: of several partitions, the largest one is shown."""
+
+
+class StatsRoutes:
+    """Statistics of topics."""
+
+    def __init__(self, owners: TopicOwners) -> None:
+        self._owners = owners
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        path = f"/admin/v2/{TOPIC}"
+        return [
+            web.get(path + "/stats", self.stats),
+            web.get(path + "/partitioned-stats", self.partitioned_stats),
+            web.get(path + "/lastMessageId", self.last_message_id),
+            web.put(path + "/unload", self.unload),
+        ]
+
+    async def stats(self, request: web.Request) -> web.Response:
+        """Traffic, producers and subscriptions of a topic; a topic that is not open is opened.
+
+        Counters and backlogs are those of the moment, rates those of the last stats period.
+        `msgBacklog` counts entries, as in Pulsar: a batch is one.
+
+        Answers: 200, JSON; 307 to the owner; 404 when the topic does not exist or is partitioned.
+        """
+        topic = topic_of(request)
+        host = await self._owners.serve(request, topic)
+        return web.json_response(await host.stats(topic))
+
+    async def partitioned_stats(self, request: web.Request) -> web.Response:
+        """The sums over the partitions of a topic; `?perPartition=true` lists each of them, too.
+
+        Answers: 200, JSON; 404 when the topic is not partitioned.
+        """
+        topic, each = topic_of(request), flag(request, "perPartition", default=True)
+        partitions = await self._owners.partitions(topic)
+        if not partitions:
+            raise NotFoundError(f"Partitioned Topic {topic} not found")
+        answers = await self._owners.ask_each(request, partitions, "stats")
+        first_failure(answers, but=404)
+        stats = {
+            str(partition): msgspec.json.decode(text)
+            for partition, (status, text) in zip(partitions, answers, strict=True)
+            if status == 200
+        }
+        return web.json_response(
+            {
+                **total(stats.values()),
+                "metadata": {"partitions": len(partitions), "deleted": False},
+                "partitions": stats if each else {},
+            }
+        )
+
+    async def last_message_id(self, request: web.Request) -> web.Response:
+        """The id of a topic's newest message; entry −1 in an empty topic.
+
+        Answers: 200, JSON; 307 to the owner; 404; 405 for a non-persistent topic.
+        """
+        topic = topic_of(request)
+        host = await self._owners.serve(request, topic)
+        if not topic.persistent:
+            raise RefusedError(405, "GetLastMessageId on a non-persistent topic is not allowed")
+        return web.json_response(await host.last_message_id(topic))
+
+    async def unload(self, request: web.Request) -> web.Response:
+        """Close a topic, or all its partitions: the clients come back, unread messages are lost.
+
+        Answers: 204; 307 to the owner; 404.
+        """
+        topic = topic_of(request)
+        partitions = await self._owners.partitions(topic)
+        if partitions:
+            first_failure(await self._owners.ask_each(request, partitions), but=404)
+        else:
+            await (await self._owners.serve(request, topic)).unload(topic)
+        return web.Response(status=204)
+
+
+def total(documents: Iterable[Document]) -> Document:
+    """The sum of the stats of partitions, as in Pulsar: numbers add up; clients and subscriptions
+    of one name are one.
+    """
+    summed: Document = {}
+    for document in documents:
+        summed = _sum(summed, document)
+    summed.pop("ownerBroker", None)
+    return summed
+
+
+def _sum(one: Document, other: Document) -> Document:
+    summed = {**other, **{name: _both(name, one[name], other.get(name)) for name in one}}
+    if "averageMsgSize" in summed:
+        rate = summed["msgRateIn"]
+        summed["averageMsgSize"] = summed["msgThroughputIn"] / rate if rate else 0.0
+    return summed
+
+
+def _both(name: str, one: Any, other: Any) -> Any:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return _sum(one, other)
+    if isinstance(one, list) and isinstance(other, list):
+        return list(_sum(_by_name(one), _by_name(other)).values())
+    if isinstance(one, bool):
+        return one or other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return max(one, other) if name in LARGEST else one + other
+    return other if one is None else one
+
+
+def _by_name(clients: list[Document]) -> Document:
+    return {client.get("producerName") or client["consumerName"]: client for client in clients}

@@ -1,0 +1,153 @@
+"""What operators ask of topics that this broker serves. Implements `ports.topics.TopicHost`."""
+
+from __future__ import annotations
+
+import asyncio
+
+from loadmanager.adapters.protocol.durable import create_durable
+from loadmanager.adapters.protocol.hosted import HostedTopic
+from loadmanager.adapters.protocol.registry import TopicRegistry
+from loadmanager.adapters.protocol.topic_stats import topic_stats
+from loadmanager.core.bundles.names import TopicName, check_name
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.messaging.consumers import Consumer
+from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
+from loadmanager.core.wire.frames import last_batch_index_of, publish_time_of
+from loadmanager.ports.topics import Document, Position
+
+SKIPPED_AT_ONCE = 1_000
+"""Entries that are skipped before clients have their turn."""
+
+
+class RegistryTopics:
+    """The topics of a registry."""
+
+    def __init__(self, registry: TopicRegistry) -> None:
+        self._registry = registry
+
+    def is_open(self, topic: TopicName) -> bool:
+        """Whether the topic is open here."""
+        return self._registry.served(str(topic)) is not None
+
+    async def stats(self, topic: TopicName) -> Document:
+        """Pulsar's `TopicStats`."""
+        return self._stats(await self._registry.host(topic))
+
+    def _stats(self, hosted: HostedTopic) -> Document:
+        registry = self._registry
+        return topic_stats(
+            hosted,
+            owner=registry.directory.self_address.broker_id,
+            unacked_max=registry.settings.value.unacked_per_consumer_max,
+            now_ms=registry.clock.now_ms(),
+        )
+
+    def open_stats(self) -> dict[str, dict[str, Document]]:
+        """Bundle → open topic → Pulsar's `TopicStats`."""
+        registry = self._registry
+        return {
+            bundle: {
+                name: self._stats(hosted)
+                for name in registry.topics(bundle)
+                if (hosted := registry.served(name)) is not None
+            }
+            for bundle in registry.bundle_stats()
+        }
+
+    async def unload(self, topic: TopicName) -> None:
+        """Close the topic."""
+        await self._registry.host(topic)
+        self._registry.close_topic(str(topic), force=True)
+
+    async def subscriptions(self, topic: TopicName) -> list[str]:
+        """The names of the topic's subscriptions."""
+        return list((await self._registry.host(topic)).core.subscriptions)
+
+    async def create_subscription(self, topic: TopicName, name: str, position: Position) -> None:
+        """Create a durable subscription."""
+        if not check_name(name, "subscription name"):
+            raise BadInputError("Empty subscription name")
+        hosted = await self._registry.host(topic)
+        if name in hosted.core.subscriptions:
+            raise ConflictError("Subscription already exists for topic")
+        start_id = _entry_id(hosted, position)
+        await create_durable(self._registry, hosted, name, SubscriptionType.EXCLUSIVE, start_id)
+
+    async def delete_subscription(self, topic: TopicName, name: str, *, force: bool) -> None:
+        """Delete a subscription with its record."""
+        _, subscription = await self._find(topic, name)
+        if subscription.consumers and not force:
+            raise BadInputError("Subscription has active connected consumers")
+        await self._registry.directory.forget_subscription(topic, name)
+        hosted = await self._registry.host(topic)  # another life of its bundle may have opened it
+        present = hosted.core.subscriptions.get(name)
+        if present is not None:
+            self._close_consumers(hosted, present)  # forced, or attached meanwhile
+            hosted.core.unsubscribe(name)
+            hosted.limits.close_gate(name, self._registry.clock.monotonic_ns())
+
+    async def skip(self, topic: TopicName, name: str, entries: int | None) -> None:
+        """Acknowledge the oldest entries of a subscription."""
+        hosted, subscription = await self._find(topic, name)
+        log = hosted.core.log
+        left = subscription.backlog_entries if entries is None else entries
+        if left >= subscription.backlog_entries:
+            subscription.rewind_to(log.end_id)
+            left = 0
+        nobody, entry_id, stepped = Consumer(""), subscription.mark, 0
+        while left > 0 and entry_id < log.end_id and not hosted.fenced:
+            before = subscription.backlog_entries
+            subscription.ack(nobody, entry_id)
+            left -= before - subscription.backlog_entries
+            entry_id, stepped = entry_id + 1, stepped + 1
+            if stepped % SKIPPED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        self._registry.dispatcher.touch(hosted)
+        self._registry.dispatcher.deliver()
+
+    async def reset(self, topic: TopicName, name: str, position: Position) -> None:
+        """Have a subscription go on from another position."""
+        hosted, subscription = await self._find(topic, name)
+        self._close_consumers(hosted, subscription)
+        hosted.core.subscriptions[name] = subscription  # without consumers it may be forgotten
+        subscription.rewind_to(_entry_id(hosted, position))
+        self._registry.dispatcher.deliver()
+
+    async def last_message_id(self, topic: TopicName) -> Document:
+        """Pulsar's id of the newest message."""
+        core = (await self._registry.host(topic)).core
+        entry = core.log.get(core.log.end_id - 1)
+        return {
+            "ledgerId": core.ledger_id,
+            "entryId": -1 if entry is None else entry.entry_id,
+            "partitionIndex": core.partition,
+            "batchIndex": -1 if entry is None else last_batch_index_of(entry.tail),
+            "batchSize": 0,
+        }
+
+    async def _find(self, topic: TopicName, name: str) -> tuple[HostedTopic, Subscription]:
+        hosted = await self._registry.host(topic)
+        subscription = hosted.core.subscriptions.get(name)
+        if subscription is None:
+            raise NotFoundError(f"Subscription {name} not found for topic {topic}")
+        return hosted, subscription
+
+    def _close_consumers(self, hosted: HostedTopic, subscription: Subscription) -> None:
+        for core in list(subscription.consumers):
+            self._registry.close_consumer(hosted.attached[core], None)
+        self._registry.dispatcher.deliver()
+
+
+def _entry_id(hosted: HostedTopic, position: Position) -> int:
+    """The entry that a position means, among those that the topic holds. Ledgers of earlier owners
+    come before its own; ledger −1 is the earliest position, the greatest number the latest.
+    """
+    log, time_ms = hosted.core.log, position.time_ms
+    if time_ms is not None:
+        return log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)
+    if position.ledger_id != hosted.core.ledger_id:
+        return log.first_id if position.ledger_id < hosted.core.ledger_id else log.end_id
+    entry = log.get(position.entry_id)
+    last = -1 if entry is None else last_batch_index_of(entry.tail)
+    passed = position.excluded and (position.batch_index < 0 or position.batch_index >= last)
+    return min(max(position.entry_id + passed, log.first_id), log.end_id)
