@@ -350,6 +350,7 @@ class Parts:
     def _build_splitting(self) -> Splitting:
         return Splitting(
             namespaces=self._namespaces,
+            topics=self._topics,
             ownership=self._ownership,
             hosting=self.hosting,
             self_address=self._outside.me,

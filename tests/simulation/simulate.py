@@ -51,6 +51,7 @@ COLLECT_EVERY = 10
 """Garbage is collected after so many runs, and not during a run, which would not repeat exactly."""
 
 SETTINGS = {
+    "forceDeleteNamespaceAllowed": "true",
     "loadBalancerReportUpdateMinIntervalMillis": "2000",
     "loadBalancerReportUpdateMaxIntervalMinutes": "0.1",
     "loadBalancerHostUsageCheckIntervalMinutes": "0.1",

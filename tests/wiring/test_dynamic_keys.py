@@ -350,8 +350,8 @@ def own_split(algorithm: str | None = None, topics: int = 0) -> Watch:
             span = str(before.ranges[0])
             try:
                 await broker.use.splitting.split(namespace, span, algorithm=algorithm, unload=False)
-            except ConflictError:
-                return "refused"
+            except ConflictError as error:
+                return 1 if "is not split" in str(error) else "refused"
             return (
                 1
                 + len((await broker.use.namespaces.bundles(namespace)).ranges)
@@ -706,7 +706,7 @@ CASES = {
             "loadBalancerNamespaceBundleMaxMsgRate": "1",
         },
     ),
-    "forceDeleteNamespaceAllowed": Case("false", forced_deletion, True, False),
+    "forceDeleteNamespaceAllowed": Case("true", forced_deletion, False, True),
     "loadBalanceSheddingDelayInSeconds": Case("0", cool_down, True, False, TRANSFER_NOW),
     "loadBalancerAutoBundleSplitEnabled": Case(
         "true",

@@ -24,6 +24,7 @@ from loadmanager.settings.live import REJECTED
 
 TOPIC = TopicName("persistent", NS, "orders")
 LOW = "loadBalancerAvgShedderLowThreshold"
+FORCED = {"forceDeleteNamespaceAllowed": "true"}
 GAUGE = "loadmanager_rejected_dynamic_values"
 
 
@@ -241,7 +242,7 @@ async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
     namespace open.
     """
     gone = NamespaceName("public", "gone")
-    async with a_cluster(brokers=3) as cluster:
+    async with a_cluster(FORCED, brokers=3) as cluster:
         first = cluster.brokers[0].use
         for _ in range(5):
             await first.namespaces.create_namespace(gone, {"bundles": {"numBundles": 8}})
@@ -283,7 +284,7 @@ async def test_a_namespace_is_deleted_though_clients_come_back() -> None:
 
 async def test_an_owner_that_does_not_answer_keeps_a_namespace_marked() -> None:
     """The namespace cannot be used any more, and deleting it again goes on where it stopped."""
-    async with a_cluster(brokers=2) as cluster:
+    async with a_cluster(FORCED, brokers=2) as cluster:
         first, second = cluster.brokers
         bundle = (await first.use.namespaces.bundles(NS)).names[0]
         await second.use.orders.acquire(bundle)

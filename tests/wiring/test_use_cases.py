@@ -149,10 +149,9 @@ async def test_split(brokers: list[UseCases]) -> None:
     """
     here, there = brokers
     await there.orders.acquire(f"{NS}/{FIRST}")
-    at = await there.splitting.split(
-        NS, FIRST, algorithm="specified_positions_divide", positions=[0x10000000], unload=False
-    )
-    assert at is None
+    how = {"algorithm": "specified_positions_divide", "positions": [0x10000000]}
+    with pytest.raises(ConflictError, match="is not split"):
+        await there.splitting.split(NS, FIRST, **how, unload=False)
     assert there.ownership.owned() == [f"{NS}/{FIRST}"]
     assert await here.splitting.split(NS, FIRST, unload=False) == there.self_address.web_url
     assert await there.splitting.split(NS, FIRST, unload=False) is None

@@ -81,20 +81,25 @@ def whole(request: web.Request, name: str, default: int, *, minimum: int, maximu
     return int(text)
 
 
-async def body(request: web.Request) -> Any:
-    """The JSON body, None for an empty one.
-
-    Raises `RefusedError`: 400 for a body that is not JSON or incomplete, 408 if it does not arrive.
-    """
+async def raw_body(request: web.Request) -> bytes:
+    """The body. Raises `RefusedError`: 400 for an incomplete one, 408 if it does not arrive."""
     try:
         async with asyncio.timeout(BODY_TIMEOUT_S):
-            raw = await request.read()
+            return await request.read()
     except TimeoutError:
         raise RefusedError(408, f"the body did not arrive within {BODY_TIMEOUT_S:g} s") from None
     except (web.RequestPayloadError, ConnectionError) as error:
         raise RefusedError(
             400, f"the body cannot be read: {' '.join(str(error).split())}"
         ) from None
+
+
+async def body(request: web.Request) -> Any:
+    """The JSON body, None for an empty one.
+
+    Raises `RefusedError`: 400 for a body that is not JSON, and as `raw_body`.
+    """
+    raw = await raw_body(request)
     if not raw.strip():
         return None
     try:
@@ -108,6 +113,19 @@ async def body(request: web.Request) -> Any:
         levels = f"{REQUEST_LEVELS_MAX} levels are allowed"
         raise RefusedError(400, f"malformed JSON: it nests too deeply, {levels}")
     return document
+
+
+async def text(request: web.Request) -> str:
+    """A text as the body, bare as Pulsar's Java client sends it, or in JSON.
+
+    Raises `RefusedError` (400) for a body that is not a text, and as `raw_body`.
+    """
+    raw = (await raw_body(request)).strip()
+    try:
+        decoded = msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else raw.decode()
+    except ValueError as error:
+        raise RefusedError(400, f"the body must be a text: {error}") from None
+    return decoded.strip()
 
 
 async def body_object(request: web.Request) -> dict[str, Any]:

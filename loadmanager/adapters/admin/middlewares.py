@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.answers import ElsewhereError, RefusedError, failed, redirect_to
+from loadmanager.core.bundles.ranges import NoSuchBundleError
 from loadmanager.core.errors import (
     BadInputError,
     ConflictError,
@@ -86,7 +87,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
 def _status(error: LoadManagerError) -> int:
     if isinstance(error, NotFoundError):
         return 404
-    if isinstance(error, ConflictError):
+    if isinstance(error, ConflictError) and not isinstance(error, NoSuchBundleError):
         return 409
     if isinstance(error, CorruptDataError):
         return 500

@@ -14,7 +14,7 @@ from loadmanager.adapters.admin.answers import (
     whole_numbers,
 )
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.bundles.names import TopicName, check_part
 from loadmanager.core.bundles.ranges import bundles_data, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError
 
@@ -22,8 +22,9 @@ from loadmanager.core.errors import BadInputError, ConflictError
 class NamespaceRoutes:
     """Tenants, namespaces, bundles."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: UseCases, *, cluster: str) -> None:
         self._use = use
+        self._cluster = cluster
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -40,6 +41,8 @@ class NamespaceRoutes:
             web.delete(path, self.delete),
             web.get(path + "/bundles", self.bundles),
             web.get(path + "/topics", self.list_topics),
+            web.get(path + "/replication", self.clusters),
+            web.post(path + "/replication", self.set_clusters),
             web.put(path + "/unload", self.unload),
             web.get(path + "/{bundle}/topicHashPositions", self.hash_positions),
             web.put(path + "/{bundle}/unload", self.unload_bundle),
@@ -67,10 +70,15 @@ class NamespaceRoutes:
         return await self._write_tenant(request)
 
     async def _write_tenant(self, request: web.Request) -> web.Response:
-        info = await body_object(request)
+        name, info = request.match_info["tenant"], await body_object(request)
+        check_part(name, "tenant")
         for field in ("adminRoles", "allowedClusters"):
             _check_texts(info, field)
-        await self._use.namespaces.create_tenant(request.match_info["tenant"], info)
+        if not info.get("allowedClusters"):
+            raise BadInputError("Clusters can not be empty")
+        if not set(info["allowedClusters"]).issubset(await self._use.namespaces.clusters()):
+            raise BadInputError("Clusters do not exist")
+        await self._use.namespaces.create_tenant(name, info)
         return web.Response(status=204)
 
     async def delete_tenant(self, request: web.Request) -> web.Response:
@@ -127,6 +135,32 @@ class NamespaceRoutes:
             )
         )
 
+    async def clusters(self, request: web.Request) -> web.Response:
+        """The clusters of a namespace."""
+        policies = await self._use.namespaces.policies(namespace_of(request))
+        return web.json_response(policies.get("replication_clusters") or [])
+
+    async def set_clusters(self, request: web.Request) -> web.Response:
+        """Set the clusters of a namespace; body: a list with this cluster's name alone.
+
+        Answers: 204; 403 for a cluster that does not exist; 501 for several clusters.
+        """
+        namespace, names = namespace_of(request), await body(request)
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise RefusedError(400, "the body must be a JSON list of clusters")
+        if not names:
+            raise BadInputError("ClusterIds should not be null or empty")
+        present = await self._use.namespaces.clusters()
+        unknown = [name for name in names if name not in present]
+        if unknown:
+            raise RefusedError(403, f"Invalid cluster id: {unknown[0]}")
+        if names != [self._cluster]:
+            raise RefusedError(501, f"there is no geo-replication: {self._cluster} is allowed")
+        await self._use.namespaces.update_policies(
+            namespace, lambda policies: {**policies, "replication_clusters": names}
+        )
+        return web.Response(status=204)
+
     async def unload(self, request: web.Request) -> web.Response:
         """Unload all bundles of a namespace; the next lookups place them."""
         await self._use.unloading.namespace(namespace_of(request))
@@ -151,7 +185,8 @@ class NamespaceRoutes:
     async def unload_bundle(self, request: web.Request) -> web.Response:
         """Unload a bundle; `?destinationBroker=` names its next owner.
 
-        Answers: 204; 307 to the owner, with a destination to the leader.
+        Answers: 204; 307 to the owner, with a destination to the leader; 409 for a destination that
+        is not active; 412 for a bundle that does not exist.
         """
         authoritative, destination = (
             flag(request, "authoritative"),
@@ -165,7 +200,8 @@ class NamespaceRoutes:
     async def split_bundle(self, request: web.Request) -> web.Response:
         """Split a bundle; `?splitAlgorithmName=`, `?unload=`; body: a list of hashes to split at.
 
-        Answers: 204; 307 to the owner.
+        Answers: 204; 307 to the owner; 409 when no boundary divides its topics; 412 for a bundle
+        that does not exist.
         """
         positions = whole_numbers(await body(request))
         web_url = await self._use.splitting.split(

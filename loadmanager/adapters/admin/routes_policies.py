@@ -7,9 +7,9 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import RefusedError, body, body_object, namespace_of
+from loadmanager.adapters.admin.answers import RefusedError, body_object, namespace_of, text
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.names import NamespaceName, check_name
 from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError
 from loadmanager.core.policies.isolation import matches_broker
 
@@ -17,6 +17,8 @@ CLUSTER = "/admin/v2/clusters/{cluster}"
 ISOLATION = CLUSTER + "/namespaceIsolationPolicies"
 DOMAINS = CLUSTER + "/failureDomains"
 ANTI_AFFINITY = "/admin/v2/namespaces/{tenant}/{namespace}/antiAffinity"
+GROUPS = "/admin{}/namespaces/{{cluster}}/antiAffinity/{{group:[^/]+}}"
+"""Pulsar's Java client asks at the path without version."""
 
 log = structlog.get_logger("admin")
 
@@ -44,9 +46,8 @@ class PolicyRoutes:
             web.get(ANTI_AFFINITY, self.group),
             web.post(ANTI_AFFINITY, self.set_group),
             web.delete(ANTI_AFFINITY, self.remove_group),
-            web.get(
-                "/admin/v2/namespaces/{cluster}/antiAffinity/{group}", self.namespaces_of_group
-            ),
+            web.get(GROUPS.format("/v2"), self.namespaces_of_group),
+            web.get(GROUPS.format(""), self.namespaces_of_group),
         ]
 
     def _check_cluster(self, request: web.Request) -> None:
@@ -184,16 +185,16 @@ class PolicyRoutes:
     async def group(self, request: web.Request) -> web.Response:
         """The anti-affinity group of a namespace.
 
-        Answers: 200, JSON; 204 without a group.
+        Answers: 200, the bare text; 204 without a group.
         """
         group = await self._use.policies.anti_affinity_group(namespace_of(request))
-        return web.Response(status=204) if group is None else web.json_response(group)
+        return web.Response(status=204) if group is None else web.Response(text=group)
 
     async def set_group(self, request: web.Request) -> web.Response:
-        """Put a namespace into an anti-affinity group; body: its name as a JSON string."""
-        group = await body(request)
-        if not isinstance(group, str) or not group.strip():
-            raise RefusedError(412, "the body must be the name of a group as a JSON text")
+        """Put a namespace into an anti-affinity group; body: its name, bare or as a JSON string."""
+        group = check_name(await text(request), "anti-affinity group")
+        if not group:
+            raise BadInputError("antiAffinityGroup can't be empty")
         await self._use.policies.set_anti_affinity_group(namespace_of(request), group)
         return web.Response(status=204)
 
@@ -203,9 +204,11 @@ class PolicyRoutes:
         return web.Response(status=204)
 
     async def namespaces_of_group(self, request: web.Request) -> web.Response:
-        """The namespaces of an anti-affinity group; `?tenant=` selects those of one tenant."""
+        """The namespaces of an anti-affinity group; `?tenant=`, or `?property=` as its older name,
+        selects those of one tenant.
+        """
         self._check_cluster(request)
-        tenant = request.query.get("tenant", "")
+        tenant = request.query.get("tenant") or request.query.get("property", "")
         names = self._use.policies.namespaces_of_group(request.match_info["group"])
         return web.json_response(
             [name for name in names if not tenant or name.startswith(f"{tenant}/")]

@@ -17,6 +17,7 @@ from loadmanager.adapters.admin.answers import (
     redirect_to,
     topic_of,
 )
+from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
 from loadmanager.core.throttling.policies import (
@@ -49,8 +50,9 @@ Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ThrottlingRoutes:
     """Everything about limits."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: UseCases, owners: TopicOwners) -> None:
         self._use = use
+        self._owners = owners
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -126,9 +128,9 @@ class ThrottlingRoutes:
             """The limit that is set; if none is, `?applied=true` asks for the one of namespace or
             broker.
 
-            Answers: 200, JSON; 204 without one.
+            Answers: 200, JSON; 204 without one; 404 when the topic does not exist.
             """
-            topic, path = topic_of(request), path_of(request)
+            topic, path = await self._owners.existing(request), path_of(request)
             policy: Any = await self._use.limits.topic_policies(topic)
             for name in path:
                 policy = policy.get(name) if isinstance(policy, dict) else None
@@ -139,16 +141,16 @@ class ThrottlingRoutes:
         async def write(request: web.Request) -> web.StreamResponse:
             """Set the limit; it acts at once on connected clients. Body: the rates.
 
-            Answers: 204; 412 for rates that are not allowed.
+            Answers: 204; 404 when the topic does not exist; 412 for rates that are not allowed.
             """
-            await self._use.limits.set_topic_policy(
-                topic_of(request), path_of(request), plain(await _rate(request, kind))
-            )
+            rate, topic = plain(await _rate(request, kind)), await self._owners.existing(request)
+            await self._use.limits.set_topic_policy(topic, path_of(request), rate)
             return web.Response(status=204)
 
         async def remove(request: web.Request) -> web.StreamResponse:
             """Remove the limit."""
-            await self._use.limits.set_topic_policy(topic_of(request), path_of(request), None)
+            topic = await self._owners.existing(request)
+            await self._use.limits.set_topic_policy(topic, path_of(request), None)
             return web.Response(status=204)
 
         return read, write, remove
@@ -156,9 +158,10 @@ class ThrottlingRoutes:
     async def group_of_namespace(self, request: web.Request) -> web.Response:
         """The resource group of a namespace.
 
-        Answers: 200, JSON; 204 without a group.
+        Answers: 200, the bare text; 204 without a group.
         """
-        return _shown(await self._use.limits.namespace_group(namespace_of(request)))
+        group = await self._use.limits.namespace_group(namespace_of(request))
+        return web.Response(status=204) if group is None else web.Response(text=group)
 
     async def attach(self, request: web.Request) -> web.Response:
         """Put a namespace into a resource group."""

@@ -71,12 +71,12 @@ class AdminServer:
         parts: list[Routes] = [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
-            NamespaceRoutes(use),
+            NamespaceRoutes(use, cluster=cluster),
             TopicRoutes(use),
             StatsRoutes(self._owners),
             SubscriptionRoutes(self._owners),
             SchemaRoutes(use),
-            ThrottlingRoutes(use),
+            ThrottlingRoutes(use, self._owners),
             PolicyRoutes(use, cluster=cluster),
         ]
         for part in parts:

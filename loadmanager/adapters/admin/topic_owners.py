@@ -8,7 +8,13 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from loadmanager.adapters.admin.answers import ElsewhereError, RefusedError, body, flag
+from loadmanager.adapters.admin.answers import (
+    ElsewhereError,
+    RefusedError,
+    body,
+    flag,
+    topic_of,
+)
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import NotFoundError, OperationalError
@@ -57,6 +63,17 @@ class TopicOwners:
         if not recorded and not host.is_open(topic):
             raise await self._missing(topic)
         return host
+
+    async def existing(self, request: web.Request) -> TopicName:
+        """The topic of the path, which exists, or whose partition it would be.
+
+        Raises `NotFoundError`, and `ElsewhereError` when only its owner knows, as of a
+        non-persistent topic.
+        """
+        topic, exists = topic_of(request), self._use.topics.exists
+        if not await exists(topic.partitioned_topic) and not await exists(topic):
+            await self.serve(request, topic)
+        return topic
 
     async def _missing(self, topic: TopicName) -> NotFoundError:
         parent = topic.partitioned_topic

@@ -28,6 +28,10 @@ def topic_hash(topic: str) -> int:
     return zlib.crc32(topic.encode())
 
 
+class NoSuchBundleError(ConflictError):
+    """A namespace has no such bundle, or no longer: it was split."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class BundleRange:
     """A range of the hash space; `upper` is exclusive unless it is 0xffffffff."""
@@ -169,11 +173,12 @@ class NamespaceBundles:
         """Parse a range and check that it is a bundle of this namespace now (Pulsar
         `validateBundle`).
 
-        Raises `BadInputError` for a malformed text and `ConflictError` when no such bundle exists.
+        Raises `BadInputError` for a malformed text and `NoSuchBundleError` when no such bundle
+        exists.
         """
         parsed = BundleRange.parse(bundle_range)
         if parsed not in self.ranges:
-            raise ConflictError(
+            raise NoSuchBundleError(
                 f"{self.namespace} has no bundle {parsed}; its boundaries are "
                 f"{', '.join(format_boundaries(self.boundaries))}"
             )

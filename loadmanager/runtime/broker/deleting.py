@@ -48,7 +48,8 @@ class Deleting:
         """
         if force and not self.settings.value.delete_namespace_force:
             raise BadInputError(
-                "forced deletion of namespaces is not allowed: set forceDeleteNamespaceAllowed=true"
+                "Broker doesn't allow forced deletion of namespaces: set "
+                "forceDeleteNamespaceAllowed=true"
             )
         # A namespace that is marked already has no topics to list: its deletion goes on.
         with contextlib.suppress(NotFoundError):

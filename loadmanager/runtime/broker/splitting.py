@@ -14,14 +14,16 @@ from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.ownership.states import Cause
 from loadmanager.core.strategies.splitting.algorithms import (
     ALGORITHMS,
+    RANGE,
     HashedTopic,
     boundaries,
     useful_boundaries,
 )
 from loadmanager.core.strategies.splitting.settings import SplitSettings
-from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.hosting import BrokerAddress, Hosting, TopicTraffic
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 LARGEST, HOT = "LARGEST", "HOT"
@@ -34,6 +36,7 @@ class Splitting:
     """Splits bundles of this broker."""
 
     namespaces: Namespaces
+    topics: Topics
     ownership: Ownership
     hosting: Hosting
     self_address: BrokerAddress
@@ -53,8 +56,9 @@ class Splitting:
         """Split a bundle (a range, LARGEST or HOT) if this broker owns it.
 
         Returns None if so, else the web URL of the owner, which the caller must ask. `automatic`:
-        split only if that divides the topics. Does nothing if the algorithm finds no useful
-        boundary, as in Pulsar.
+        split only if that divides the open topics; do nothing if it does not. An operator's request
+        counts all topics that exist, and raises `ConflictError` if the algorithm finds no boundary:
+        Pulsar says nothing then.
         """
         _require_algorithm(algorithm)
         bundles = await self.namespaces.bundles(namespace)
@@ -65,32 +69,24 @@ class Splitting:
         span = BundleRange.parse(split_bundle_name(bundle)[1])
         if not span.splittable:
             raise BadInputError(f"{bundle} is one hash wide and cannot be split")
-        owner = await self.ownership.owner(bundle)
-        if owner is not None and owner.address != self.self_address:
-            return owner.address.web_url
-        if owner is None:
-            await self.ownership.acquire(bundle, "to be split", Cause.SPLIT)
+        elsewhere = await self._other_owner(bundle)
+        if elsewhere is not None:
+            return elsewhere
         settings = self.settings.value
-        topics = {
-            name: HashedTopic(
-                topic_hash(name),
-                traffic.msg_rate_in + traffic.msg_rate_out,
-                traffic.msg_throughput_in + traffic.msg_throughput_out,
-            )
-            for name, traffic in self.hosting.topics(bundle).items()
-        }
+        algorithm = algorithm or settings.algorithm
+        recorded = not automatic and algorithm != RANGE  # that one does not look at topics
+        topics = await self._topics(namespace, bundle, span, recorded=recorded)
         limits = settings.flow_limits
         if automatic:
-            new_boundaries, reason = useful_boundaries(
-                settings.algorithm, span, topics, limits=limits
-            )
+            new_boundaries, reason = useful_boundaries(algorithm, span, topics, limits=limits)
         else:  # an operator's request: without further conditions, as in Pulsar
-            chosen = algorithm or settings.algorithm
-            new_boundaries = boundaries(chosen, span, topics, limits=limits, positions=positions)
+            new_boundaries = boundaries(algorithm, span, topics, limits=limits, positions=positions)
             reason = "no useful boundary: one topic, or topics of one hash"
         if not new_boundaries:
             log.info("bundle not split", bundle=bundle, reason=reason, topics=len(topics))
-            return None
+            if automatic:
+                return None
+            raise ConflictError(f"{bundle} with {len(topics)} topics is not split: {reason}")
         if len(bundles.ranges) + len(new_boundaries) > settings.bundles_max:
             raise ConflictError(
                 f"{namespace} has {len(bundles.ranges)} bundles; "
@@ -108,6 +104,35 @@ class Splitting:
                     timeout_s=self.broker.value.bundle_unload_timeout_ms / 1000,
                 )
         return None
+
+    async def _other_owner(self, bundle: str) -> str | None:
+        """The web URL of a bundle's owner; None for this broker, which acquires it if need be."""
+        owner = await self.ownership.owner(bundle)
+        if owner is not None and owner.address != self.self_address:
+            return owner.address.web_url
+        if owner is None:
+            await self.ownership.acquire(bundle, "to be split", Cause.SPLIT)
+        return None
+
+    async def _topics(
+        self, namespace: NamespaceName, bundle: str, span: BundleRange, *, recorded: bool
+    ) -> dict[str, HashedTopic]:
+        """The open topics of a bundle with their traffic, and `recorded` ones without."""
+        traffic = self.hosting.topics(bundle)
+        names = list(traffic)
+        if recorded:
+            everything = await self.topics.of_namespace(namespace, "ALL", names)
+            names = [name for name in everything if topic_hash(name) in span]
+        none = TopicTraffic()
+        return {
+            name: HashedTopic(
+                topic_hash(name),
+                of_topic.msg_rate_in + of_topic.msg_rate_out,
+                of_topic.msg_throughput_in + of_topic.msg_throughput_out,
+            )
+            for name in names
+            for of_topic in (traffic.get(name, none),)
+        }
 
     def _busiest(self, namespace: str, by: str) -> str:
         """The namespace's bundle with most topics (LARGEST) or traffic (HOT) on this broker."""

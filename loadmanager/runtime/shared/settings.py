@@ -146,7 +146,7 @@ class BrokerSettings:
     )
     delete_namespace_force: bool = conf(
         "forceDeleteNamespaceAllowed",
-        True,
+        False,
         "Allow a namespace to be deleted with its topics",
         dynamic=True,
     )

@@ -12,6 +12,7 @@ from adapters.admin.serving import serving
 from loadmanager.adapters.admin.server import BODY_BYTES_MAX
 from loadmanager.adapters.admin.settings import AdminSettings
 
+TENANT = b'{"allowedClusters": ["standalone"]}'
 NAMESPACE = "/admin/v2/namespaces/acme/new"
 
 
@@ -127,7 +128,8 @@ async def test_requests_at_once_are_bounded() -> None:
     async with serving(1, AdminSettings(requests_max=1)) as served:
         host, _, port = served.broker_id(0).partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n")
+        head = b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(TENANT))
         await writer.drain()
         try:
             async with asyncio.timeout(5):
@@ -135,7 +137,7 @@ async def test_requests_at_once_are_bounded() -> None:
                     assert answer.status == 200
             assert answer.headers["Retry-After"] == "1"
             assert await served.get("/admin/v2/brokers/health") == "ok"
-            writer.write(b"{}")
+            writer.write(TENANT)
             assert (await reader.readline()).startswith(b"HTTP/1.1 204")
         finally:
             writer.close()

@@ -82,8 +82,8 @@ async def test_create_namespace_refused() -> None:
 
 
 async def test_delete_namespace() -> None:
-    """409 while it has topics, 204 forced, then 404 for everything below it."""
-    async with serving(1) as served:
+    """409 while it has topics, 204 forced if that is allowed, then 404 for everything below it."""
+    async with serving(1, values={"forceDeleteNamespaceAllowed": "true"}) as served:
         assert (await served.ask("PUT", "/admin/v2/persistent/acme/orders/t")).status == 204
         assert (await served.ask("DELETE", NAMESPACE)).status == 409
         assert (await served.ask("DELETE", f"{NAMESPACE}?force=maybe")).status == 412
@@ -104,7 +104,7 @@ async def test_delete_namespace() -> None:
 
 
 async def test_unload_bundle_redirects_to_the_owner() -> None:
-    """307 with the method's path and `authoritative`; 204 there, and also when nobody owns it; 409
+    """307 with the method's path and `authoritative`; 204 there, and also when nobody owns it; 412
     for a bundle that does not exist.
     """
     async with serving() as served:
@@ -118,7 +118,7 @@ async def test_unload_bundle_redirects_to_the_owner() -> None:
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload", at=1)).status == 204
         assert served.owners() == {}
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/unload")).status == 204
-        assert (await served.ask("PUT", f"{NAMESPACE}/0x00000000_0x41000000/unload")).status == 409
+        assert (await served.ask("PUT", f"{NAMESPACE}/0x00000000_0x41000000/unload")).status == 412
         assert (await served.ask("PUT", f"{NAMESPACE}/first/unload")).status == 412
 
 
@@ -189,7 +189,67 @@ async def test_split() -> None:
         ).status == 412
         for body in ({"a": 1}, [1.5], [True], ["1"]):
             assert (await served.ask("PUT", last, body)).status == 400
-        assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split")).status == 409
+        assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split")).status == 412
+
+
+async def test_split_by_topics_that_are_not_open() -> None:
+    """All topics that exist count; a split that splits nothing says so."""
+    async with serving(1) as served:
+        split = f"{NAMESPACE}/{FIRST}/split?splitAlgorithmName=topic_count_equally_divide"
+        bounds = (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
+        nothing = await served.ask("PUT", split)
+        assert (nothing.status, "0 topics is not split" in nothing.reason) == (409, True)
+        assert (await served.get(f"{NAMESPACE}/bundles"))["boundaries"] == bounds
+        names = (f"persistent://acme/orders/t{index}" for index in range(1000))
+        inside = [name for name in names if topic_hash(name) < 0x40000000][:6]
+        for name in inside:
+            path = name.replace("://", "/")
+            assert (await served.ask("PUT", f"/admin/v2/{path}")).status == 204
+        assert (await served.ask("PUT", split)).status == 204
+        after = (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
+        (new,) = (int(bound, 16) for bound in after if bound not in bounds)
+        assert sum(topic_hash(name) < new for name in inside) == 3
+
+
+async def test_forced_deletion_is_off_by_default() -> None:
+    """405, and everything stays."""
+    async with serving(1) as served:
+        assert (await served.ask("PUT", "/admin/v2/persistent/acme/orders/t")).status == 204
+        answer = await served.ask("DELETE", f"{NAMESPACE}?force=true")
+        assert (answer.status, "doesn't allow forced deletion" in answer.reason) == (405, True)
+        assert await served.get(f"{NAMESPACE}/topics") == ["persistent://acme/orders/t"]
+
+
+async def test_clusters_of_a_tenant_exist() -> None:
+    """412 without clusters, or with one that does not exist, also when the tenant is changed."""
+    async with serving(1) as served:
+        one = "/admin/v2/tenants/shop"
+        for body in (None, {}, {"allowedClusters": []}):
+            answer = await served.ask("PUT", one, body)
+            assert (answer.status, answer.reason) == (412, "Clusters can not be empty")
+        for method, path in (("PUT", one), ("POST", "/admin/v2/tenants/acme")):
+            answer = await served.ask(method, path, {"allowedClusters": ["nosuch"]})
+            assert (answer.status, answer.reason) == (412, "Clusters do not exist")
+        assert await served.get("/admin/v2/tenants") == ["acme", "public"]
+
+
+async def test_clusters_of_a_namespace() -> None:
+    """This one: there is no replication to accept."""
+    async with serving(1) as served:
+        path = f"{NAMESPACE}/replication"
+        await served.brokers[0].store.create("/admin/clusters/far", b"{}")
+        assert await served.get(path) == ["standalone"]
+        for body, status in (
+            (["standalone"], 204),
+            (["nosuch"], 403),
+            ([], 412),
+            (["standalone", "far"], 501),
+            ("standalone", 400),
+            ([5], 400),
+        ):
+            assert (await served.ask("POST", path, body)).status == status, body
+        assert await served.get(path) == ["standalone"]
+        assert (await served.ask("GET", path.replace("orders", "none"))).status == 404
 
 
 async def test_split_at_the_owner() -> None:

@@ -109,3 +109,20 @@ async def test_anti_affinity_groups(served: Served) -> None:
     assert (await served.call("POST", GROUP, " "))[0] == 412
     assert (await served.call("POST", GROUP.replace("default", "none"), "g"))[0] == 404
     assert await served.call("GET", f"/admin/v2/namespaces/{CLUSTER}/antiAffinity/g") == (200, [])
+
+
+async def test_anti_affinity_groups_as_java_sends_them(served: Served) -> None:
+    """The bare name of the group, as well as JSON; the list at the path without version, too."""
+    for raw, group in ((b"spread", "spread"), (b'"g2"', "g2"), ("ü{}".encode(), "ü{}")):
+        assert (await served.ask("POST", GROUP, raw=raw)).status == 204
+        answer = await served.ask("GET", GROUP)
+        assert (answer.status, answer.body) == (200, group)
+    for path in ("/admin/v2/namespaces", "/admin/namespaces"):
+        listed = f"{path}/{CLUSTER}/antiAffinity/%C3%BC%7B%7D"
+        for query in ("", "?tenant=public", "?property=public"):
+            assert await served.get(listed + query) == ["public/default"]
+        assert await served.get(f"{listed}?property=acme") == []
+        assert (await served.ask("GET", listed.replace(CLUSTER, "nosuch"))).status == 412
+    for raw, status in ((b"", 412), (b'""', 412), (b'"g', 400), (b"\xff", 400), (b"x" * 600, 412)):
+        assert (await served.ask("POST", GROUP, raw=raw)).status == status
+    assert (await served.ask("GET", GROUP)).body == "ü{}"

@@ -27,6 +27,7 @@ async def served() -> AsyncIterator[Served]:
         for broker in served.brokers:
             await broker.parts.limits.opening(ORDERS)
             broker.throttling.topic(TOPIC, broker.clock.monotonic_ns())
+        assert (await served.ask("PUT", TOPIC_PATH)).status == 204
         yield served
 
 
@@ -291,8 +292,24 @@ async def test_partitions_have_the_policies_of_their_topic(served: Served) -> No
     )
 
 
-async def test_unknown_namespaces_are_404(served: Served) -> None:
-    """Policies of namespaces and of topics are refused for an unknown namespace."""
+async def test_what_does_not_exist_is_404(served: Served) -> None:
+    """Policies are refused for an unknown namespace or topic, in Pulsar's words; those of a
+    non-persistent topic while nobody uses it.
+    """
+    for path, rate in (
+        ("publishRate", {"publishThrottlingRateInMsg": 5}),
+        ("s/dispatchRate", {"dispatchThrottlingRateInMsg": 5}),
+    ):
+        for method, body in (("GET", None), ("POST", rate), ("DELETE", None)):
+            answer = await served.ask(method, f"/admin/v2/persistent/acme/orders/typo/{path}", body)
+            assert (answer.status, answer.reason) == (
+                404,
+                "Topic persistent://acme/orders/typo not found",
+            )
+    volatile = "/admin/v2/non-persistent/acme/orders/n/publishRate"
+    assert (await served.call("GET", f"{volatile}?authoritative=true"))[0] == 404
+    await served.brokers[0].serve(TopicName("non-persistent", ORDERS, "n"))
+    assert (await served.call("GET", volatile))[0] == 204
     assert (await served.call("GET", "/admin/v2/namespaces/acme/none/publishRate"))[0] == 404
     assert (await served.call("POST", "/admin/v2/persistent/acme/none/t/publishRate", {}))[0] == 404
 
