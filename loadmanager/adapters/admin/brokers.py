@@ -43,6 +43,7 @@ class BrokerRoutes:
             web.get("/admin/v2/brokers/ready", self.ready),
             web.get("/admin/v2/brokers/version", self.version),
             web.get("/admin/v2/brokers/configuration/runtime", self.configuration),
+            web.get("/admin/v2/brokers/internal-configuration", self.internal_configuration),
             web.get("/admin/v2/brokers/backlog-quota-check", self.nothing_to_do),
             web.post("/admin/v2/brokers/shutdown", self.shutdown),
             web.get("/admin/v2/brokers/{cluster}", self.list),
@@ -120,6 +121,18 @@ class BrokerRoutes:
     async def configuration(self, _request: web.Request) -> web.Response:
         """Every broker.conf key with the value in force; names rejected dynamic values."""
         return web.json_response(dict(self._use.settings()))
+
+    async def internal_configuration(self, _request: web.Request) -> web.Response:
+        """Where the metadata store is."""
+        url = self._use.settings()["metadataStoreUrl"]
+        return web.json_response(
+            {
+                "zookeeperServers": url.removeprefix("zk:"),
+                "configurationStoreServers": url.removeprefix("zk:"),
+                "metadataStoreUrl": url,
+                "configurationMetadataStoreUrl": url,
+            }
+        )
 
     async def nothing_to_do(self, _request: web.Request) -> web.Response:
         """Does nothing: backlogs are bounded while they grow.

@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.answers import ElsewhereError, RefusedError, failed, redirect_to
+from loadmanager.adapters.admin.not_served import not_served
 from loadmanager.core.bundles.ranges import NoSuchBundleError
 from loadmanager.core.errors import (
     BadInputError,
@@ -95,6 +96,10 @@ def _status(error: LoadManagerError) -> int:
 
 
 def _of_aiohttp(error: web.HTTPException, request: web.Request) -> web.StreamResponse:
+    if isinstance(error, web.HTTPMethodNotAllowed | web.HTTPNotFound):
+        reason = not_served(request.rel_url.raw_path)
+        if reason is not None:
+            return failed(501, reason)
     if isinstance(error, web.HTTPMethodNotAllowed):
         allowed = ", ".join(sorted(error.allowed_methods))
         return failed(405, f"{error.method} is not allowed; allowed: {allowed}", {"Allow": allowed})

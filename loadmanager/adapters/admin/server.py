@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
+from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.middlewares import access, concurrency_limit, errors
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
@@ -74,6 +75,7 @@ class AdminServer:
             NamespaceRoutes(use, cluster=cluster),
             TopicRoutes(use),
             StatsRoutes(self._owners),
+            BrokerStatsRoutes(self._owners),
             SubscriptionRoutes(self._owners),
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),

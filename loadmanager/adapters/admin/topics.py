@@ -18,6 +18,7 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import BadInputError, ConflictError
 
+BUNDLE = "{bundle:0x[0-9a-f]{8}_0x[0-9a-f]{8}}"
 DOMAIN = "{domain:persistent|non-persistent}"
 
 
@@ -40,6 +41,7 @@ class TopicRoutes:
             web.get(
                 f"/admin/v2/{DOMAIN}/{{tenant}}/{{namespace}}/partitioned", self.list_partitioned
             ),
+            web.get("/admin/v2/non-persistent/{tenant}/{namespace}/" + BUNDLE, self.list_volatile),
             web.get(path + "/partitions", self.partitions),
             web.put(path + "/partitions", self.create_partitioned),
             web.post(path + "/partitions", self.update_partitioned),
@@ -84,8 +86,15 @@ class TopicRoutes:
 
     async def list(self, request: web.Request) -> web.Response:
         """The topics of a namespace, or of one `?bundle=`; each partition is a topic."""
-        namespace, bundle = namespace_of(request), request.query.get("bundle")
-        names = await self._use.directory.topics_of_namespace(namespace, _mode(request))
+        return await self._list(request, _mode(request), request.query.get("bundle"))
+
+    async def list_volatile(self, request: web.Request) -> web.Response:
+        """The non-persistent topics of a bundle."""
+        return await self._list(request, "NON_PERSISTENT", request.match_info["bundle"])
+
+    async def _list(self, request: web.Request, mode: str, bundle: str | None) -> web.Response:
+        namespace = namespace_of(request)
+        names = await self._use.directory.topics_of_namespace(namespace, mode)
         if bundle:
             bundles = await self._use.namespaces.bundles(namespace)
             full = f"{namespace}/{bundle}"

@@ -1,0 +1,70 @@
+"""What Pulsar's admin API has and this one has not: it answers 501, never as if it were obeyed."""
+
+from __future__ import annotations
+
+import re
+
+TREES = """
+bookies | functions | packages | sinks | sources | transactions | worker | worker-stats
+"""
+NAMESPACE = """
+allowedClusters | autoSubscriptionCreation | autoTopicCreation | backlogQuota | backlogQuotaMap |
+clearBacklog | compactionThreshold | deduplication | deduplicationSnapshotInterval |
+delayedDelivery | dispatcherPauseOnAckStatePersistent | encryptionRequired | entryFilters |
+inactiveTopicPolicies | isAllowAutoUpdateSchema | maxConsumersPerSubscription |
+maxConsumersPerTopic | maxProducersPerTopic | maxSubscriptionsPerTopic | maxTopicsPerNamespace |
+maxUnackedMessagesPerConsumer | maxUnackedMessagesPerSubscription | messageTTL | migration |
+offloadDeletionLagMs | offloadPolicies | offloadThreshold | offloadThresholdInSeconds |
+permissions | persistence | properties | property | removeOffloadPolicies |
+replicatorDispatchRate | retention | scanOffloadedLedgers | schemaAutoUpdateCompatibilityStrategy |
+schemaCompatibilityStrategy | schemaValidationEnforced | subscriptionAuthMode |
+subscriptionExpirationTime | subscriptionTypesEnabled | unsubscribe
+"""
+TOPIC = """
+all_subscription | autoSubscriptionCreation | backlog | backlogQuota | backlogQuotaMap |
+backlogSize | compaction | compactionThreshold | deduplicationEnabled |
+deduplicationSnapshotInterval | delayedDelivery | dispatcherPauseOnAckStatePersistent |
+entryFilters | examinemessage | inactiveTopicPolicies | internal-info | internalStats | ledger |
+maxConsumers | maxConsumersPerSubscription | maxMessageSize | maxProducers |
+maxSubscriptionsPerTopic | maxUnackedMessagesOnConsumer | maxUnackedMessagesOnSubscription |
+messageTTL | messageid | offload | offloadPolicies | partitioned-internalStats | permissions |
+persistence | policies | properties | replication | replicatorDispatchRate | retention |
+schemaCompatibilityStrategy | schemaValidationEnforced | shadowTopics | subscriptionTypesEnabled |
+terminate | trim | truncate
+"""
+SUBSCRIPTION = """
+analyzeBacklog | expireMessages | position | properties | replicatedSubscriptionStatus
+"""
+SCHEMA = "compatibility | metadata | schemas | version"
+BROKER_STATS = "allocator-stats | bookieops | broker-resource-availability | destinations | mbeans"
+
+_OF_NAMESPACE = "v2/namespaces/[^/]+/[^/]+"
+_OF_TOPIC = "v2/(?:non-)?persistent/[^/]+/[^/]+/[^/]+"
+TABLE = [
+    (re.compile(rf"/admin/{pattern}/?", re.VERBOSE), what)
+    for pattern, what in (
+        (rf"v[23]/({TREES})(?:/.*)?", "there are no {name}"),
+        (rf"{_OF_NAMESPACE}/({NAMESPACE})(?:/.*)?", "a namespace has no {name}"),
+        (rf"{_OF_NAMESPACE}/[^/]+/(clearBacklog | unsubscribe)(?:/.*)?", "a bundle has no {name}"),
+        (rf"{_OF_NAMESPACE}/(0x[^/]+)", "a bundle is deleted with its namespace only"),
+        (r"v2/namespaces/(grant | revoke)PermissionsOnTopics", "there are no permissions"),
+        (rf"{_OF_TOPIC}/({TOPIC})(?:/.*)?", "a topic has no {name}"),
+        (
+            rf"{_OF_TOPIC}/subscription/[^/]+/({SUBSCRIPTION})(?:/.*)?",
+            "a subscription has no {name}",
+        ),
+        (rf"v2/schemas/[^/]+/[^/]+/[^/]+/({SCHEMA})", "a schema has no {name}"),
+        (rf"v2/broker-stats/({BROKER_STATS})(?:/.*)?", "a broker has no {name}"),
+        (r"v2/clusters/([^/]+)(?:/(?:peers | migrate))?", "a cluster is not changed over HTTP"),
+        (r"((?!v[23]/)[^/]+)/.*", "there is no API before v2"),
+    )
+]
+"""Path → why it is not served, where `{name}` is its first group."""
+
+
+def not_served(path: str) -> str | None:
+    """The reason why a path of Pulsar's API is answered with 501; None for any other path."""
+    for pattern, what in TABLE:
+        if found := pattern.fullmatch(path):
+            return f"{path} is of Pulsar and not served here: {what.format(name=found[1])}"
+    return None
