@@ -55,6 +55,7 @@ TABLE = [
         ),
         (rf"v2/schemas/[^/]+/[^/]+/[^/]+/({SCHEMA})", "a schema has no {name}"),
         (rf"v2/broker-stats/({BROKER_STATS})(?:/.*)?", "a broker has no {name}"),
+        (r"v2/(resource-quotas)(?:/.*)?", "bundles are weighed by measured traffic, not by quotas"),
         (r"v2/clusters/([^/]+)(?:/(?:peers | migrate))?", "a cluster is not changed over HTTP"),
         (r"((?!v[23]/)[^/]+)/.*", "there is no API before v2"),
     )

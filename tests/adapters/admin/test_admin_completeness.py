@@ -26,7 +26,6 @@ VALUES = {
     "timestamp": "1",
 }
 T = TopicName("persistent", ORDERS, "t")
-QUOTAS = "resource-quotas"
 
 
 async def test_every_route_of_pulsar_has_an_answer() -> None:
@@ -45,7 +44,6 @@ async def test_every_route_of_pulsar_has_an_answer() -> None:
                 assert "there is nothing at" not in answer.reason, line
             if answer.status == 501:
                 refused += 1
-                assert path in answer.reason or "not" in answer.reason, line
         assert 0 < refused < len(PULSAR)
 
 
