@@ -43,29 +43,26 @@ _OF_TOPIC = "v2/(?:non-)?persistent/[^/]+/[^/]+/[^/]+"
 TABLE = [
     (re.compile(rf"/admin/{pattern}/?", re.VERBOSE), what)
     for pattern, what in (
-        (rf"v[23]/({TREES})(?:/.*)?", "there are no {name}"),
-        (rf"{_OF_NAMESPACE}/({NAMESPACE})(?:/.*)?", "a namespace has no {name}"),
-        (rf"{_OF_NAMESPACE}/[^/]+/(clearBacklog | unsubscribe)(?:/.*)?", "a bundle has no {name}"),
-        (rf"{_OF_NAMESPACE}/(0x[^/]+)", "a bundle is deleted with its namespace only"),
-        (r"v2/namespaces/(grant | revoke)PermissionsOnTopics", "there are no permissions"),
-        (rf"{_OF_TOPIC}/({TOPIC})(?:/.*)?", "a topic has no {name}"),
-        (
-            rf"{_OF_TOPIC}/subscription/[^/]+/({SUBSCRIPTION})(?:/.*)?",
-            "a subscription has no {name}",
-        ),
-        (rf"v2/schemas/[^/]+/[^/]+/[^/]+/({SCHEMA})", "a schema has no {name}"),
-        (rf"v2/broker-stats/({BROKER_STATS})(?:/.*)?", "a broker has no {name}"),
-        (r"v2/(resource-quotas)(?:/.*)?", "bundles are weighed by measured traffic, not by quotas"),
-        (r"v2/clusters/([^/]+)(?:/(?:peers | migrate))?", "a cluster is not changed over HTTP"),
-        (r"((?!v[23]/)[^/]+)/.*", "there is no API before v2"),
+        (rf"v[23]/({TREES})(?:/.*)?", "{name}"),
+        (rf"{_OF_NAMESPACE}/({NAMESPACE})(?:/.*)?", "{name} of a namespace"),
+        (rf"{_OF_NAMESPACE}/[^/]+/(clearBacklog | unsubscribe)(?:/.*)?", "{name} of a bundle"),
+        (rf"{_OF_NAMESPACE}/(0x[^/]+)", "the deletion of a bundle without its namespace"),
+        (r"v2/namespaces/(grant | revoke)PermissionsOnTopics", "permissions"),
+        (rf"{_OF_TOPIC}/({TOPIC})(?:/.*)?", "{name} of a topic"),
+        (rf"{_OF_TOPIC}/subscription/[^/]+/({SUBSCRIPTION})(?:/.*)?", "{name} of a subscription"),
+        (rf"v2/schemas/[^/]+/[^/]+/[^/]+/({SCHEMA})", "{name} of a schema"),
+        (rf"v2/broker-stats/({BROKER_STATS})(?:/.*)?", "{name} of a broker"),
+        (r"v2/(resource-quotas)(?:/.*)?", "{name}: bundles are weighed by their measured traffic"),
+        (r"v2/clusters/([^/]+)(?:/(?:peers | migrate))?", "changes of a cluster over HTTP"),
+        (r"((?!v[23]/)[^/]+)/.*", "Pulsar's API before v2"),
     )
 ]
-"""Path → why it is not served, where `{name}` is its first group."""
+"""Path → what it is about, where `{name}` is its first group."""
 
 
 def not_served(path: str) -> str | None:
     """The reason why a path of Pulsar's API is answered with 501; None for any other path."""
     for pattern, what in TABLE:
         if found := pattern.fullmatch(path):
-            return f"{path} is of Pulsar and not served here: {what.format(name=found[1])}"
+            return f"loadmanager does not serve {what.format(name=found[1])}"
     return None
