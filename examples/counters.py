@@ -68,7 +68,7 @@ class Counters:
         """Lookups and the lease are there."""
         self._directory = directory
 
-    async def listen(self, sock: socket.socket) -> None:
+    async def listen(self, sock: socket.socket, _listener: str = "") -> None:
         """A line with a key in, a line of JSON out."""
         self._server = await asyncio.start_server(self._converse, sock=sock)
 

@@ -5,10 +5,21 @@ The broker (`adapters.protocol`) is one host; `examples/counters.py` is another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
+
+
+@dataclass(frozen=True, slots=True)
+class AdvertisedListener:
+    """The addresses of a broker for some clients, those outside a container network, say."""
+
+    service_url: str
+    web_url: str = ""
+    """Empty: that of the broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +31,22 @@ class BrokerAddress:
     """`pulsar://host:port`"""
     web_url: str
     """`http://host:port`"""
+    listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict, compare=False)
+    """The names of `advertisedListeners`; `service_url` is that of the internal one."""
+
+    def of(self, listener: str) -> BrokerAddress:
+        """The address for clients of a listener; empty: for all others.
+
+        Raises `OperationalError`, as Pulsar does, when the broker has no such listener.
+        """
+        if not listener:
+            return self
+        found = self.listeners.get(listener)
+        if found is None:
+            raise OperationalError(f"the broker do not have {listener} listener")
+        return BrokerAddress(
+            self.broker_id, found.service_url, found.web_url or self.web_url, self.listeners
+        )
 
 
 @dataclass(frozen=True, slots=True)

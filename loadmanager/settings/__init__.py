@@ -35,6 +35,7 @@ from loadmanager.core.strategies.settings import OtherManagerSettings, StrategyS
 from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import IgnoredSettings, ThrottlingSettings
+from loadmanager.runtime.shared.listeners import advertised, binds
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.settings.protections import ProtectionSettings, missing_protections
 from loadmanager.settings.pulsar import KEYS as PULSAR_KEYS
@@ -318,7 +319,16 @@ def problems(settings: Settings) -> list[Problem]:
         *(Problem((name,), text) for name, text in missing),
         *_strategy_problems(settings.leaf(StrategySettings)),
         *_contradictions(settings),
+        *_address_problems(settings.leaf(BrokerSettings)),
     ]
+
+
+def _address_problems(broker: BrokerSettings) -> Iterator[Problem]:
+    text = _refusal(lambda: advertised(broker))
+    if text:
+        yield Problem(("advertisedListeners", "internalListenerName"), text)
+    elif text := _refusal(lambda: binds(broker)):
+        yield Problem(("bindAddresses",), text)
 
 
 def _strategy_problems(strategies: StrategySettings) -> Iterator[Problem]:

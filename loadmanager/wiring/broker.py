@@ -35,6 +35,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.listeners import Bind, advertised, binds
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
 from loadmanager.settings import Settings, check, unknown_text
@@ -103,6 +104,28 @@ class _Stop:
         self.requested.set()
 
 
+@dataclass(frozen=True, slots=True)
+class _Sockets:
+    """Bound sockets. Ports come first, because the broker's name contains one."""
+
+    pulsar: socket.socket
+    web: socket.socket
+    bound: list[tuple[Bind, socket.socket]]
+    """Those of `bindAddresses`."""
+
+    def more(self, scheme: str) -> list[tuple[str, socket.socket]]:
+        """Listener and socket of the `bindAddresses` of a scheme."""
+        return [(bind.listener, sock) for bind, sock in self.bound if bind.scheme == scheme]
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, reuse_port=False)
+    except OSError as error:
+        raise OperationalError(f"cannot listen on {host}:{port}: {error.strerror}") from None
+
+
 class _Broker:
     """Builds and runs the parts."""
 
@@ -116,16 +139,26 @@ class _Broker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.on_signal)
-        with (
-            self._listen(self._broker.broker_port) as pulsar,
-            self._listen(self._broker.web_port) as web,
-        ):
+        listeners = advertised(self._broker)
+        bind_address = self._broker.bind_address
+        with contextlib.ExitStack() as stack:
+            pulsar = stack.enter_context(_listen(bind_address, self._broker.broker_port))
+            web = stack.enter_context(_listen(bind_address, self._broker.web_port))
+            more = [
+                (bind, stack.enter_context(_listen(bind.host, bind.port)))
+                for bind in binds(self._broker)
+            ]
             host = self._broker.advertised_address or socket.getfqdn()
             me = BrokerAddress(
                 f"{host}:{web.getsockname()[1]}",
-                f"pulsar://{host}:{pulsar.getsockname()[1]}",
+                next(
+                    (listener.service_url for listener in listeners.values()),
+                    f"pulsar://{host}:{pulsar.getsockname()[1]}",
+                ),
                 f"http://{host}:{web.getsockname()[1]}",
+                listeners,
             )
+            sockets = _Sockets(pulsar, web, more)
             json = None if self._options.log_format is None else self._options.log_format == "json"
             configure(self._broker.log_level, json=json, broker=me.broker_id)
             if self._settings.unknown:
@@ -135,22 +168,13 @@ class _Broker:
                 )
             async with ZooKeeperStore(self._settings.leaf(ZooKeeperSettings)) as store:
                 try:
-                    await self._serve(store, me, pulsar, web)
+                    await self._serve(store, me, sockets)
                 except* OperationalError as errors:
                     raise OperationalError(
                         "; ".join(str(error) for error in errors.exceptions)
                     ) from None
         log.info("stopped")
         return 0
-
-    def _listen(self, port: int) -> socket.socket:
-        """A bound socket. Ports come first, because the broker's name contains one."""
-        try:
-            return socket.create_server((self._broker.bind_address, port), reuse_port=False)
-        except OSError as error:
-            raise OperationalError(
-                f"cannot listen on {self._broker.bind_address}:{port}: {error.strerror}"
-            ) from None
 
     async def _warn_of_other_clusters(self, store: ZooKeeperStore) -> None:
         others = sorted(set(await store.children(paths.CLUSTERS)) - {self._broker.cluster_name})
@@ -162,9 +186,7 @@ class _Broker:
                 others=others,
             )
 
-    async def _serve(
-        self, store: ZooKeeperStore, me: BrokerAddress, pulsar: socket.socket, web: socket.socket
-    ) -> None:
+    async def _serve(self, store: ZooKeeperStore, me: BrokerAddress, sockets: _Sockets) -> None:
         await record_cluster(
             store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url
         )
@@ -203,8 +225,10 @@ class _Broker:
                 async def start() -> None:
                     # Caches, then listening ports, then the registration, which brings work.
                     await parts.prepare()
-                    await parts.hosting.listen(pulsar)
-                    await admin.start(web)
+                    await parts.hosting.listen(sockets.pulsar)
+                    for listener, sock in sockets.more("pulsar"):
+                        await parts.hosting.listen(sock, listener)
+                    await admin.start(sockets.web, *sockets.more("http"))
                     await parts.join()
                     if journal is not None:
                         await self._begin_history(parts, journal, scope)

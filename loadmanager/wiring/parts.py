@@ -83,8 +83,10 @@ class Service(Hosting, Protocol):
         """Called once, before anything else, when `directory` can answer."""
         ...
 
-    async def listen(self, sock: socket.socket) -> None:
-        """Serve clients on a bound socket, that of `brokerServicePort`."""
+    async def listen(self, sock: socket.socket, listener: str = "") -> None:
+        """Serve clients on a bound socket: that of `brokerServicePort`, or one of `bindAddresses`
+        with the name of its listener.
+        """
         ...
 
     async def stop(self) -> None:

@@ -307,6 +307,12 @@ class Fleet(Cluster):
         """Delete a node, as an operator does with ZooKeeper's shell."""
         self._with_zookeeper(lambda shell: shell.delete(path))
 
+    def node(self, path: str) -> Any:
+        """The JSON of a node."""
+        found: list[bytes] = []
+        self._with_zookeeper(lambda shell: found.append(shell.get(path)[0]))
+        return json.loads(found[0])
+
     def _with_zookeeper(self, work: Callable[[KazooClient], object]) -> None:
         shell = KazooClient(f"127.0.0.1:{self.zookeeper.port}")
         shell.start()

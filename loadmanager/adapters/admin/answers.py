@@ -18,6 +18,9 @@ SUBSCRIPTION = "{subscription:[^/]+}"
 BODY_TIMEOUT_S = 10.0
 """How long a client may take to send the body that it announced."""
 
+LISTENERS = web.AppKey("listeners", dict[int, str])
+"""Local port → the advertised listener whose clients come to it."""
+
 
 class RefusedError(Exception):
     """Answers this status and reason, where `middlewares.errors` would differ from Pulsar."""
@@ -39,6 +42,18 @@ class ElsewhereError(Exception):
 def failed(status: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:
     """An error with Pulsar's body."""
     return web.json_response({"reason": reason}, status=status, headers=headers)
+
+
+def listener_of(request: web.Request) -> str:
+    """The advertised listener whose addresses the client wants: by `listenerName` in the query, by
+    the header, or by the address that it came to (C++ clients send neither); empty: the internal
+    one.
+    """
+    named = request.query.get("listenerName") or request.headers.get("X-Pulsar-ListenerName")
+    if named or request.transport is None:
+        return named or ""
+    address = request.transport.get_extra_info("sockname")
+    return request.app[LISTENERS].get(address[1], "") if isinstance(address, tuple) else ""
 
 
 def redirect_to(

@@ -11,6 +11,7 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
+from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.middlewares import access, concurrency_limit, errors
@@ -95,14 +96,17 @@ class AdminServer:
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
         )
-        self._listener: asyncio.Server | None = None
+        self._listeners: list[asyncio.Server] = []
+        self._ports = application[LISTENERS] = dict[int, str]()
 
-    async def start(self, sock: socket.socket) -> None:
-        """Listen on a bound socket."""
+    async def start(self, sock: socket.socket, *more: tuple[str, socket.socket]) -> None:
+        """Listen on bound sockets; those in `more` are for the clients of a listener each."""
         await self._runner.setup()
-        self._listener = await asyncio.get_running_loop().create_server(
-            self._accept, sock=sock, backlog=BACKLOG
-        )
+        loop = asyncio.get_running_loop()
+        for listener, bound in (("", sock), *more):
+            self._ports[bound.getsockname()[1]] = listener
+            server = await loop.create_server(self._accept, sock=bound, backlog=BACKLOG)
+            self._listeners.append(server)
 
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server
@@ -126,8 +130,8 @@ class AdminServer:
 
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         await self._runner.cleanup()
         await self._owners.close()
 

@@ -9,6 +9,7 @@ from loadmanager.adapters.admin.answers import (
     RefusedError,
     body,
     flag,
+    listener_of,
     namespace_of,
     redirect_to,
     topic_of,
@@ -61,7 +62,7 @@ class TopicRoutes:
         lookup = await self._use.directory.lookup(
             topic_of(request), authoritative=flag(request, "authoritative")
         )
-        broker = lookup.broker
+        broker = lookup.broker.of(listener_of(request))
         if lookup.redirect:
             return redirect_to(broker.web_url, request, authoritative=lookup.authoritative)
         return web.json_response(

@@ -64,12 +64,16 @@ log = structlog.get_logger("protocol")
 class Connection(asyncio.Protocol):
     """The server's side of one connection."""
 
-    def __init__(self, server: TopicRegistry, handlers: dict[int, Handler]) -> None:
+    def __init__(
+        self, server: TopicRegistry, handlers: dict[int, Handler], listener: str = ""
+    ) -> None:
         self.server = server
         self.producers: dict[int, AttachedProducer] = {}
         self.consumers: dict[int, AttachedConsumer] = {}
         self._closed_ids: dict[int, None] = {}
         self.connected = False
+        self.listener = listener
+        """The advertised listener whose addresses the client is given; empty: the internal one."""
         self.protocol_version = 0
         self.peer = ""
         self.address = ""

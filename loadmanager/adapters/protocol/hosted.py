@@ -25,6 +25,8 @@ class Client(Protocol):
     address: str
     """The client's address, without port."""
     peer: str
+    listener: str
+    """The advertised listener whose addresses the client is given; empty: not known."""
     connected: bool
     """Whether the client introduced itself."""
     protocol_version: int

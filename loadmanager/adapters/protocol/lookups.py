@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 
 from loadmanager.adapters.protocol.connection import Connection
-from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.bundles.names import NamespaceName, TopicName, check_name
 from loadmanager.core.errors import BadInputError, CorruptDataError, LoadManagerError, NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameError, encode
@@ -76,9 +76,12 @@ async def on_lookup(connection: Connection, frame: Frame) -> None:
     request = frame.command.lookup
     response = pb.CommandLookupTopicResponse(request_id=request.request_id)
     try:
+        listener = check_name(request.advertised_listener_name, "listener name")
+        connection.listener = listener = listener or connection.listener
         lookup = await connection.server.directory.lookup(
             TopicName.parse(request.topic), authoritative=request.authoritative
         )
+        broker = lookup.broker.of(listener)
     except LoadManagerError as error:
         response.response, response.error, response.message = (
             FAILED_LOOKUP,
@@ -87,7 +90,7 @@ async def on_lookup(connection: Connection, frame: Frame) -> None:
         )
     else:
         response.response = 0 if lookup.redirect else 1
-        response.brokerServiceUrl = lookup.broker.service_url
+        response.brokerServiceUrl = broker.service_url
         response.authoritative = lookup.authoritative
         response.proxy_through_service_url = False
     connection.send(encode(lookup_response=response))

@@ -200,8 +200,8 @@ class TopicRegistry:
         command = pb.CommandCloseProducer(
             producer_id=producer.producer_id, request_id=REQUEST_ID_NONE
         )
-        if destination is not None:
-            command.assignedBrokerServiceUrl = destination.service_url
+        if url := _url_for(connection, destination):
+            command.assignedBrokerServiceUrl = url
         connection.send(encode(close_producer=command))
         self.dispatcher.written(connection)
 
@@ -214,8 +214,8 @@ class TopicRegistry:
         command = pb.CommandCloseConsumer(
             consumer_id=consumer.consumer_id, request_id=REQUEST_ID_NONE
         )
-        if destination is not None:
-            command.assignedBrokerServiceUrl = destination.service_url
+        if url := _url_for(connection, destination):
+            command.assignedBrokerServiceUrl = url
         connection.send(encode(close_consumer=command))
         self.dispatcher.written(connection)
 
@@ -483,3 +483,15 @@ class TopicRegistry:
             failures=self.failures.count,
             refused_connections=self.admission.refused,
         )
+
+
+def _url_for(client: Client, destination: BrokerAddress | None) -> str:
+    """Where a client may find its topic; empty if the broker cannot tell: it looks the topic up.
+
+    A broker with several listeners does not know which one a client uses that named none.
+    """
+    if destination is None or (len(destination.listeners) > 1 and not client.listener):
+        return ""
+    if client.listener in destination.listeners:
+        return destination.listeners[client.listener].service_url
+    return "" if client.listener else destination.service_url

@@ -67,7 +67,7 @@ HANDLERS: dict[int, Handler] = {
 class BrokerServer(TopicRegistry):
     """A topic registry that listens, measures traffic and probes silent clients."""
 
-    _listener: Listener | None = None
+    _listeners: tuple[Listener, ...] = ()
     _tasks: tuple[asyncio.Task[Any], ...] = ()
 
     def begin(self, directory: Directory) -> None:
@@ -80,10 +80,13 @@ class BrokerServer(TopicRegistry):
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
         self._tasks += (self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive"))
 
-    async def listen(self, sock: socket.socket) -> None:
-        """Accept connections of a bound socket."""
-        self._listener = Listener(sock, lambda: Connection(self, HANDLERS), self.failures.report)
-        self._tasks += (self.spawn(self._listener.run(), "accept"),)
+    async def listen(self, sock: socket.socket, listener: str = "") -> None:
+        """Accept connections of a bound socket; their clients belong to a listener."""
+        accepting = Listener(
+            sock, lambda: Connection(self, HANDLERS, listener), self.failures.report
+        )
+        self._listeners += (accepting,)
+        self._tasks += (self.spawn(accepting.run(), "accept"),)
 
     async def _repeat(self, interval_s: Callable[[], float], step: Callable[[], None]) -> None:
         while True:
@@ -98,8 +101,8 @@ class BrokerServer(TopicRegistry):
         for task in self._tasks:
             task.cancel()
         self.resumer.stop()
-        if self._listener is not None:
-            self._listener.close()
+        for listener in self._listeners:
+            listener.close()
         for connection in list(self.connections):
             connection.close("the broker stops")
 

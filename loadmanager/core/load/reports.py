@@ -95,7 +95,7 @@ class LocalBrokerData(Json):
     last_bundle_losses: list[str] = msgspec.field(default_factory=list)
     broker_version_string: str | None = None
     protocols: dict[str, str] = msgspec.field(default_factory=dict)
-    advertised_listeners: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+    advertised_listeners: dict[str, Any] = msgspec.field(default_factory=dict)
     load_report_type: str = "LocalBrokerData"
     broker_id: str | None = None
     load_manager_class_name: str | None = None

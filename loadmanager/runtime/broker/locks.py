@@ -35,6 +35,7 @@ from loadmanager.ports.store import (
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
+from loadmanager.runtime.shared.listeners import listeners_document, read_listeners
 
 CACHED_OWNERS_MAX = 500_000
 RETRY_FIRST_S = 0.1
@@ -260,7 +261,7 @@ def _lock_value(address: BrokerAddress) -> bytes:
         "httpUrl": address.web_url,
         "httpUrlTls": "",
         "disabled": False,
-        "advertisedListeners": {},
+        "advertisedListeners": listeners_document(address.listeners),
     }
     return write_object(value)
 
@@ -271,6 +272,6 @@ def _owner_of(node: Node, path: str) -> Owner:
     service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
     if not isinstance(service_url, str) or not isinstance(web_url, str):
         raise CorruptDataError(f"{path} names no owner; repair or delete the node")
-    return Owner(
-        BrokerAddress(web_url.partition("://")[2], service_url, web_url), node.ephemeral_owner
-    )
+    listeners = read_listeners(value.get("advertisedListeners"))
+    address = BrokerAddress(web_url.partition("://")[2], service_url, web_url, listeners)
+    return Owner(address, node.ephemeral_owner)

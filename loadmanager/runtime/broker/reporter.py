@@ -21,6 +21,7 @@ from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
 from loadmanager.ports.store import VALUE_BYTES_MAX, Node, Store, VersionConflictError, delete_below
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.listeners import listeners_document
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import sleep
 
@@ -206,6 +207,7 @@ class Reporter:
             last_bundle_losses=sorted(self._reported_bundles - set(owned)),
             broker_version_string=self.version,
             broker_id=self.self_address.broker_id,
+            advertised_listeners=listeners_document(self.self_address.listeners),
             load_manager_class_name=LOAD_MANAGER_CLASS,
             start_timestamp=self._started_ms,
         )

@@ -20,6 +20,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.listeners import read_listeners
 
 RATE_MAX = 1e13
 """A greater rate of messages/s or bytes/s is corrupt: no machine reaches a tenth of it."""
@@ -120,10 +121,13 @@ class Brokers:
     def address(self, broker_id: str) -> BrokerAddress | None:
         """The address of a live broker; None without a report of it."""
         report = self.reports.get(broker_id)
-        return (
-            BrokerAddress(broker_id, report.pulsar_service_url or "", report.web_service_url or "")
-            if report
-            else None
+        if report is None:
+            return None
+        return BrokerAddress(
+            broker_id,
+            report.pulsar_service_url or "",
+            report.web_service_url or "",
+            read_listeners(report.advertised_listeners),
         )
 
 

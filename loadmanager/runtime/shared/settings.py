@@ -23,6 +23,24 @@ class BrokerSettings:
         "",
         "Host name or address that others reach this broker by; empty: the machine's name",
     )
+    advertised_listeners: tuple[str, ...] = conf(
+        "advertisedListeners",
+        (),
+        "Addresses for different clients, name:pulsar://host:port or name:http://host:port; "
+        "clients choose by name, or by the address in bindAddresses that they come through",
+    )
+    internal_listener: str = conf(
+        "internalListenerName",
+        "",
+        "The listener for other brokers, and for clients that name none; empty: the first of "
+        "advertisedListeners",
+    )
+    bind_addresses: tuple[str, ...] = conf(
+        "bindAddresses",
+        (),
+        "More addresses to listen on, name:pulsar://host:port or name:http://host:port, each for "
+        "the clients of an advertised listener",
+    )
     broker_port: int = conf(
         "brokerServicePort",
         6650,

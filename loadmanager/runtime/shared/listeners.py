@@ -1,0 +1,115 @@
+"""The addresses that one broker has for different clients: `advertisedListeners`,
+`internalListenerName`, `bindAddresses`, as Pulsar reads them (`MultipleListenerValidator`,
+`BindAddressValidator`); wrong values are refused where Pulsar ignores them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from loadmanager.core.errors import ConfigError
+from loadmanager.ports.hosting import AdvertisedListener
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+SCHEMES = ("pulsar", "http")
+PORT_MAX = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """One more address to listen on, for the clients of a listener."""
+
+    listener: str
+    scheme: str
+    host: str
+    port: int
+
+
+def advertised(settings: BrokerSettings) -> dict[str, AdvertisedListener]:
+    """Name → addresses, the internal listener first; empty without `advertisedListeners`.
+
+    Raises `ConfigError`.
+    """
+    key, found, taken = "advertisedListeners", dict[str, dict[str, str]](), dict[str, str]()
+    for entry in settings.advertised_listeners:
+        name, scheme, host, port = _entry(key, entry)
+        urls = found.setdefault(name, {})
+        if scheme in urls:
+            raise ConfigError(f"{key}: listener {name} has two {scheme} addresses")
+        if taken.setdefault(f"{host}:{port}", name) != name:
+            raise ConfigError(f"{key}: {host}:{port} belongs to two listeners")
+        urls[scheme] = f"{scheme}://{_bracketed(host)}:{port}"
+    for name, urls in found.items():
+        if "pulsar" not in urls:
+            raise ConfigError(f"{key}: listener {name} has no pulsar:// address")
+    internal = settings.internal_listener or next(iter(found), "")
+    if found and internal not in found:
+        raise ConfigError(f"internalListenerName = {internal!r} is not among the {key}")
+    return {
+        name: AdvertisedListener(found[name]["pulsar"], found[name].get("http", ""))
+        for name in sorted(found, key=lambda name: name != internal)
+    }
+
+
+def binds(settings: BrokerSettings) -> list[Bind]:
+    """The addresses of `bindAddresses`. Raises `ConfigError`."""
+    key, names = "bindAddresses", advertised(settings)
+    found = [Bind(*_entry(key, entry)) for entry in settings.bind_addresses]
+    for bind in found:
+        if bind.listener not in names:
+            raise ConfigError(f"{key}: listener {bind.listener} is not among advertisedListeners")
+    ports = [settings.broker_port, settings.web_port, *(bind.port for bind in found)]
+    for port in ports:
+        if port and ports.count(port) > 1:
+            raise ConfigError(
+                f"{key}, brokerServicePort and webServicePort: port {port} is there twice"
+            )
+    return found
+
+
+def _entry(key: str, text: str) -> tuple[str, str, str, int]:
+    """Name, scheme, host and port of `name:scheme://host:port`."""
+    name, _, url = (part.strip() for part in text.partition(":"))
+    form = f"{key}: {text!r} is not of the form name:pulsar://host:port"
+    if not name or not url or "/" in name:
+        raise ConfigError(form)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigError(form) from None
+    if parts.scheme in ("pulsar+ssl", "https"):
+        raise ConfigError(f"{key}: {text!r} asks for TLS, which is not served")
+    if parts.scheme not in SCHEMES or not host or not port or parts.path.strip("/"):
+        raise ConfigError(form)
+    return name, parts.scheme, host, port
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def listeners_document(listeners: Mapping[str, AdvertisedListener]) -> dict[str, Any]:
+    """Pulsar's JSON of advertised listeners."""
+    return {
+        name: {
+            "brokerServiceUrl": listener.service_url,
+            **({"brokerHttpUrl": listener.web_url} if listener.web_url else {}),
+        }
+        for name, listener in listeners.items()
+    }
+
+
+def read_listeners(document: object) -> dict[str, AdvertisedListener]:
+    """The listeners of a document that another broker wrote; what cannot be used is left out."""
+    found: dict[str, AdvertisedListener] = {}
+    for name, urls in document.items() if isinstance(document, dict) else ():
+        if isinstance(urls, dict) and isinstance(urls.get("brokerServiceUrl"), str):
+            web_url = urls.get("brokerHttpUrl")
+            found[str(name)] = AdvertisedListener(
+                urls["brokerServiceUrl"], web_url if isinstance(web_url, str) else ""
+            )
+    return found
