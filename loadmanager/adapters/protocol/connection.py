@@ -75,6 +75,7 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         """The advertised listener whose addresses the client is given; empty: the internal one."""
         self.protocol_version = 0
+        self.client_version = ""
         self.peer = ""
         self.address = ""
         """The client's address, without port."""

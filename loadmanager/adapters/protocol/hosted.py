@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadmanager.adapters.protocol.totals import Figures
@@ -25,6 +25,7 @@ class Client(Protocol):
     address: str
     """The client's address, without port."""
     peer: str
+    client_version: str
     listener: str
     """The advertised listener whose addresses the client is given; empty: not known."""
     connected: bool
@@ -75,6 +76,22 @@ class Client(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class Rates:
+    """The traffic of one client over the last stats period."""
+
+    messages_per_s: float = 0.0
+    bytes_per_s: float = 0.0
+    _counted: tuple[int, int] = (0, 0)
+
+    def measure(self, messages: int, size_bytes: int, elapsed_s: float) -> None:
+        """End a period with these totals."""
+        before_messages, before_bytes = self._counted
+        self.messages_per_s = (messages - before_messages) / elapsed_s
+        self.bytes_per_s = (size_bytes - before_bytes) / elapsed_s
+        self._counted = (messages, size_bytes)
+
+
 class HostedTopic:
     """One served topic. `fenced`: it is being unloaded, and what clients send is ignored."""
 
@@ -114,6 +131,11 @@ class HostedTopic:
             ),
             publish_limited_times=self.limits.held_times,
         )
+        for producer in self.producers.values():
+            producer.rates.measure(producer.core.messages_in, producer.core.bytes_in, elapsed_s)
+        for consumer in self.attached.values():
+            served = consumer.core
+            consumer.rates.measure(served.delivered_messages, served.delivered_bytes, elapsed_s)
         self.limits.set_published(PublishRates(int(rates[0]), int(rates[2])), now_ns)
 
     def counts(self) -> tuple[int, ...]:
@@ -169,6 +191,7 @@ class AttachedProducer:
     request: pb.CommandProducer
     """What it asked for."""
     schema_version: bytes
+    rates: Rates = field(default_factory=Rates)
 
 
 @dataclass(slots=True, eq=False)
@@ -181,6 +204,7 @@ class AttachedConsumer:
     subscription: Subscription
     core: Consumer
     messages: MessageEncoder
+    rates: Rates = field(default_factory=Rates)
 
 
 def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:

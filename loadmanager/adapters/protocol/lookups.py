@@ -14,6 +14,8 @@ from loadmanager.core.wire.frames import Frame, FrameError, encode
 
 PROTOCOL_VERSION_MAX = 20
 SERVER_VERSION = "loadmanager"
+CLIENT_VERSION_MAX = 100
+"""Characters that are kept of the version that a client says it has."""
 FAILED_LOOKUP, FAILED_METADATA = 2, 1
 TRANSACTIONS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 """Its partitions would be the transaction coordinators. It has no partitions here, from which
@@ -29,6 +31,7 @@ def on_connect(connection: Connection, frame: Frame) -> None:
     request = frame.command.connect
     connection.connected = True
     connection.server.connected.succeeded += 1
+    connection.client_version = request.client_version[:CLIENT_VERSION_MAX]
     connection.protocol_version = min(request.protocol_version, PROTOCOL_VERSION_MAX)
     flags = pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
     connection.send(

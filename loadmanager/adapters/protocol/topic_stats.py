@@ -55,12 +55,17 @@ def _average(size_per_s: float, rate_per_s: float) -> float:
 
 
 def _publisher(producer: AttachedProducer) -> Document:
+    rates = producer.rates
     return {
         "accessMode": producer.core.access.name.title().replace("_", ""),
+        "msgRateIn": rates.messages_per_s,
+        "msgThroughputIn": rates.bytes_per_s,
+        "averageMsgSize": _average(rates.bytes_per_s, rates.messages_per_s),
         "producerId": producer.producer_id,
         "supportsPartialProducer": False,
         "producerName": producer.core.name,
         "address": f"/{producer.connection.peer}",
+        "clientVersion": producer.connection.client_version,
         "metadata": {},
     }
 
@@ -70,7 +75,13 @@ def _subscription(hosted: HostedTopic, subscription: Subscription, unacked_max: 
     consumers = [_consumer(one, unacked_max) for one in attached if one is not None]
     active = subscription.active
     backlog = subscription.backlog_entries
+    rates = hosted.figures.subscription_rates.get(subscription.name, (0.0, 0.0, 0.0))
     return {
+        "msgRateOut": rates[0],
+        "msgThroughputOut": rates[1],
+        "msgRateRedeliver": rates[2],
+        "msgOutCounter": subscription.messages_out,
+        "bytesOutCounter": subscription.bytes_out,
         "msgBacklog": backlog,
         "msgBacklogNoDelayed": backlog - subscription.delayed_entries,
         "msgDelayed": subscription.delayed_entries,
@@ -97,11 +108,15 @@ def _consumer(consumer: AttachedConsumer, unacked_max: int) -> Document:
         and 0 < unacked_max <= core.unacked_messages
     )
     return {
+        "msgRateOut": consumer.rates.messages_per_s,
+        "msgThroughputOut": consumer.rates.bytes_per_s,
         "msgOutCounter": core.delivered_messages,
+        "bytesOutCounter": core.delivered_bytes,
         "consumerName": core.name,
         "availablePermits": core.permits,
         "unackedMessages": core.unacked_messages,
         "blockedConsumerOnUnackedMsgs": blocked,
         "address": f"/{consumer.connection.peer}",
+        "clientVersion": consumer.connection.client_version,
         "metadata": {},
     }

@@ -20,6 +20,7 @@ class Consumer:
     """Entry id → messages, delivered and not acknowledged."""
     unacked_messages: int = 0
     delivered_messages: int = 0
+    delivered_bytes: int = 0
     writable: bool = True
     """False while its connection's outbound buffer is full."""
     address: str = ""

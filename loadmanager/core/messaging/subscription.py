@@ -277,6 +277,7 @@ class Subscription:
         consumer.permits -= entry.messages
         consumer.unacked_messages += entry.messages
         consumer.delivered_messages += entry.messages
+        consumer.delivered_bytes += len(entry.tail)
         self.entries_out += 1
         self.messages_out += entry.messages
         self.bytes_out += len(entry.tail)

@@ -55,6 +55,8 @@ class Publisher:
     """Sequence ids up to this one were stored before the producer reconnected. They are duplicates
     until a greater one arrives.
     """
+    messages_in: int = 0
+    bytes_in: int = 0
     ready: bool = True
     """Whether it may send: an exclusive one, after it was given its topic epoch."""
 
@@ -244,6 +246,8 @@ class Topic:
             self._make_room()
         entry = log.append(tail, messages, deliver_at_ms)
         publisher.last_sequence_id = sequence_id
+        publisher.messages_in += messages
+        publisher.bytes_in += len(tail)
         self.messages_in += messages
         self.bytes_in += len(tail)
         return entry

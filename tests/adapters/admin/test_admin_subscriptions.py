@@ -69,15 +69,23 @@ async def test_stats_are_exact() -> None:
         assert stats["ownerBroker"] == served.broker_id(0)
         assert stats["msgRateIn"] == 0.0
         (publisher,) = stats["publishers"]
-        assert publisher["accessMode"] == "Shared"
+        assert (publisher["accessMode"], publisher["clientVersion"]) == ("Shared", "raw")
         assert publisher["address"].startswith("/127.0.0.1:")
         one = stats["subscriptions"]["s"]
         assert (one["msgBacklog"], one["unackedMessages"], one["type"]) == (8, 3, "Shared")
         assert [consumer["unackedMessages"] for consumer in one["consumers"]] == [3, 0]
+        assert (one["msgOutCounter"], one["bytesOutCounter"]) == (4, stats["bytesOutCounter"])
         assert (one["isDurable"], one["activeConsumerName"]) == (True, None)
         served.brokers[0].measure()
         stats = await stats_of(served)
-        assert stats["msgRateIn"] > 0
+        (publisher,) = stats["publishers"]
+        assert 0 < stats["msgRateIn"] == pytest.approx(publisher["msgRateIn"])
+        assert stats["msgThroughputIn"] == pytest.approx(publisher["msgThroughputIn"])
+        one = stats["subscriptions"]["s"]
+        first, second = one["consumers"]
+        assert 0 < one["msgRateOut"] == pytest.approx(first["msgRateOut"])
+        assert 0 < one["msgThroughputOut"] == pytest.approx(first["msgThroughputOut"])
+        assert (second["msgRateOut"], second["msgOutCounter"]) == (0, 0)
         assert stats["averageMsgSize"] == pytest.approx(stats["bytesInCounter"] / 11)
 
 
