@@ -47,6 +47,10 @@ def _json(data: Any) -> Output:
     return Output(data, json.dumps(data, indent=2))
 
 
+def _bundles(count: int) -> str:
+    return f"{count} bundle" if count == 1 else f"{count} bundles"
+
+
 def _done(text: str, **data: Any) -> Output:
     return Output({"done": text, **data}, text)
 
@@ -196,7 +200,7 @@ def drain(admin: AdminClient, args: argparse.Namespace) -> Output:
         moves.append({"bundle": bundle, "to": destination})
     if args.stop:
         admin.at(args.broker).send("POST", f"{V2}/brokers/shutdown")
-    summary = f"{len(moves)} bundles moved off {args.broker}; " + (
+    summary = f"{_bundles(len(moves))} moved off {args.broker}; " + (
         "it stops now" if args.stop else "the leader may give it bundles again"
     )
     return Output(
@@ -241,7 +245,7 @@ def namespaces_create(admin: AdminClient, args: argparse.Namespace) -> Output:
     admin.send("PUT", path, {"bundles": bundles} if bundles else None)
     count = admin.get(f"{path}/bundles")["numBundles"]
     return _done(
-        f"{args.namespace} created with {count} bundles", namespace=args.namespace, bundles=count
+        f"{args.namespace} created with {_bundles(count)}", namespace=args.namespace, bundles=count
     )
 
 
@@ -281,7 +285,7 @@ def namespaces_unload(admin: AdminClient, args: argparse.Namespace) -> Output:
         text = f"{args.namespace}: no bundle has an owner: nothing to unload"
         return _nothing(text, unloaded=owned)
     return _done(
-        f"{args.namespace}: {len(owned)} bundles unloaded; the next lookups place them",
+        f"{args.namespace}: {_bundles(len(owned))} unloaded; the next lookups place them",
         unloaded=owned,
     )
 

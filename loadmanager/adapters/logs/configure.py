@@ -22,12 +22,15 @@ LIBRARIES = {
 }
 """Libraries that log too much at the level of the broker → their least level."""
 
+FOR_PROGRAMS = ("logger", "monotonic_s", "scope", "session", "state_before")
+"""Fields that lines on a terminal leave out."""
+
 
 def configure(level: str = "info", *, json: bool | None = None, **bound: Any) -> None:
     """Log on standard error; every line of the process has the fields `bound`, such as the broker.
 
     `json`: None stands for JSON unless standard error is a terminal. Terminals get colours, unless
-    `NO_COLOR` is set (no-color.org).
+    `NO_COLOR` is set (no-color.org). Their lines have the local time, and no field for programs.
     """
     as_json = json if json is not None else not sys.stderr.isatty()
     shared: list[Any] = [
@@ -35,15 +38,15 @@ def configure(level: str = "info", *, json: bool | None = None, **bound: Any) ->
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         _bind(bound),
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.TimeStamper(fmt="iso" if as_json else "%H:%M:%S", utc=as_json),
     ]
     colors = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     renderer: Any = (
         structlog.processors.JSONRenderer()
         if as_json
-        else structlog.dev.ConsoleRenderer(pad_event_to=32, colors=colors)
+        else structlog.dev.ConsoleRenderer(pad_event_to=0, pad_level=False, colors=colors)
     )
-    last = [structlog.processors.format_exc_info, renderer] if as_json else [_printable, renderer]
+    last = [structlog.processors.format_exc_info, renderer] if as_json else [_short, renderer]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -75,9 +78,15 @@ def _bind(values: dict[str, Any]) -> Any:
     return add
 
 
-def _printable(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Escape control characters: names from clients must not forge lines or drive the terminal."""
-    return {key: _shown(value) if isinstance(value, str) else value for key, value in event.items()}
+def _short(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is for programs, and escape control characters: names from clients must not
+    forge lines or drive the terminal.
+    """
+    return {
+        key: _shown(value) if isinstance(value, str) else value
+        for key, value in event.items()
+        if value is not None and key not in FOR_PROGRAMS
+    }
 
 
 def _shown(text: str) -> str:
