@@ -12,12 +12,14 @@ from typing import Any
 
 from loadmanager.cli import admin_commands as commands
 from loadmanager.cli import admin_policies as policies
+from loadmanager.cli import contexts
 from loadmanager.cli.admin_client import AdminClient
 from loadmanager.cli.options import add_command
 
 URL = "http://localhost:8080"
 TIMEOUT_S = 60.0
 EXAMPLES = """examples:
+  loadmanager admin use staging --url http://10.0.0.5:8080
   loadmanager admin brokers list
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
   loadmanager admin bundles list acme/orders
@@ -48,7 +50,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
         EXAMPLES,
         parents=(_common(),),
     )
-    parser.set_defaults(run=run, url=URL, json=False, timeout=TIMEOUT_S)
+    parser.set_defaults(run=run, url=None, json=False, timeout=TIMEOUT_S)
     subjects = parser.add_subparsers(dest="subject", required=True, metavar="SUBJECT")
 
     def group(name: str, text: str) -> Callable[[str, Command], argparse.ArgumentParser]:
@@ -62,6 +64,7 @@ def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _topics(group("topics", "list, lookup, partitions, stats"))
     _limits(group("limits", "list, why, show, set, remove: rate limits"))
     _isolation(group("isolation", "list, set, delete: which brokers serve which namespaces"))
+    _leaf(subjects, "use", contexts.use, common).add_argument("name", nargs="?", metavar="NAME")
     decisions = _leaf(subjects, "decisions", commands.decisions, common)
     decisions.add_argument(
         "--limit", type=int, default=20, metavar="N", help="at most N decisions (default 20)"
@@ -81,7 +84,9 @@ def _common() -> argparse.ArgumentParser:
     subject.
     """
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    common.add_argument("--url", help=f"HTTP address of any broker (default {URL})")
+    common.add_argument(
+        "--url", help=f"HTTP address of any broker (default: as `admin use` says, else {URL})"
+    )
     common.add_argument("--json", action="store_true", help="print JSON")
     common.add_argument(
         "--timeout",
@@ -253,7 +258,9 @@ def _isolation(leaf: Leaf) -> None:
 def run(args: argparse.Namespace) -> int:
     """Send the command's requests, and print its output."""
     command: Command = args.admin_command
-    output = command(AdminClient(args.url, timeout_s=args.timeout), args)
+    args.given_url = args.url
+    url = args.url or contexts.load().url or URL
+    output = command(AdminClient(url, timeout_s=args.timeout), args)
     print(json.dumps(output.data, indent=2) if args.json else output.text)
     for broker, reason in output.missing.items():
         print(f"loadmanager admin: {broker} is left out: {reason}", file=sys.stderr)

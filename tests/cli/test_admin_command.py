@@ -9,6 +9,7 @@ import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -359,3 +360,32 @@ def test_help(capsys: pytest.CaptureFixture[str]) -> None:
             main(["admin", *words])
         assert caught.value.code == status
     assert "examples:" in capsys.readouterr().out
+
+
+async def test_named_clusters(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster gets a name by its URL, and later commands go to it unless they have --url."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+    async def say(*words: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = await asyncio.to_thread(main, ["admin", *words])
+        return status, *capsys.readouterr()
+
+    async with serving() as served:
+        with capture_logs():
+            assert (await say("use", "staging"))[0] == 2
+            status, out, _ = await say("use", "staging", "--url", served.url(0))
+            assert (status, out) == (0, f"staging ({served.url(0)}) is in use now\n")
+            assert served.broker_id(1) in (await say("brokers", "list"))[1]
+            assert (await say("use", "nowhere", "--url", "127.0.0.1:1"))[0] == 0
+            assert (await say("brokers", "list"))[0] == 1
+            assert (await say("brokers", "list", "--url", served.url(0)))[0] == 0
+            assert json.loads((await say("use", "--json"))[1]) == {
+                "urls": {"staging": served.url(0), "nowhere": "http://127.0.0.1:1"},
+                "current": "nowhere",
+            }
+            (tmp_path / "loadmanager/contexts.json").write_text("{")
+            status, _, err = await say("brokers", "list")
+            assert (status, "mend the file or delete it" in err) == (2, True)
