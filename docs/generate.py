@@ -239,7 +239,8 @@ def rest() -> str:
             'Errors have the body `{"reason": "…"}`: 400 for a body that is not what is expected, '
             "404 for something that does not exist, 405 for a wrong method, 409 for something that "
             "exists or is in use, 412 for a value that is not allowed, 500 for corrupt stored data "
-            "and for bugs, 503 when the answer needs something that is not there now: try again."
+            "and for bugs, 501 for what Pulsar has and loadmanager has not, 503 when the "
+            "answer needs something that is not there now: try again."
         ),
         *(f"## {title}\n\n" + "\n".join(lines) for title, lines in blocks.items()),
     )

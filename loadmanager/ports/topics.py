@@ -1,7 +1,7 @@
 """What an operator may ask of a host of Pulsar's topics, and order it to do.
 
-Only the owner of a topic's bundle answers. Each method opens the topic if need be, so that figures
-are those of the moment; the caller checks before that the topic exists. All raise
+Only the owner of a topic's bundle answers. Coroutines open the topic if need be, so that figures
+are those of the moment; the caller checks before that the topic exists. They raise
 `OperationalError` when the bundle is not served here, and those that name a subscription raise
 `NotFoundError` when the topic has no such subscription.
 """
@@ -46,8 +46,10 @@ class TopicHost(Protocol):
         """Bundle → open topic → Pulsar's `TopicStats`."""
         ...
 
-    async def unload(self, topic: TopicName) -> None:
-        """Close the topic: its clients are told, and come back; its messages are forgotten."""
+    def unload(self, topic: TopicName) -> None:
+        """Close the topic, if it is open: its clients are told, and come back; its messages are
+        forgotten.
+        """
         ...
 
     async def subscriptions(self, topic: TopicName) -> list[str]:

@@ -92,7 +92,7 @@ class StatsRoutes:
         if partitions:
             first_failure(await self._owners.ask_each(request, partitions), but=404)
         else:
-            await (await self._owners.serve(request, topic)).unload(topic)
+            (await self._owners.serve(request, topic)).unload(topic)
         return web.Response(status=204)
 
 

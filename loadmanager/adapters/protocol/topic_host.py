@@ -54,9 +54,8 @@ class RegistryTopics:
             for bundle in registry.bundle_stats()
         }
 
-    async def unload(self, topic: TopicName) -> None:
-        """Close the topic."""
-        await self._registry.host(topic)
+    def unload(self, topic: TopicName) -> None:
+        """Close the topic, if it is open."""
         self._registry.close_topic(str(topic), force=True)
 
     async def subscriptions(self, topic: TopicName) -> list[str]:
