@@ -39,6 +39,7 @@ from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Sampler
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Detail, Sample, Telemetry
+from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.broker.deleting import Deleting
 from loadmanager.runtime.broker.directory import TopicDirectory
 from loadmanager.runtime.broker.health import Health
@@ -55,7 +56,7 @@ from loadmanager.runtime.broker.schemas import Schemas
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.stopping import release_all
-from loadmanager.runtime.broker.telemetry import BrokerTelemetry, Counts
+from loadmanager.runtime.broker.telemetry import BrokerTelemetry
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.broker.unloading import Unloading
 from loadmanager.runtime.leader.leadership import Leadership

@@ -59,7 +59,9 @@ def _traffic(cluster: Cluster) -> Iterator[None]:
     """On each topic: a producer, 20 messages, a consumer that acknowledged 15, and a subscription
     without consumers.
     """
-    status, body = cluster.request(0, "PUT", "/admin/v2/tenants/acme", {})
+    status, body = cluster.request(
+        0, "PUT", "/admin/v2/tenants/acme", {"allowedClusters": ["standalone"]}
+    )
     assert status == 204, body
     status, body = cluster.request(0, "PUT", f"/admin/v2/namespaces/{NAMESPACE}", {})
     assert status == 204, body

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import lru_cache
 
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
@@ -43,17 +44,22 @@ class MetricsPage:
             family.append(self._line(sample))
             if number % SLICE == 0:
                 await asyncio.sleep(0)
-        text = "".join(line for family in families.values() for line in family)
-        return text.encode() + generate_latest(self._process), CONTENT_TYPE_LATEST
+        parts: list[bytes] = []
+        for family in families.values():
+            parts.append("".join(family).encode())
+            await asyncio.sleep(0)
+        parts.append(generate_latest(self._process))
+        return b"".join(parts), CONTENT_TYPE_LATEST
 
     def _line(self, sample: Sample) -> str:
         labels = self._broker if sample.broker else self._cluster
         for name, value in sample.labels:
-            labels += f',{name}="{value.translate(_ESCAPES)}"'
+            labels += f",{_label(name, value)}"
         suffix = "_total" if sample.kind == "counter" else sample.suffix
         return f"{sample.name}{suffix}{{{labels}}} {_number(sample.value)}\n"
 
 
+@lru_cache(maxsize=8192)
 def _label(name: str, value: str) -> str:
     return f'{name}="{value.translate(_ESCAPES)}"'
 

@@ -51,6 +51,8 @@ WRITE_LATENCIES = {
 """Pulsar's buckets of the time that storing an entry takes: name → longest time in ns."""
 _SIZES_MAX = tuple(ENTRY_SIZES.values())
 _LATENCIES_MAX = tuple(WRITE_LATENCIES.values())
+_SHORT_NS = _LATENCIES_MAX[0]
+_LATENCIES_FIRST = len(_SIZES_MAX) + 1
 
 WRITES = (
     *(f"entry_size_le_{name}" for name in (*ENTRY_SIZES, "overflow")),
@@ -88,15 +90,19 @@ class Writes:
         """An entry of so many bytes was stored."""
         counts = self.counts
         counts[bisect_left(_SIZES_MAX, size)] += 1
-        counts[len(_SIZES_MAX) + 1 + bisect_left(_LATENCIES_MAX, took_ns)] += 1
+        if took_ns <= _SHORT_NS:
+            counts[_LATENCIES_FIRST] += 1
+        else:
+            counts[_LATENCIES_FIRST + bisect_left(_LATENCIES_MAX, took_ns)] += 1
         counts[-2] += size
-        counts[-1] += took_ns // 1000
+        counts[-1] += took_ns
 
     def take(self) -> Sequence[int]:
         """What was counted since the last call."""
         if not any(self.counts):
             return _NO_WRITES
         taken, self.counts = self.counts, [0] * len(WRITES)
+        taken[-1] //= 1000
         return taken
 
 
@@ -177,11 +183,13 @@ class NamespaceTotals:
         """A topic has these counts now."""
         if counts == figures.counts:
             return
-        change = Totals(map(sub, counts, figures.counts))
+        change = tuple(map(sub, counts, figures.counts))
         figures.counts = counts
-        namespace = figures.namespace
-        self.broker += change
-        self.namespaces[namespace] = self.namespaces.get(namespace, Totals()) + change
+        namespace = self.namespaces.get(figures.namespace)
+        if namespace is None:
+            namespace = self.namespaces[figures.namespace] = Totals()
+        for totals in (namespace, self.broker):
+            totals.counts = tuple(map(add, totals.counts, change))
 
     def leave(self, figures: Figures) -> None:
         """A topic was closed. What it published and delivered stays in the totals, until its

@@ -50,6 +50,9 @@ class Lookups:
     answers: int = 0
     redirects: int = 0
     failures: int = 0
+    placed: int = 0
+    """Bundles that this broker placed as leader; `unplaced`: without finding a broker."""
+    unplaced: int = 0
     took_s_total: float = 0.0
     took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
     """Durations of the last lookups, including the failed ones."""
@@ -159,7 +162,12 @@ class Lookups:
         )
 
     async def _place(self, bundle: str, place: PlaceCall) -> Lookup:
-        broker_id = await place(bundle)
+        try:
+            broker_id = await place(bundle)
+        except OperationalError:
+            self.unplaced += 1
+            raise
+        self.placed += 1
         if broker_id == self.self_address.broker_id:
             return await self._acquire(bundle, "placed by the leader")
         address = self.brokers.address(broker_id)

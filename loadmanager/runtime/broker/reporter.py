@@ -13,7 +13,7 @@ import structlog
 
 from loadmanager.core.conf import Live
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
-from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.load.usage import exponential_average, max_weighted_usage
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
@@ -63,6 +63,8 @@ class Reporter:
     """The last report published, as JSON."""
     report: LocalBrokerData = field(default_factory=LocalBrokerData)
     """The last report built."""
+    usage_average: float = math.nan
+    """Weighted usage of the most used resource, averaged over reports; a fraction."""
     _usage: SystemUsage = NOTHING_USED
     _published: _Published | None = None
     _leaving: bool = False
@@ -220,6 +222,12 @@ class Reporter:
             report.num_consumers += bundle_stats.consumer_count
             report.num_producers += bundle_stats.producer_count
         self.report = report
+        strategies = self.strategies.value
+        self.usage_average = exponential_average(
+            None if math.isnan(self.usage_average) else self.usage_average,
+            max_weighted_usage(report, strategies.weights),
+            strategies.history_weight,
+        )
 
     def _encode(self) -> bytes:
         self.published, left_out = shorten(self.report, REPORT_BYTES_MAX)

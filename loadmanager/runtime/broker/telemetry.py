@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from loadmanager.core.strategies.plan import Plan
+from loadmanager.core.load.usage import max_usage
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Metric, Sample, counter, gauge
+from loadmanager.runtime.broker.decision_telemetry import Counts
+from loadmanager.runtime.broker.decision_telemetry import samples as decision_samples
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.reporter import Reporter
@@ -24,12 +26,13 @@ USAGES = {
     name: gauge(f"pulsar_lb_{name}_usage", f"Usage of {name}, in percent of its limit", "metric")
     for name in ("cpu", "memory", "directMemory", "bandwidth_in", "bandwidth_out")
 }
-UNLOAD_CYCLES = counter(
-    "pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", "metric"
+RESOURCE_USAGE = gauge(
+    "pulsar_lb_resource_usage",
+    "Share that is used of the most used resource: now, unweighted, and weighted and averaged",
+    "metric",
+    "feature",
 )
-UNLOADED_BUNDLES = counter(
-    "pulsar_lb_unload_bundle", "Bundles that this broker moved as leader", "metric"
-)
+OWNED = gauge("pulsar_sunit_state_chn_owned_su_total", "The same as loadmanager_bundles", "metric")
 SPLITS = counter("pulsar_lb_bundles_split", "Bundles that this broker split", "metric")
 SENSOR_TRUSTED = gauge(
     "loadmanager_sensor_trusted",
@@ -101,19 +104,6 @@ REJECTED_DYNAMIC = gauge(
 INFO = gauge("loadmanager_info", "The running version", "version")
 
 
-@dataclass(slots=True)
-class Counts:
-    """Counters of the plans that this broker made as leader."""
-
-    unloaded_bundles: int = 0
-    unload_cycles: int = 0
-
-    def on_plan(self, plan: Plan) -> None:
-        """Count a plan."""
-        self.unload_cycles += bool(plan.unloads)
-        self.unloaded_bundles += len(plan.unloads)
-
-
 @dataclass(slots=True, kw_only=True)
 class BrokerTelemetry:
     """Reads the present samples of one broker."""
@@ -155,14 +145,17 @@ class BrokerTelemetry:
             ("bandwidth_out", report.bandwidth_out),
         ):
             yield USAGES[name].sample(usage.percent, "loadBalancing")
-        yield UNLOAD_CYCLES.sample(self.counts.unload_cycles, "bundleUnloading")
-        yield UNLOADED_BUNDLES.sample(self.counts.unloaded_bundles, "bundleUnloading")
+        yield RESOURCE_USAGE.sample(max_usage(report), "loadBalancing", "max")
+        yield RESOURCE_USAGE.sample(self.reporter.usage_average, "loadBalancing", "max_ema")
+        yield from decision_samples(self.counts, self.lookups, self.leading)
         yield SPLITS.sample(self.ownership.splits, "bundlesSplit")
         failing = {fault.sensor for fault in self.reporter.faults}
         for sensor in SENSORS:
             yield SENSOR_TRUSTED.sample(sensor not in failing, sensor)
         traffic = self.hosting.usage()
-        yield BUNDLES.sample(len(self.ownership.owned()))
+        owned = len(self.ownership.owned())
+        yield BUNDLES.sample(owned)
+        yield OWNED.sample(owned, "sunitStateChn")
         yield BYTES_IN.sample(traffic.bytes_in_total)
         yield BYTES_OUT.sample(traffic.bytes_out_total)
         yield PROTOCOL_FAILURES.sample(traffic.failures)

@@ -97,7 +97,7 @@ class LoadManager:
             maxlen=DECISIONS_KEPT
         )
         """When and of which kind, and what makes the document when somebody asks for it."""
-        self.cycles = 0
+        self.cycles = self.not_moved = self.not_split = 0
 
     def observe(self, broker_id: str, report: LocalBrokerData) -> None:
         """Show a broker's report to the strategies."""
@@ -203,6 +203,7 @@ class LoadManager:
             released = False
             log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
         if not released:
+            self.not_moved += 1
             self._preferred.pop(unload.bundle, None)
             self._view.not_placed(unload.bundle)
             return False
@@ -295,6 +296,7 @@ class LoadManager:
                     owner, split.bundle, unload=settings.unload_after, epoch=self._epoch
                 )
             except OperationalError as error:
+                self.not_split += 1
                 log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
 
     # Decisions

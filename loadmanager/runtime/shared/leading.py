@@ -12,6 +12,10 @@ from loadmanager.ports.election import Leader
 class LoadManagement(Protocol):
     """The methods of the leader's load manager that other parts of its broker call."""
 
+    not_moved: int
+    """Bundles that were to move in this term and did not; `not_split` likewise."""
+    not_split: int
+
     async def place(self, bundle: str) -> str:
         """Choose a broker for a bundle without an owner; returns its brokerId.
 

@@ -1,0 +1,109 @@
+"""What the leader decided, by result and reason: metrics of Pulsar's extensible load manager.
+
+The reasons are the words that our decisions begin with. Of Pulsar's `sunit_state_chn` metrics only
+the number of owned bundles is here: locks in ZooKeeper take the place of that channel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from loadmanager.core.strategies.plan import Plan
+from loadmanager.ports.telemetry import Metric, Sample, counter
+from loadmanager.runtime.broker.lookup import Lookups
+from loadmanager.runtime.shared.leading import Leading
+
+REASONS_MAX = 50
+"""Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
+UNKNOWN = "Unknown"
+SPLITTER = "BundleSplitterTask"
+_WORD = re.compile(r"\w+")
+
+UNLOAD_CYCLES = counter(
+    "pulsar_lb_unload_broker", "Shedding cycles that moved bundles, as leader", "metric"
+)
+UNLOADED_BUNDLES = counter(
+    "pulsar_lb_unload_bundle", "Bundles that this broker moved as leader", "metric"
+)
+_BREAKDOWN = ("metric", "result", "reason")
+UNLOADS = counter(
+    "pulsar_lb_unload_broker_breakdown",
+    "As leader: bundles that were to move (Success) and did not (Failure), cycles without (Skip)",
+    *_BREAKDOWN,
+)
+SPLITS = counter(
+    "pulsar_lb_bundles_split_breakdown",
+    "As leader: bundles that were to be split (Success), were not (Failure) or cannot be (Skip)",
+    *_BREAKDOWN,
+)
+ASSIGNMENTS = counter(
+    "pulsar_lb_assign_broker_breakdown",
+    "As leader: bundles placed (Success), placed before (Skip), and without a broker (Failure)",
+    "metric",
+    "result",
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Counters of the plans that this broker made as leader."""
+
+    unloaded_bundles: int = 0
+    unload_cycles: int = 0
+    placed: int = 0
+    unloads: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Result and reason → times; likewise `splits`."""
+    splits: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def on_plan(self, plan: Plan) -> None:
+        """Count a plan."""
+        self.placed += len(plan.placements)
+        self.unload_cycles += bool(plan.unloads)
+        self.unloaded_bundles += len(plan.unloads)
+        for unload in plan.unloads:
+            _count(self.unloads, "Success", unload.reason)
+        for split in plan.splits:
+            _count(self.splits, "Success", split.reason)
+        if not plan.unloads and not plan.placements:
+            skips = self.splits if plan.strategy == SPLITTER else self.unloads
+            for reason in {skip.reason for skip in plan.skipped}:
+                _count(skips, "Skip", reason)
+
+
+def _count(counts: Counter[tuple[str, str]], result: str, reason: str) -> None:
+    word = _WORD.match(reason)
+    key = (result, word[0] if word else UNKNOWN)
+    counts[key if key in counts or len(counts) < REASONS_MAX else (result, UNKNOWN)] += 1
+
+
+def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Sample]:
+    """All samples of the leader's decisions."""
+    yield UNLOAD_CYCLES.sample(counts.unload_cycles, "bundleUnloading")
+    yield UNLOADED_BUNDLES.sample(counts.unloaded_bundles, "bundleUnloading")
+    leader = leading.load_manager
+    failures = (0, 0) if leader is None else (leader.not_moved, leader.not_split)
+    yield from _breakdown(UNLOADS, "bundleUnloading", counts.unloads, failures[0])
+    yield from _breakdown(SPLITS, "bundlesSplit", counts.splits, failures[1])
+    for result, times in (
+        ("Success", counts.placed),
+        ("Skip", max(0, lookups.placed - counts.placed)),
+        ("Failure", lookups.unplaced),
+    ):
+        yield ASSIGNMENTS.sample(times, "assign", result)
+
+
+def _breakdown(
+    metric: Metric, kind: str, counts: Counter[tuple[str, str]], failures: int
+) -> Iterator[Sample]:
+    """A series for each reason that occurred, and one for each result."""
+    shown = {
+        ("Success", UNKNOWN): 0,
+        ("Skip", UNKNOWN): 0,
+        **counts,
+        ("Failure", UNKNOWN): failures,
+    }
+    for (result, reason), times in sorted(shown.items()):
+        yield metric.sample(times, kind, result, reason)
