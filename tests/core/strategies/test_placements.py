@@ -154,13 +154,16 @@ def test_the_lowest_message_rate(cpu_of_a: float, pending_rate: float, expected:
 
 
 def test_one_broker_after_the_other() -> None:
-    """The memory counts the placed bundles; without brokers it stays."""
-    placed, chosen = 0, []
-    for _ in range(4):
-        (broker,), placed = round_robin.candidates(
-            ClusterSnapshot(now_ms=0, reports={}), ["a", "b", "c"], SETTINGS, placed
-        )
+    """The memory counts the placed bundles and keeps the brokers; without candidates it stays.
+
+    As in Pulsar, other candidates are passed over while they are as many and one that is kept has
+    its turn.
+    """
+    snapshot = ClusterSnapshot(now_ms=0, reports={})
+    turns = round_robin.PLACEMENT.memory()
+    chosen = []
+    for brokers in ("abc", "abc", "abc", "abc", "bc", "ac", "ab"):
+        (broker,), turns = round_robin.candidates(snapshot, list(brokers), SETTINGS, turns)
         chosen.append(broker)
-    assert (chosen, placed) == (["a", "b", "c", "a"], 4)
-    nothing = round_robin.candidates(ClusterSnapshot(now_ms=0, reports={}), [], SETTINGS, placed)
-    assert nothing == ([], 4)
+    assert ("".join(chosen), turns) == ("abcabcb", (7, ("b", "c")))
+    assert round_robin.candidates(snapshot, [], SETTINGS, turns) == ([], turns)

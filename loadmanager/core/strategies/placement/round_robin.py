@@ -1,7 +1,8 @@
 """RoundRobinBrokerSelector: one broker after the other, for excluded namespaces
 (Pulsar `impl.RoundRobinBrokerSelector`).
 
-Deviation: Pulsar takes the brokers in the order of a copied set; here they are in order of name.
+As in Pulsar, a list of brokers is kept while other candidates are as many and include the one whose
+turn it is. Deviation: Pulsar's list has the order of a set, here it is in order of name.
 """
 
 from __future__ import annotations
@@ -13,15 +14,26 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.strategy import PlacementRule
 
+Turns = tuple[int, tuple[str, ...]]
+"""How many bundles were placed, and the brokers that take turns."""
+
 
 def candidates(
-    _snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, placed: int
-) -> tuple[list[str], int]:
-    """The broker whose turn it is; the memory is the number of bundles placed."""
+    _snapshot: ClusterSnapshot, brokers: Sequence[str], _settings: StrategySettings, turns: Turns
+) -> tuple[list[str], Turns]:
+    """The broker whose turn it is."""
     if not brokers:
-        return [], placed
-    return [brokers[placed % len(brokers)]], placed + 1
+        return [], turns
+    placed, kept = turns
+    turn = placed % len(brokers)
+    if len(kept) != len(brokers) or kept[turn] not in brokers:
+        kept = tuple(brokers)
+    return [kept[turn]], (placed + 1, kept)
 
 
-PLACEMENT = PlacementRule(name="RoundRobinBrokerSelector", candidates=candidates, memory=int)
+def _no_turns() -> Turns:
+    return 0, ()
+
+
+PLACEMENT = PlacementRule(name="RoundRobinBrokerSelector", candidates=candidates, memory=_no_turns)
 ALIAS = replace(PLACEMENT, name="RoundRobin")
