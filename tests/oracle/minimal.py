@@ -442,6 +442,18 @@ def _placements() -> Iterator[Minimal]:
         ({**loads(three), **place},),
         versions=("4.2.4",),
     )
+    one = {"do": ["place"], "place": [bundle("t/new", 0)]}
+    yield Minimal(
+        "the brokers of a round are kept while others are as many",
+        "LeastResourceUsage, extensible",
+        "extensible",
+        {**extensible, **excluded},
+        tuple(
+            {**loads({broker: three[broker] for broker in brokers}), **one}
+            for brokers in (three, ("b2:1", "b3:1"), ("b1:1", "b2:1"))
+        ),
+        versions=("4.2.4",),
+    )
     yield Minimal(
         "an excluded namespace at an overloaded broker's turn",
         "LeastLongTermMessageRate",
