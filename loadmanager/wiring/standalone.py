@@ -84,6 +84,11 @@ def run_standalone(options: StandaloneOptions) -> int:
     register_plugins()
     loaded = load(None, _settings(options, 0))
     check(loaded)
+    if options.brokers > 1 and loaded.leaf(BrokerSettings).advertised_listeners:
+        raise ConfigError(
+            "advertisedListeners has the addresses of one broker; this is a cluster of "
+            f"{options.brokers}: choose --brokers 1"
+        )
     configure(loaded.leaf(BrokerSettings).log_level, json=as_json)
     return asyncio.run(_run(options, as_json=as_json))
 

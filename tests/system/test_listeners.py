@@ -165,12 +165,24 @@ def test_wrong_addresses_do_not_start(tmp_path: Path, key: str, value: str, said
     file = tmp_path / "broker.conf"
     file.write_text(f"metadataStoreUrl=zk:127.0.0.1:1\n{key}={value}\n")
     for command in (["broker", "--config", str(file)], ["config", "check", str(file)]):
-        done = subprocess.run(
-            [sys.executable, "-m", "loadmanager", *command],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 2
-        assert said in done.stderr + done.stdout
+        assert said in _refused(*command)
+
+
+def test_a_cluster_of_several_brokers_has_not_one_address(tmp_path: Path) -> None:
+    """Standalone refuses to give all its brokers the same addresses."""
+    listeners = "advertisedListeners=a:pulsar://example.com:6650"
+    said = _refused("standalone", "--data-dir", str(tmp_path), "--set", listeners)
+    assert "has the addresses of one broker" in said
+
+
+def _refused(*command: str) -> str:
+    """What a command says that cannot use its settings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "loadmanager", *command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    return done.stderr + done.stdout
