@@ -420,9 +420,33 @@ def topics_partitions(admin: AdminClient, args: argparse.Namespace) -> Output:
 
 
 def topics_stats(admin: AdminClient, args: argparse.Namespace) -> Output:
-    """Show the traffic of an open topic."""
+    """Show a topic's traffic, subscriptions and producers."""
     stats = admin.get(f"{V2}/{topic_path(args.topic)}/stats")
-    return Output(stats, "\n".join(f"{name:18} {value}" for name, value in stats.items()))
+    figures = [
+        f"{name:32}{value}" for name, value in stats.items() if not isinstance(value, dict | list)
+    ]
+    subscriptions = [
+        (
+            name,
+            found["type"],
+            found["msgBacklog"],
+            found["unackedMessages"],
+            float(found["msgRateOut"]),
+            len(found["consumers"]),
+        )
+        for name, found in stats["subscriptions"].items()
+    ]
+    producers = [
+        (found["producerName"], found["address"], found["accessMode"], float(found["msgRateIn"]))
+        for found in stats["publishers"]
+    ]
+    parts = ["\n".join(figures)]
+    if subscriptions:
+        headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")
+        parts.append(table(headers, subscriptions))
+    if producers:
+        parts.append(table(("producer", "address", "access", "msg in/s"), producers))
+    return Output(stats, "\n\n".join(parts))
 
 
 # The leader's decisions

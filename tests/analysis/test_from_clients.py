@@ -22,6 +22,11 @@ def test_from_clients_to_the_report(tmp_path: Path) -> None:
     """What clients did, a move, a split and a limit are in the report of the day."""
     settings = {"loadManagerHistoryIntervalSeconds": "0.5", "statsUpdateFrequencyInSecs": "1"}
     with Cluster(tmp_path, brokers=2, settings=settings) as cluster:
+        client = pulsar.Client(
+            cluster.service_url(), logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
+        producer = client.create_producer(TOPIC)
+        held = client.create_producer(LIMITED, block_if_queue_full=True, max_pending_messages=100)
         path = LIMITED.replace("://", "/")
         assert (
             cluster.request(
@@ -29,11 +34,6 @@ def test_from_clients_to_the_report(tmp_path: Path) -> None:
             )[0]
             == 204
         )
-        client = pulsar.Client(
-            cluster.service_url(), logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-        )
-        producer = client.create_producer(TOPIC)
-        held = client.create_producer(LIMITED, block_if_queue_full=True, max_pending_messages=100)
         owner = cluster.owner_of(TOPIC)
         bundle = cluster.get(owner, "/lookup/v2/topic/" + TOPIC.replace("://", "/") + "/bundle")
         deadline_s, moved, split = time.monotonic() + 8, False, False

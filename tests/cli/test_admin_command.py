@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from adapters.admin.serving import ORDERS, Served, serving
+from adapters.admin.test_admin_subscriptions import with_messages
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
@@ -251,6 +252,16 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
         )
         assert len(await shell.json("topics", "list", "acme/orders")) == 3
         assert (await shell.run("topics", "stats", "acme/orders/none"))[0] == 1
+
+
+async def test_topic_stats(capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures, then a table of subscriptions and one of producers."""
+    async with with_messages() as (served, _):
+        status, out, _ = await Shell(served, capsys).run("topics", "stats", "acme/orders/t")
+        figures, subscriptions, producers = out.split("\n\n")
+        assert (status, "msgInCounter                    11" in figures) == (0, True)
+        assert subscriptions.splitlines()[1].split() == ["s", "None", "9", "0", "0.0", "0"]
+        assert producers.splitlines()[0].split()[:3] == ["PRODUCER", "ADDRESS", "ACCESS"]
 
 
 async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
