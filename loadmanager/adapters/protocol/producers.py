@@ -185,8 +185,6 @@ def on_send(connection: Connection, frame: Frame) -> None:
     messages = metadata.num_messages_in_batch
     _charge(connection, producer, messages, len(tail))
     deliver_at_ms = metadata.deliver_at_time if connection.server.settings.value.delayed else 0
-    clock = connection.server.clock
-    began_ns = clock.monotonic_ns()
     try:
         entry = hosted.core.publish(producer.core, send.sequence_id, tail, messages, deliver_at_ms)
     except QuotaExceededError:
@@ -194,7 +192,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
         # by itself, and PRODUCER is then refused with the reason.
         connection.server.close_producer(producer, None)
         return
-    hosted.figures.writes.add(len(tail), clock.monotonic_ns() - began_ns)
+    hosted.figures.writes.add(len(tail))
     connection.send(
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
     )

@@ -61,7 +61,7 @@ _STORAGE = {
     "entry_size_sum": ("entry_size_sum", "Bytes stored in the last stats period"),
     "storage_write_latency_sum": (
         "storage_write_latency_sum",
-        "Microseconds that storing took in the last stats period",
+        "Always 0: storing in memory takes microseconds",
     ),
 }
 _INCOMING = {

@@ -37,22 +37,12 @@ ENTRY_SIZES = {
     "1_mb": 1_232_896,
 }
 """Pulsar's buckets of entry sizes (`ManagedLedgerMBeanImpl`): name → largest size in bytes."""
-WRITE_LATENCIES = {
-    "0_5": 500_000,
-    "1": 1_000_000,
-    "5": 5_000_000,
-    "10": 10_000_000,
-    "20": 20_000_000,
-    "50": 50_000_000,
-    "100": 100_000_000,
-    "200": 200_000_000,
-    "1000": 1_000_000_000,
-}
-"""Pulsar's buckets of the time that storing an entry takes: name → longest time in ns."""
+WRITE_LATENCIES = ("0_5", "1", "5", "10", "20", "50", "100", "200", "1000")
+"""Pulsar's buckets of the time (ms) that storing an entry takes. In memory it takes microseconds:
+all entries are in the first, and the time is not measured.
+"""
 _SIZES_MAX = tuple(ENTRY_SIZES.values())
-_LATENCIES_MAX = tuple(WRITE_LATENCIES.values())
-_SHORT_NS = _LATENCIES_MAX[0]
-_LATENCIES_FIRST = len(_SIZES_MAX) + 1
+_SIZES = len(_SIZES_MAX) + 1
 
 WRITES = (
     *(f"entry_size_le_{name}" for name in (*ENTRY_SIZES, "overflow")),
@@ -63,7 +53,7 @@ WRITES = (
     "entry_size_sum",
     "storage_write_latency_sum",
 )
-"""Entries stored, by size and by the time that it took; their bytes, and that time in µs."""
+"""Entries stored, by size and by the time that it took; their bytes, and that time (0)."""
 
 RATES = (
     *("rate_in", "rate_out", "throughput_in", "throughput_out", "write_rate", "read_rate"),
@@ -86,23 +76,18 @@ class Writes:
     def __init__(self) -> None:
         self.counts = [0] * len(WRITES)
 
-    def add(self, size: int, took_ns: int) -> None:
+    def add(self, size: int) -> None:
         """An entry of so many bytes was stored."""
         counts = self.counts
         counts[bisect_left(_SIZES_MAX, size)] += 1
-        if took_ns <= _SHORT_NS:
-            counts[_LATENCIES_FIRST] += 1
-        else:
-            counts[_LATENCIES_FIRST + bisect_left(_LATENCIES_MAX, took_ns)] += 1
         counts[-2] += size
-        counts[-1] += took_ns
 
     def take(self) -> Sequence[int]:
         """What was counted since the last call."""
         if not any(self.counts):
             return _NO_WRITES
         taken, self.counts = self.counts, [0] * len(WRITES)
-        taken[-1] //= 1000
+        taken[_SIZES] = sum(taken[:_SIZES])
         return taken
 
 

@@ -24,7 +24,7 @@ COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command; what follows it, a message, may be larger."""
 FRAME_PADDING_BYTES = 10 * 1024
 """Room for command and metadata beside the largest message (Pulsar's padding)."""
-MESSAGE_IN_BATCH_BYTES_MIN = 6
+MESSAGE_BYTES_MIN = 6
 """Of a message in a batch: the size of its metadata (4 bytes), and the size of its payload."""
 COMPRESSION_RATIO_MAX = {1: 255, 2: 1032, 4: 64}
 """How much LZ4, ZLIB and SNAPPY can compress at best; ZSTD has no bound."""
@@ -50,6 +50,7 @@ COMMAND_TYPES = {name: number for number, (name, _) in _PARTS.items()}
 
 _HEAD = struct.Struct(">II")
 _TAIL = struct.Struct(">HI")
+_MAGIC = MAGIC_CRC32C.to_bytes(2, "big")
 _SIZE = struct.Struct(">I")
 
 
@@ -217,18 +218,28 @@ def metadata_of(tail: bytes) -> pb.MessageMetadata:
 
 
 def checked_metadata(tail: bytes) -> pb.MessageMetadata:
-    """The metadata of a message that a producer sends.
+    """The metadata in the tail of a SEND, of which `check_tail` is true.
 
     Raises `FrameError` when consumers could not read it, or numbers of it are impossible: clients
     believe them, and some crash.
     """
-    metadata = metadata_of(tail)
-    if not metadata.IsInitialized():
-        raise FrameError("message metadata lacks fields that it must have")
-    at = 6 if _tail_head(tail)[0] == MAGIC_CRC32C else 0
-    payload = len(tail) - at - 4 - _SIZE.unpack_from(tail, at)[0]
-    if payload < 0:
-        raise FrameError("the message metadata is larger than its frame")
+    at = 10 if tail[:2] == _MAGIC else 4
+    (size,) = _SIZE.unpack_from(tail, at - 4)
+    payload = len(tail) - at - size
+    metadata = pb.MessageMetadata()
+    try:
+        metadata.ParseFromString(tail[at : at + size])
+    except DecodeError as error:
+        raise FrameError(f"unreadable message metadata: {error}") from None
+    if payload < 0 or not metadata.IsInitialized():
+        raise FrameError("message metadata is cut off, or lacks fields that it must have")
+    if metadata.compression or metadata.num_messages_in_batch != 1 or payload < MESSAGE_BYTES_MIN:
+        _check_numbers(metadata, payload)
+    return metadata
+
+
+def _check_numbers(metadata: pb.MessageMetadata, payload: int) -> None:
+    """Raise `FrameError` for sizes and counts that so many bytes of payload cannot have."""
     plain, packed = payload, metadata.compression
     if packed:
         plain = metadata.uncompressed_size
@@ -236,9 +247,8 @@ def checked_metadata(tail: bytes) -> pb.MessageMetadata:
             raise FrameError(f"{payload} bytes cannot decompress to {plain}")
     if metadata.HasField("num_messages_in_batch"):
         messages = metadata.num_messages_in_batch
-        if not 0 < messages <= plain // MESSAGE_IN_BATCH_BYTES_MIN:
+        if not 0 < messages <= plain // MESSAGE_BYTES_MIN:
             raise FrameError(f"a batch of {messages} messages in {plain} bytes")
-    return metadata
 
 
 def publish_time_of(tail: bytes) -> int:

@@ -26,7 +26,7 @@ def candidates(
         return [], turns
     placed, kept = turns
     turn = placed % len(brokers)
-    if len(kept) != len(brokers) or kept[turn] not in brokers:
+    if len(kept) != len(brokers) or (kept[turn] != brokers[turn] and kept[turn] not in brokers):
         kept = tuple(brokers)
     return [kept[turn]], (placed + 1, kept)
 
