@@ -120,7 +120,7 @@ async def test_counters_are_0_before_their_first_event() -> None:
         for kind in KINDS:
             assert ("loadmanager_corrupt_data", ("kind", kind)) in zeros
         for step in ("sample", "report", "record", *STEPS):
-            assert ("loadmanager_step_failures", ("step", step)) in zeros
+            assert ("pulsar_lb_step_failures", ("step", step)) in zeros
         declared = {
             metric.name
             for module in (telemetry, limit_telemetry)

@@ -85,7 +85,7 @@ CORRUPT_DATA = counter(
 WATCH_FAILURES = counter(
     "loadmanager_watch_failures", "Changes in the metadata store that a reader failed to process"
 )
-STEP_FAILURES = counter("loadmanager_step_failures", "Contained failures of periodic steps", "step")
+STEP_FAILURES = counter("pulsar_lb_step_failures", "Contained failures of periodic steps", "step")
 LEASE_SECONDS = gauge(
     "loadmanager_session_lease_seconds", "Seconds until the lease of the session runs out"
 )
