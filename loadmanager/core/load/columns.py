@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import overload
+from typing import cast, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,11 +152,12 @@ class BrokerColumns:
 class Brokers(Sequence[str]):
     """Some brokers in order of name: their names, and their rows in columns."""
 
-    __slots__ = ("_names", "_set", "rows")
+    __slots__ = ("_asked", "_names", "_set", "rows")
 
     def __init__(self, names: Sequence[str], rows: Rows) -> None:
         self._names = names
         self._set: frozenset[str] | None = None
+        self._asked = False
         self.rows = rows
 
     @staticmethod
@@ -181,9 +182,14 @@ class Brokers(Sequence[str]):
         return map(self._names.__getitem__, self.rows.tolist())
 
     def __contains__(self, broker: object) -> bool:
-        if self._set is None:
+        if self._set is not None:
+            return broker in self._set
+        if self._asked:
             self._set = frozenset(self)
-        return broker in self._set
+            return broker in self._set
+        self._asked = True  # often the only question: a set would cost more than a search
+        names = self._names
+        return broker in names and bool((self.rows == names.index(cast(str, broker))).any())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
