@@ -116,9 +116,10 @@ class TopicOwners:
         lookup = await self._use.directory.lookup(topic)
         url = URL(lookup.broker.web_url + path, encoded=True)
         authoritative = "true" if lookup.authoritative else "false"
+        method = "GET" if request.method == "HEAD" else request.method  # the bodies are needed
         try:
             async with self._session.request(
-                request.method,
+                method,
                 url.update_query({**request.query, "authoritative": authoritative}),
                 json=document,
             ) as answer:

@@ -100,7 +100,7 @@ class Served:
             text = await answer.text()
             return Answer(
                 answer.status,
-                json.loads(text) if "json" in answer.content_type else text,
+                json.loads(text) if text and "json" in answer.content_type else text,
                 answer.headers,
             )
 

@@ -328,6 +328,16 @@ async def test_partitions_at_several_brokers() -> None:
         )
 
 
+async def test_heads_of_partitioned_topics() -> None:
+    """A HEAD is answered as a GET is, though the partitions are asked for bodies."""
+    async with serving(2) as served:
+        assert (await served.ask("PUT", f"{TOPICS}/p/partitions", 2)).status == 204
+        for index in range(2):
+            await served.brokers[index].serve(P.partition_name(index))
+        for what in ("partitioned-stats", "subscriptions"):
+            assert (await served.ask("HEAD", f"{TOPICS}/p/{what}")).status == 200
+
+
 async def test_more_partitions() -> None:
     """Every broker counts them at once; each new one has the subscriptions of the first."""
     path = f"{TOPICS}/p/partitions"
