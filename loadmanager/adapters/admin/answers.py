@@ -39,6 +39,11 @@ class ElsewhereError(Exception):
         self.authoritative = authoritative
 
 
+def bare_text(answer: str | None) -> web.Response:
+    """A text without quotes, as pulsar-admin prints it; 204 without one."""
+    return web.Response(status=204) if answer is None else web.Response(text=answer)
+
+
 def failed(status: int, reason: str, headers: dict[str, str] | None = None) -> web.Response:
     """An error with Pulsar's body."""
     return web.json_response({"reason": reason}, status=status, headers=headers)

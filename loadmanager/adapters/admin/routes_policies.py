@@ -7,7 +7,13 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import RefusedError, body_object, namespace_of, text
+from loadmanager.adapters.admin.answers import (
+    RefusedError,
+    bare_text,
+    body_object,
+    namespace_of,
+    text,
+)
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import NamespaceName, check_name
 from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError
@@ -188,7 +194,7 @@ class PolicyRoutes:
         Answers: 200, the bare text; 204 without a group.
         """
         group = await self._use.policies.anti_affinity_group(namespace_of(request))
-        return web.Response(status=204) if group is None else web.Response(text=group)
+        return bare_text(group)
 
     async def set_group(self, request: web.Request) -> web.Response:
         """Put a namespace into an anti-affinity group; body: its name, bare or as a JSON string."""

@@ -11,6 +11,7 @@ from loadmanager.adapters.admin.answers import (
     SUBSCRIPTION,
     TOPIC,
     RefusedError,
+    bare_text,
     body,
     flag,
     namespace_of,
@@ -161,7 +162,7 @@ class ThrottlingRoutes:
         Answers: 200, the bare text; 204 without a group.
         """
         group = await self._use.limits.namespace_group(namespace_of(request))
-        return web.Response(status=204) if group is None else web.Response(text=group)
+        return bare_text(group)
 
     async def attach(self, request: web.Request) -> web.Response:
         """Put a namespace into a resource group."""
