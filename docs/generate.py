@@ -6,7 +6,6 @@ uses.
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib
 import inspect
@@ -17,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 from aiohttp import web
 
@@ -296,64 +296,48 @@ def attribute_docs(kind: type) -> dict[str, str]:
 
 def command_line() -> str:
     """Every command with its arguments, as `--help` has them."""
-    blocks: list[str] = []
-    options: dict[tuple[str, ...], set[str]] = {}
-    for path, parser in commands():
-        options[path] = set(parser._option_string_actions)
-        blocks += _command(path, parser, options.get(path[:2], set()) if len(path) > 2 else set())
     return page(
         "Command line",
         "What `--help` of each command says. The options of `loadmanager admin` may also stand "
         "after its subject and its action. Exit status: 0 done, 1 the operation failed, 2 bad "
-        "input or usage; `loadmanager analyze` has more.",
-        *blocks,
+        "input or usage; `loadmanager analyze` has more. On a terminal, tables have its width; in "
+        "a pipe a row is a line. `NO_COLOR` is honoured.",
+        *(block for context in commands() for block in _command(context)),
     )
 
 
-def commands() -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
-    """The words and the parser of every command."""
-    return _commands(("loadmanager",), cli.build_parser())
+def commands() -> Iterator[click.Context]:
+    """Every command with the words before it."""
+    root = cli.build()
+    return _commands(click.Context(root, info_name=root.name, **root.context_settings))
 
 
-def _commands(
-    path: tuple[str, ...], parser: argparse.ArgumentParser
-) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
-    if len(path) > 1:
-        yield path, parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, child in action.choices.items():
-                yield from _commands((*path, name), child)
+def _commands(parent: click.Context) -> Iterator[click.Context]:
+    assert isinstance(parent.command, click.Group)
+    for name, child in parent.command.commands.items():
+        context = click.Context(child, parent=parent, info_name=name)
+        yield context
+        if isinstance(child, click.Group):
+            yield from _commands(context)
 
 
-def _command(
-    path: tuple[str, ...], parser: argparse.ArgumentParser, shown: set[str]
-) -> Iterator[str]:
-    """A command and its arguments, but for the options that are shown already."""
-    yield f"{'#' * min(len(path), 4)} `{' '.join(path)}`"
-    text = " ".join((parser.description or "").split())
-    if text:
-        yield wrapped(f"{text[0].upper()}{text[1:].rstrip('.')}.")
-    arguments = [
-        bullet(_argument(action))
-        for action in parser._actions
-        if not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
-        and not shown.intersection(action.option_strings)
-    ]
-    if arguments:
-        yield "\n".join(arguments)
-    if parser.epilog:
-        yield f"```text\n{parser.epilog.rstrip()}\n```"
+def _command(context: click.Context) -> Iterator[str]:
+    """A command, its arguments, and its options but for those that are shown already."""
+    command, depth = context.command, len(context.command_path.split())
+    yield f"{'#' * min(depth, 4)} `{context.command_path}`"
+    for paragraph in inspect.cleandoc(command.help or "").split("\n\n"):
+        yield wrapped(paragraph)
+    params = command.get_params(context)[:-1] if depth == 2 else command.params
+    if params:
+        yield "\n".join(bullet(_parameter(param, context)) for param in params)
+    if command.epilog:
+        yield f"```text\n{command.epilog.rstrip()}\n```"
 
 
-def _argument(action: argparse.Action) -> str:
-    value = str(action.metavar or "")
-    if action.choices:
-        value = "{" + ",".join(map(str, action.choices)) + "}"
-    if action.nargs in ("?", "*"):
-        value = f"[{value}]"
-    name = ", ".join(f"{option} {value}".strip() for option in action.option_strings) or value
-    return f"`{name}`" + (f": {action.help}" if action.help else "")
+def _parameter(param: click.Parameter, context: click.Context) -> str:
+    record = param.get_help_record(context)
+    name, text = record or (param.make_metavar(context), "")
+    return f"`{name}`: {text}" if text else f"`{name}`"
 
 
 # History

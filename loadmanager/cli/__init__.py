@@ -1,60 +1,65 @@
 """argv → the function of one command.
 
-Each command is a module with `add_parser` and `run`; `run` returns the exit status.
+Each command is a module with a click command named `command`, which returns the exit status.
 
 Exit status: 0 done, 1 the operation failed, 2 bad input or usage.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
+from typing import Any
+
+import click
 
 from loadmanager import __doc__ as description
 from loadmanager import __version__
+from loadmanager.cli.options import Group
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 
 COMMANDS = ("standalone", "broker", "config", "admin", "decide", "analyze")
 """Modules of this package, in the order of `--help`."""
 
 
-def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
-    """The parser of the given commands. Imports their modules only: imports take time."""
-    parser = argparse.ArgumentParser(prog="loadmanager", description=description)
-    parser.add_argument("--version", action="version", version=f"loadmanager {__version__}")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
+class _Root(Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; wrong input and failed operations become a line on standard error."""
+        try:
+            return super().invoke(ctx)
+        except (ConfigError, BadInputError, OperationalError) as error:
+            click.echo(f"loadmanager {ctx.invoked_subcommand}: {error}", err=True)
+            return 1 if isinstance(error, OperationalError) else 2
+
+
+def build(commands: Sequence[str] = COMMANDS) -> click.Group:
+    """The program with the given commands. Imports their modules only: imports take time."""
+    root = _Root(
+        "loadmanager",
+        help=description,
+        context_settings={
+            "help_option_names": ["-h", "--help"],
+            "max_content_width": 100,
+            "show_default": True,
+        },
+    )
     for name in commands:
-        importlib.import_module(f"loadmanager.cli.{name}").add_parser(subparsers)
-    return parser
+        root.add_command(importlib.import_module(f"loadmanager.cli.{name}").command, name)
+    return click.version_option(__version__, message="%(prog)s %(version)s")(root)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command, or print the help without one; returns the exit status.
-
-    Wrong input and failed operations become one line on standard error.
-    """
+    """Run one command, or print the help without one; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    command = arguments[0] if arguments else ""
-    parser = build_parser((command,) if command in COMMANDS else COMMANDS)
-    args = parser.parse_args(arguments)
-    if args.command is None:
-        parser.print_help()
-        return 0
+    root = build(arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS)
     try:
-        status: int = args.run(args)
-    except (ConfigError, BadInputError) as error:
-        print(f"loadmanager {args.command}: {error}", file=sys.stderr)
-        return 2
-    except OperationalError as error:
-        print(f"loadmanager {args.command}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
+        status: int = root.main(
+            arguments or ["--help"], prog_name="loadmanager", standalone_mode=False
+        )
+        return status
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:  # Ctrl-C
         return 130
-    except BrokenPipeError:
-        # The reader (head, less) closed the pipe. Keep the interpreter from flushing into it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return status

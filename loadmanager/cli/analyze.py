@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+import click
 
 from loadmanager import settings
-from loadmanager.cli.options import add_command, add_config
+from loadmanager.cli.options import Command, config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.wiring.plugins import register_plugins
 
 NO_RECORDS, PARTLY, UNANSWERED = 4, 3, 5
 EXAMPLES = """examples:
@@ -29,56 +30,50 @@ exit status: 0 done; 1 failed; 2 bad input or usage;
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command's arguments."""
-    parser = add_command(
-        subparsers,
-        "analyze",
-        "the nightly report: a PySpark job over the recorded history",
-        EXAMPLES,
-    )
-    parser.add_argument("--date", metavar="YYYY-MM-DD", help="the UTC day (default: yesterday)")
-    parser.add_argument(
-        "--history",
-        default="data/history",
-        metavar="URL",
-        help="where the segments are: a folder or any fsspec URL (default data/history)",
-    )
-    parser.add_argument(
-        "--output",
-        default="data/analysis",
-        metavar="URL",
-        help="where tables and reports go (default data/analysis)",
-    )
-    parser.add_argument("--cluster", help="which cluster, when the history has several")
-    add_config(parser, "broker.conf with the thresholds and the grace period in force")
-    parser.add_argument(
-        "--master", help="Spark master (default local[*]; under spark-submit what that says)"
-    )
-    parser.add_argument(
-        "--spark",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a Spark setting; may be repeated",
-    )
-    parser.add_argument(
-        "--no-late",
-        action="store_true",
-        help="do not analyse earlier days again whose segments came late",
-    )
-    parser.add_argument("--quiet", action="store_true", help="no progress on standard error")
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Analyse one day, and days before it that changed."""
-    date = _date(args.date)
-    register_plugins()
-    strategies = settings.load(args.config, settings.parse_overrides(args.set)).leaf(
-        StrategySettings
-    )
-    spark_settings = dict(_pair(text) for text in args.spark)
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--date", metavar="YYYY-MM-DD", help="the UTC day (default: yesterday)")
+@click.option(
+    "--history",
+    default="data/history",
+    metavar="URL",
+    help="where the segments are: a folder or any fsspec URL",
+)
+@click.option(
+    "--output",
+    default="data/analysis",
+    metavar="URL",
+    help="where tables and reports go",
+)
+@click.option("--cluster", help="which cluster, when the history has several")
+@config("broker.conf with the thresholds and the grace period in force")
+@click.option("--master", help="Spark master (default local[*]; under spark-submit what that says)")
+@click.option(
+    "--spark",
+    "spark_settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="a Spark setting; may be repeated",
+)
+@click.option(
+    "--no-late",
+    is_flag=True,
+    help="do not analyse earlier days again whose segments came late",
+)
+@click.option("--quiet", is_flag=True, help="no progress on standard error")
+def command(
+    *,
+    date: str | None,
+    history: str,
+    output: str,
+    config: Path | None,
+    overrides: dict[str, str],
+    no_late: bool,
+    spark_settings: tuple[str, ...],
+    **options: Any,
+) -> int:
+    """Write the nightly report: a PySpark job over the recorded history."""
+    day = _date(date)
+    strategies = settings.load(config, overrides).leaf(StrategySettings)
     try:
         from loadmanager.wiring.analysis import analyze
     except ImportError as error:
@@ -86,19 +81,17 @@ def run(args: argparse.Namespace) -> int:
             f"the analysis needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
         ) from None
     outcomes = analyze(
-        date,
-        history=_url(args.history),
-        output=_url(args.output),
-        cluster=args.cluster,
+        day,
+        history=_url(history),
+        output=_url(output),
         strategies=strategies,
-        master=args.master,
-        spark_settings=spark_settings,
-        late=not args.no_late,
-        quiet=args.quiet,
+        spark_settings=dict(map(_pair, spark_settings)),
+        late=not no_late,
+        **options,
     )
-    if not any(outcome.date == date for outcome in outcomes):
+    if not any(outcome.date == day for outcome in outcomes):
         print(
-            f"loadmanager analyze: nothing was recorded on {date} below {args.history}",
+            f"loadmanager analyze: nothing was recorded on {day} below {history}",
             file=sys.stderr,
         )
     for outcome in outcomes:
@@ -115,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         return UNANSWERED
     if any(outcome.problems for outcome in outcomes):
         return PARTLY
-    return 0 if any(outcome.date == date and outcome.rows for outcome in outcomes) else NO_RECORDS
+    return 0 if any(outcome.date == day and outcome.rows for outcome in outcomes) else NO_RECORDS
 
 
 def _date(text: str | None) -> str:

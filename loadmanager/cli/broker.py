@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
+from pathlib import Path
+
+import click
 
 from loadmanager import settings
-from loadmanager.cli.options import add_command, add_config, add_log_format
+from loadmanager.cli.options import Command, config, log_format
 from loadmanager.wiring.broker import BrokerOptions, run_broker
-from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
   loadmanager broker --config /etc/loadmanager/broker.conf
@@ -19,23 +20,19 @@ Exit status: 0 stopped, 1 failed, 2 the settings are wrong.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command's arguments."""
-    parser = add_command(subparsers, "broker", "run one broker in the foreground", EXAMPLES)
-    add_config(parser, "broker.conf; without it, all defaults")
-    add_log_format(parser)
-    parser.add_argument(
-        "--stop-with-parent",
-        action="store_true",
-        help="stop when the process that started this one ends",
-    )
-    parser.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Run the broker until a signal or an operator stops it."""
-    register_plugins()
-    loaded = settings.load(args.config, settings.parse_overrides(args.set))
+@click.command(cls=Command, epilog=EXAMPLES)
+@config("broker.conf; without it, all defaults")
+@log_format
+@click.option(
+    "--stop-with-parent",
+    is_flag=True,
+    help="stop when the process that started this one ends",
+)
+def command(
+    config: Path | None, overrides: dict[str, str], log_format: str | None, stop_with_parent: bool
+) -> int:
+    """Run one broker in the foreground."""
+    loaded = settings.load(config, overrides)
     return run_broker(
-        loaded, BrokerOptions(log_format=args.log_format, stop_with_parent=args.stop_with_parent)
+        loaded, BrokerOptions(log_format=log_format, stop_with_parent=stop_with_parent)
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import textwrap
 from pathlib import Path
 from typing import TextIO
 
+import click
+
 from loadmanager import settings
-from loadmanager.cli.options import add_command, add_set
+from loadmanager.cli.options import FILE, Group, overrides
 from loadmanager.core.errors import ConfigError
-from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
   loadmanager config check /etc/pulsar/broker.conf
@@ -21,39 +21,31 @@ EXAMPLES = """examples:
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command's arguments."""
-    parser = add_command(
-        subparsers, "config", "check a broker.conf, or print one with every default", EXAMPLES
-    )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = add_command(
-        actions,
-        "check",
-        "print which keys are set, ignored, misspelt, out of range or contradictory; exit "
-        "status 2 if a broker would refuse the file",
-    )
-    check.add_argument("file", type=Path, metavar="FILE")
-    add_set(check)
-    check.add_argument("--json", action="store_true", help="print JSON")
-    add_command(
-        actions, "template", "print a broker.conf: every key with a comment and its default"
-    )
-    parser.set_defaults(run=run)
+command = Group("config", help="Check a broker.conf, or print one.", epilog=EXAMPLES)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Check a file or print the template."""
-    if args.action == "template":
-        sys.stdout.write(settings.template())
-        return 0
+@command.command()
+def template() -> int:
+    """Print a broker.conf: every key with a comment and its default."""
+    sys.stdout.write(settings.template())
+    return 0
+
+
+@command.command()
+@click.argument("file", type=FILE)
+@overrides
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def check(file: Path, overrides: dict[str, str], as_json: bool) -> int:
+    """Print which keys are set, ignored, misspelt, out of range or contradictory.
+
+    Exit status 2 if a broker would refuse the file.
+    """
     try:
-        register_plugins()
-        loaded, problems = settings.examine(args.file, settings.parse_overrides(args.set))
+        loaded, problems = settings.examine(file, overrides)
         texts = [problem.text for problem in problems]
     except ConfigError as error:
         loaded, texts = settings.load(), [str(error)]
-    if args.json:
+    if as_json:
         document = {
             "ok": not texts,
             "problems": texts,
@@ -64,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
         }
         print(json.dumps(document, indent=2))
     else:
-        _print_problems(args.file, texts)
+        _print_problems(file, texts)
         if not texts:
-            _print_changes(args.file, loaded)
+            _print_changes(file, loaded)
         _print_ignored(loaded, sys.stderr if texts else sys.stdout)
     return 2 if texts else 0
 

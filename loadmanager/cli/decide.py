@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
 import random
 import sys
+from pathlib import Path
+from typing import BinaryIO
 
+import click
 import msgspec
 
 from loadmanager import settings
-from loadmanager.cli.options import add_command, add_config
+from loadmanager.cli.options import Command, config
 from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan_document import plan_document
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.simulator.deciding import Deciding
-from loadmanager.simulator.explaining import explain
+from loadmanager.simulator.explaining import explain as explained
 from loadmanager.simulator.lines import decode_line
-from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
-  loadmanager decide < cycles.jsonl > decisions.jsonl
-  loadmanager decide --set loadBalancerLoadSheddingStrategy=AvgShedder --explain < cycles.jsonl
+  loadmanager decide cycles.jsonl > decisions.jsonl
+  loadmanager decide --set loadBalancerLoadSheddingStrategy=AvgShedder --explain cycles.jsonl
   curl -s http://localhost:8080/admin/v2/broker-stats/load-report |
     jq -c '{now: .lastUpdate, brokers: {(.brokerId): .}}' | loadmanager decide
 
@@ -31,34 +32,31 @@ A malformed line ends the run with status 2.
 """
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command's arguments."""
-    parser = add_command(
-        subparsers,
-        "decide",
-        "what a strategy would do with recorded load reports, and why",
-        EXAMPLES,
-    )
-    add_config(parser)
-    parser.add_argument("--seed", type=int, default=0, help="fixes every random choice (default 0)")
-    parser.add_argument(
-        "--explain",
-        action="store_true",
-        help="for a person: brokers as bars before and after, and the numbers",
-    )
-    parser.set_defaults(run=run)
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("file", type=click.File("rb"), default="-")
+@config()
+@click.option("--seed", default=0, help="fixes every random choice")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="for a person: brokers as bars before and after, and the numbers",
+)
+def command(
+    file: BinaryIO, config: Path | None, overrides: dict[str, str], seed: int, explain: bool
+) -> int:
+    """Say what a strategy would do with recorded load reports, and why.
 
-
-def run(args: argparse.Namespace) -> int:
-    """Decide line by line."""
-    register_plugins()
-    base = settings.load(args.config, settings.parse_overrides(args.set))
-    deciding = Deciding(random.Random(args.seed))  # noqa: S311 - reproducible, not secret
+    Reads FILE, or standard input without one.
+    """
+    base = settings.load(config, overrides)
+    deciding = Deciding(random.Random(seed))  # noqa: S311 - reproducible, not secret
     sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # question marks on a terminal without these characters
     loaded = base
     _warn("settings", base.unknown)
     checked = _checked(base)
-    for number, raw in enumerate(sys.stdin.buffer, start=1):
+    if file.isatty():
+        click.echo("one JSON object a line, Ctrl-D ends; --help has examples", err=True)
+    for number, raw in enumerate(file, start=1):
         if not raw.strip():
             continue
         try:
@@ -80,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
             sys.stdout.flush()
             print(f"loadmanager decide: line {number}: {error}", file=sys.stderr)
             return 2
-        if args.explain:
-            sys.stdout.write(explain(number, line, document))
+        if explain:
+            sys.stdout.write(explained(number, line, document))
         else:
             sys.stdout.buffer.write(msgspec.json.encode({"now": line.now, **document}) + b"\n")
             sys.stdout.buffer.flush()

@@ -1,52 +1,66 @@
-"""Options that several commands have."""
+"""What commands have in common: help with examples, and options that several have."""
 
 from __future__ import annotations
 
-import argparse
-import textwrap
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+import click
+
+from loadmanager import settings
+from loadmanager.wiring.plugins import register_plugins
 
 
-def add_command(
-    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    text: str,
-    examples: str = "",
-    *,
-    parents: tuple[argparse.ArgumentParser, ...] = (),
-) -> argparse.ArgumentParser:
-    """A command with a help text, and perhaps examples below its options."""
-    return subparsers.add_parser(
-        name,
-        help=text,
-        description=textwrap.fill(f"{text[0].upper()}{text[1:]}.", 80),
-        epilog=examples,
-        parents=parents,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+class Command(click.Command):
+    """A command whose help ends with its epilog as it is written, and is not cut in lists."""
+
+    def get_short_help_str(self, limit: int = 45) -> str:
+        """The first sentence of the help."""
+        return super().get_short_help_str(max(limit, 200))
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the epilog."""
+        if self.epilog:
+            formatter.write(f"\n{self.epilog}")
 
 
-def add_config(parser: argparse.ArgumentParser, text: str = "broker.conf") -> None:
+class Group(Command, click.Group):
+    """A command of commands."""
+
+    command_class = Command
+    group_class = type
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of their definition."""
+        return list(self.commands)
+
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+FILE = click.Path(path_type=Path)
+
+
+def config(text: str = "broker.conf") -> Decorator:
     """--config and --set."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help=text)
-    add_set(parser)
+    option = click.option("--config", type=FILE, metavar="FILE", help=text)
+    return lambda function: option(overrides(function))
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """--set."""
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key of broker.conf; may be repeated",
-    )
+def _parsed(_ctx: click.Context, _option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    register_plugins()  # they may declare keys
+    return settings.parse_overrides(list(texts))
 
 
-def add_log_format(parser: argparse.ArgumentParser) -> None:
-    """--log-format."""
-    parser.add_argument(
-        "--log-format",
-        choices=("console", "json"),
-        help="default: console on a terminal, JSON otherwise",
-    )
+overrides: Decorator = click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_parsed,
+    help="override a key of broker.conf; may be repeated",
+)
+log_format: Decorator = click.option(
+    "--log-format",
+    type=click.Choice(("console", "json")),
+    help="default: console on a terminal, JSON otherwise",
+)

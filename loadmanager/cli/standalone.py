@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
+from typing import Any
 
-from loadmanager import settings
-from loadmanager.cli.options import add_command, add_config, add_log_format
+import click
+
+from loadmanager.cli.options import FILE, Command, Decorator, config, log_format
 from loadmanager.core.errors import ConfigError
-from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
   loadmanager standalone
@@ -28,70 +28,42 @@ OWN_OPTIONS = {
 """Key that standalone sets for each broker → the option that decides it."""
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Declare the command's arguments."""
-    parser = add_command(
-        subparsers, "standalone", "run ZooKeeper and several brokers on this machine", EXAMPLES
-    )
-    parser.add_argument(
-        "--brokers", type=int, default=3, metavar="N", help="how many broker processes (default 3)"
-    )
-    parser.add_argument(
-        "--pulsar-port",
-        type=int,
-        default=6650,
-        metavar="PORT",
-        help="binary protocol: broker i listens on PORT + i, from 0 (default 6650)",
-    )
-    parser.add_argument(
-        "--http-port",
-        type=int,
-        default=8080,
-        metavar="PORT",
-        help="admin API: broker i listens on PORT + i, from 0 (default 8080)",
-    )
-    parser.add_argument(
-        "--zookeeper-port",
-        type=int,
-        default=2181,
-        metavar="PORT",
-        help="embedded ZooKeeper (default 2181)",
-    )
-    parser.add_argument(
-        "--data-dir",
-        type=Path,
-        default=Path("data"),
-        metavar="DIR",
-        help="folder of ZooKeeper's data and of the history (default data)",
-    )
-    add_config(parser, "broker.conf of all brokers")
-    add_log_format(parser)
-    parser.add_argument(
-        "--no-restart", action="store_true", help="restart nothing; end when all brokers are dead"
-    )
-    parser.set_defaults(run=run)
+def _port(name: str, default: int, text: str) -> Decorator:
+    return click.option(name, default=default, metavar="PORT", help=text)
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the cluster until it is told to stop."""
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option("--brokers", default=3, metavar="N", help="how many broker processes")
+@_port("--pulsar-port", 6650, "binary protocol: broker i listens on PORT + i, from 0")
+@_port("--http-port", 8080, "admin API: broker i listens on PORT + i, from 0")
+@_port("--zookeeper-port", 2181, "embedded ZooKeeper")
+@click.option(
+    "--data-dir",
+    type=FILE,
+    default=Path("data"),
+    metavar="DIR",
+    help="folder of ZooKeeper's data and of the history",
+)
+@config("broker.conf of all brokers")
+@log_format
+@click.option("--no-restart", is_flag=True, help="restart nothing; end when all brokers are dead")
+def command(
+    overrides: dict[str, str], data_dir: Path, no_restart: bool, brokers: int, **options: Any
+) -> int:
+    """Run ZooKeeper and several brokers on this machine."""
     from loadmanager.wiring.standalone import StandaloneOptions, run_standalone
 
-    if not 1 <= args.brokers <= BROKERS_MAX:
-        raise ConfigError(f"--brokers {args.brokers}: 1 to {BROKERS_MAX} is allowed")
-    register_plugins()
-    overrides = settings.parse_overrides(args.set)
+    if not 1 <= brokers <= BROKERS_MAX:
+        raise ConfigError(f"--brokers {brokers}: 1 to {BROKERS_MAX} is allowed")
     for key, option in OWN_OPTIONS.items():
         if key in overrides:
             raise ConfigError(f"--set {key}: standalone decides it for each broker; use {option}")
-    options = StandaloneOptions(
-        brokers=args.brokers,
-        pulsar_port=args.pulsar_port,
-        http_port=args.http_port,
-        zookeeper_port=args.zookeeper_port,
-        data_dir=args.data_dir.resolve(),
-        config=args.config,
-        overrides=overrides,
-        log_format=args.log_format,
-        restart=not args.no_restart,
+    return run_standalone(
+        StandaloneOptions(
+            brokers=brokers,
+            data_dir=data_dir.resolve(),
+            overrides=overrides,
+            restart=not no_restart,
+            **options,
+        )
     )
-    return run_standalone(options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,124 @@ def test_help_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     """The help names every command."""
     assert main([]) == 0
     said = capsys.readouterr().out
-    assert all(f"\n    {command}" in said for command in COMMANDS)
+    assert all(f"\n  {command} " in said for command in COMMANDS)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """`--version` prints the version of the package."""
-    with pytest.raises(SystemExit) as caught:
-        main(["--version"])
-    assert (caught.value.code, capsys.readouterr().out) == (0, f"loadmanager {__version__}\n")
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"loadmanager {__version__}\n"
+
+
+WRONG = """
+nonsense
+-x
+--versio
+admin
+admin --url
+admin nonsense
+admin --json
+admin brokers
+admin brokers lst
+admin brokers list extra
+admin brokers list --jsn
+admin brokers list --url
+admin brokers list --url ftp://x
+admin brokers list --url http://[
+admin brokers list --url http://127.0.0.1:99999
+admin brokers list --url http://ü:1
+admin brokers list --timeout
+admin brokers list --timeout nan
+admin brokers list --timeout -1
+admin brokers list --url nowhere.invalid --timeout 1
+admin brokers health x:y
+admin brokers report a/b
+admin namespaces create
+admin namespaces create x
+admin namespaces create a/b/c/d
+admin namespaces create a/b --bundles many
+admin namespaces create a/b --bundles 2 --boundaries 0x0
+admin namespaces delete ../..
+admin bundles list x
+admin bundles unload
+admin bundles unload a/b
+admin bundles unload a/b/c
+admin bundles unload a/b/0x0_0xg
+admin bundles split a/b/HOT --at middle
+admin topics lookup
+admin topics lookup persistent://a
+admin topics lookup https://a/b/c
+admin topics partitions a/b/c --create -1
+admin topics stats a/b/c/d/e
+admin limits set a/b rate --messages 1
+admin limits set a/b publishRate
+admin limits set a/b publishRate --messages 1.5
+admin limits set a/b publishRate --period 2
+admin limits show a
+admin isolation set gold
+admin isolation set gold --namespaces
+admin isolation set gold --namespaces x y --primary z
+admin decisions --limit x
+admin drain
+admin use a b
+decide /nonexistent
+decide /
+decide --seed x
+decide --set novalue
+decide --set clusterNam=x
+config
+config check
+config check /nonexistent
+config check / --json
+analyze --date yesterday
+analyze --spark novalue
+analyze --config /
+broker --config /
+broker --log-format xml
+standalone --brokers x
+standalone --config /
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_what_is_typed_wrong_is_answered(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever is typed: status 1 or 2 and a sentence; never a traceback."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    words = line.split()
+    if words[0] == "admin":
+        words[1:1] = ["--url", f"127.0.0.1:{port}"]
+    assert main(words) in (1, 2)
+    out, err = capsys.readouterr()
+    assert (out + err).strip()
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("admn", "Did you mean 'admin'?"),
+        ("admin brokers lst", "Did you mean 'list'?"),
+        ("admin brokers list --jsn", "Did you mean '--json'?"),
+        ("decide --sed 1", "'--seed'"),
+    ],
+)
+def test_a_misspelt_word_has_a_suggestion(
+    line: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands and options."""
+    assert main(line.split()) == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_a_subject_without_an_action_lists_the_actions(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error, with status 2."""
+    assert main(["admin", "brokers"]) == 2
+    said = capsys.readouterr().err
+    assert all(f"\n  {action} " in said for action in ("list", "leader", "health", "report"))
 
 
 @pytest.mark.parametrize(

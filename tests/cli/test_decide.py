@@ -46,6 +46,14 @@ LINE = {
 }
 
 
+def test_a_file_instead_of_standard_input(tmp_path: Path) -> None:
+    """The answer is the same; a file that does not exist is refused."""
+    (tmp_path / "cycles.jsonl").write_text(json.dumps(LINE))
+    assert decide([], str(tmp_path / "cycles.jsonl")).stdout == decide([LINE]).stdout
+    missing = decide([], str(tmp_path / "none"))
+    assert (missing.returncode, "No such file" in missing.stderr) == (2, True)
+
+
 def test_one_line_in_one_line_out() -> None:
     """A decision has the documented fields and numbers."""
     result = decide([LINE])

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import click
 import pytest
 import yaml
 from markdown_it import MarkdownIt
@@ -186,7 +187,7 @@ def _commands(page: Path) -> Iterator[str]:
 
 @cache
 def _command_names() -> set[str]:
-    return {" ".join(path) for path, _ in _generator().commands()}
+    return {context.command_path for context in _generator().commands()}
 
 
 def _simple_commands(command: str) -> Iterator[list[str]]:
@@ -203,7 +204,20 @@ def _simple_commands(command: str) -> Iterator[list[str]]:
             words.append(word)
 
 
-_parser = cache(cli.build_parser)
+_root = cache(cli.build)
+
+
+def _overrides(words: list[str]) -> dict[str, str]:
+    """What --set says on a command line, which is parsed and not run."""
+    command: click.Command = _root()
+    context = command.make_context("loadmanager", words)
+    while isinstance(command, click.Group):
+        name, found, rest = command.resolve_command(
+            context, [*context._protected_args, *context.args]
+        )
+        assert found is not None
+        command, context = found, found.make_context(name, rest, parent=context)
+    return dict(context.params.get("overrides") or {})
 
 
 def _check(words: list[str], command: str) -> None:
@@ -212,12 +226,11 @@ def _check(words: list[str], command: str) -> None:
     program, rest = (Path(words[0]).name, words[1:]) if words else ("", [])
     if program == "loadmanager" and rest[:1] != ["--version"]:
         try:
-            arguments = _parser().parse_args(rest)
-        except SystemExit as end:
-            if end.code == 0:  # --help
-                return
-            pytest.fail(f"not understood: {command}")
-        pairs = settings.parse_overrides(getattr(arguments, "set", None) or [])
+            pairs = _overrides(rest)
+        except click.exceptions.Exit:  # --help
+            return
+        except click.ClickException as error:
+            pytest.fail(f"not understood: {command}: {error.format_message()}")
         assert not settings.load(None, pairs).unknown, command
     elif program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)

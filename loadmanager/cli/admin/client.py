@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import urllib.error
 import urllib.request
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import SplitResult, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from loadmanager.core.errors import BadInputError, OperationalError
 
 REDIRECTS_MAX = 20
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
+REASON_MAX = 500
 REFUSED_AS_INPUT = (400, 405, 406, 412, 413)
 
 
@@ -34,14 +36,7 @@ class AdminClient:
     """
 
     def __init__(self, url: str, *, timeout_s: float) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if (
-            parts.scheme not in ("http", "https")
-            or not parts.hostname
-            or not _has_valid_port(parts)
-        ):
-            raise BadInputError(f"--url {url}: http://host:port is expected")
-        self.url = f"{parts.scheme}://{parts.netloc}"
+        self.url = _base(url)
         self._timeout_s = timeout_s
         self._opener = urllib.request.build_opener(_KeepRedirects, urllib.request.ProxyHandler({}))
 
@@ -50,11 +45,24 @@ class AdminClient:
         return AdminClient(f"http://{broker_id}", timeout_s=self._timeout_s)
 
     def get(self, path: str) -> Any:
-        """The body of the answer to a GET, parsed if it is JSON; None for an empty body."""
-        return self.send("GET", path)
+        """The parsed body of the answer to a GET; None for an empty body.
 
-    def send(self, method: str, path: str, body: Any = None) -> Any:
-        """The body of the answer, parsed if it is JSON; None for an empty body.
+        Raises `OperationalError` if it is not JSON.
+        """
+        raw = self.send("GET", path)
+        try:
+            return json.loads(raw) if raw else None
+        except ValueError:
+            raise OperationalError(
+                f"{self.url}{path} did not answer with JSON; is this the HTTP port of a broker?"
+            ) from None
+
+    def text(self, path: str) -> str:
+        """The body of the answer to a GET, as it is."""
+        return self.send("GET", path).decode(errors="replace")
+
+    def send(self, method: str, path: str, body: Any = None) -> bytes:
+        """The body of the answer.
 
         Raises `BadInputError` if the broker refuses the request as wrong, `OperationalError` for
         any other failure.
@@ -71,7 +79,7 @@ class AdminClient:
             "the owner or the leader; try again"
         )
 
-    def _once(self, method: str, url: str, data: bytes | None) -> Any:
+    def _once(self, method: str, url: str, data: bytes | None) -> bytes:
         headers = {
             "Accept": "application/json",
             **({"Content-Type": "application/json"} if data is not None else {}),
@@ -80,7 +88,8 @@ class AdminClient:
         where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                return _parsed(answer.read(ANSWER_BYTES_MAX))
+                read: bytes = answer.read(ANSWER_BYTES_MAX)
+                return read
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in (307, 308) and error.headers.get("Location"):
@@ -109,20 +118,17 @@ class AdminClient:
             ) from None
 
 
-def _has_valid_port(parts: SplitResult) -> bool:
-    try:
-        return parts.port != 0
-    except ValueError:
-        return False
-
-
-def _parsed(raw: bytes) -> Any:
-    try:
-        return json.loads(raw) if raw else None
-    except ValueError:
-        return raw.decode(errors="replace")
+def _base(url: str) -> str:
+    with contextlib.suppress(ValueError):
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            return f"{parts.scheme}://{parts.netloc}"
+    raise BadInputError(f"--url {url}: http://host:port is expected")
 
 
 def _reason(raw: bytes) -> str:
-    document = _parsed(raw)
+    try:
+        document = json.loads(raw)
+    except ValueError:
+        return raw.decode(errors="replace")[:REASON_MAX]
     return str(document.get("reason", "")) if isinstance(document, dict) else ""

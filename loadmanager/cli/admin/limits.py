@@ -1,21 +1,17 @@
-"""`loadmanager admin limits …` and `loadmanager admin isolation …`; see `admin_commands`."""
+"""`loadmanager admin limits …` and `loadmanager admin isolation …`."""
 
 from __future__ import annotations
 
-import argparse
 from typing import Any
 from urllib.parse import quote
 
-from loadmanager.cli.admin_client import AdminClient
-from loadmanager.cli.admin_commands import (
-    V2,
-    Output,
-    ask_each,
-    cluster_of,
-    namespace_path,
-    topic_path,
-)
-from loadmanager.cli.tables import table
+import click
+
+from loadmanager.cli.admin.asking import V2, ask_each, cluster_of, namespace_path, topic_path
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output
+from loadmanager.cli.options import Decorator
+from loadmanager.cli.terminal import table
 from loadmanager.core.errors import BadInputError, OperationalError
 
 FIELDS = {
@@ -33,6 +29,10 @@ FIELDS = {
     "subscribeRate": ("subscribeThrottlingRatePerConsumer", None, "ratePeriodInSecond"),
 }
 """Limit → its fields for messages (or requests), bytes and period."""
+limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
+isolation = AdminGroup("isolation", help="Which brokers serve which namespaces: list, set, delete.")
+_target = click.argument("target", metavar="TENANT/NAMESPACE|TOPIC")
+_limit = click.argument("limit", type=click.Choice(tuple(FIELDS)))
 
 
 def _path(text: str) -> str:
@@ -44,9 +44,11 @@ def _path(text: str) -> str:
     )
 
 
-def limits_list(admin: AdminClient, args: argparse.Namespace) -> Output:
+@limits.command("list")
+@click.argument("broker", required=False)
+def limits_list(admin: AdminClient, broker: str | None) -> Output:
     """List the limits in use on all brokers: configured rate, delivered rate, who waits."""
-    brokers = [args.broker] if args.broker else admin.get(f"{V2}/brokers")
+    brokers = [broker] if broker else admin.get(f"{V2}/brokers")
     told, missing = ask_each(
         admin, brokers, lambda at, _broker: at.get(f"{V2}/broker-stats/throttling")["limits"]
     )
@@ -71,9 +73,11 @@ def limits_list(admin: AdminClient, args: argparse.Namespace) -> Output:
     return Output(data, table(headers, rows) if rows else "no limits are in use", missing=missing)
 
 
-def limits_why(admin: AdminClient, args: argparse.Namespace) -> Output:
+@limits.command("why")
+@click.argument("topic")
+def limits_why(admin: AdminClient, topic: str) -> Output:
     """Say why a topic's producers are slow, the slowest first."""
-    report = admin.get(f"{V2}/{topic_path(args.topic)}/throttling")
+    report = admin.get(f"{V2}/{topic_path(topic)}/throttling")
     lines = [
         f"{producer['producer']}: {producer['why']} (held {producer['heldSeconds']:.1f} s so far)"
         for producer in report["producers"]
@@ -92,50 +96,76 @@ def _held(state: dict[str, Any]) -> str:
     return f"{now}; was held so far {times}" if times else now
 
 
-def limits_show(admin: AdminClient, args: argparse.Namespace) -> Output:
+@limits.command("show")
+@_target
+def limits_show(admin: AdminClient, target: str) -> Output:
     """Show the limits of a namespace or a topic itself, without those that it inherits."""
-    rates = {name: admin.get(f"{_path(args.of)}/{name}") for name in FIELDS}
+    rates = {name: admin.get(f"{_path(target)}/{name}") for name in FIELDS}
     data = {name: rate for name, rate in rates.items() if rate}
     lines = [
         "  ".join([name, *(f"{field}={value}" for field, value in rate.items())])
         for name, rate in data.items()
     ]
-    return Output(data, "\n".join(lines) or f"{args.of} has no limits of its own")
+    return Output(data, "\n".join(lines) or f"{target} has no limits of its own")
 
 
-def limits_set(admin: AdminClient, args: argparse.Namespace) -> Output:
+@limits.command("set")
+@_target
+@_limit
+@click.option(
+    "--messages",
+    type=int,
+    metavar="N",
+    help="messages (subscribeRate: SUBSCRIBE requests) per period; -1: unlimited",
+)
+@click.option("--bytes", "size", type=int, metavar="N", help="bytes per period; -1: unlimited")
+@click.option(
+    "--period",
+    type=int,
+    metavar="S",
+    help="period in seconds (default 1, subscribeRate 30; publishRate has no other)",
+)
+def limits_set(
+    admin: AdminClient,
+    target: str,
+    limit: str,
+    *,
+    messages: int | None,
+    size: int | None,
+    period: int | None,
+) -> Output:
     """Set a limit of a topic, or of each topic of a namespace; acts at once."""
-    messages, size, period = FIELDS[args.limit]
+    options = (("--messages", messages), ("--bytes", size), ("--period", period))
     body: dict[str, Any] = {}
-    for value, field, option in (
-        (args.messages, messages, "--messages"),
-        (args.bytes, size, "--bytes"),
-        (args.period, period, "--period"),
-    ):
+    for (option, value), field in zip(options, FIELDS[limit], strict=True):
         if value is not None:
             if field is None:
-                raise BadInputError(f"{args.limit} has no {option}")
+                raise BadInputError(f"{limit} has no {option}")
             body[field] = value
     if not body:
         raise BadInputError("give a rate: --messages N or --bytes N")
-    admin.send("POST", f"{_path(args.of)}/{args.limit}", body)
-    return Output({"of": args.of, args.limit: body}, f"{args.limit} of {args.of} set")
+    admin.send("POST", f"{_path(target)}/{limit}", body)
+    return Output({"of": target, limit: body}, f"{limit} of {target} set")
 
 
-def limits_remove(admin: AdminClient, args: argparse.Namespace) -> Output:
+@limits.command("remove")
+@_target
+@_limit
+def limits_remove(admin: AdminClient, target: str, limit: str) -> Output:
     """Remove a limit of a namespace or a topic; acts at once."""
-    path = f"{_path(args.of)}/{args.limit}"
+    path = f"{_path(target)}/{limit}"
     if admin.get(path) is None:
-        raise OperationalError(f"{args.of} has no {args.limit} of its own: nothing was removed")
+        raise OperationalError(f"{target} has no {limit} of its own: nothing was removed")
     admin.send("DELETE", path)
-    return Output({"of": args.of, "removed": args.limit}, f"{args.limit} of {args.of} removed")
+    return Output({"of": target, "removed": limit}, f"{limit} of {target} removed")
 
 
 def _isolation(admin: AdminClient) -> str:
     return f"{V2}/clusters/{quote(cluster_of(admin), safe='')}/namespaceIsolationPolicies"
 
 
-def isolation_list(admin: AdminClient, _args: argparse.Namespace) -> Output:
+@isolation.command("list")
+def isolation_list(admin: AdminClient) -> Output:
     """List the namespace isolation policies, and the live brokers that each names."""
     path = _isolation(admin)
     policies = admin.get(path)
@@ -164,27 +194,49 @@ def isolation_list(admin: AdminClient, _args: argparse.Namespace) -> Output:
     )
 
 
-def isolation_set(admin: AdminClient, args: argparse.Namespace) -> Output:
+def _regexes(name: str, text: str, *, required: bool = False) -> Decorator:
+    return click.option(
+        name, multiple=True, required=required, metavar="REGEX", help=f"{text}; may be repeated"
+    )
+
+
+@isolation.command("set")
+@click.argument("policy")
+@_regexes("--namespaces", "namespaces of the policy, such as 'acme/.*'", required=True)
+@_regexes("--primary", "brokers that serve the namespaces, by host or host:port", required=True)
+@_regexes("--secondary", "brokers that serve them, too, while too few primaries are live")
+@click.option(
+    "--min-primaries", default=1, metavar="N", help="fewer live primaries than N are too few"
+)
+@click.option(
+    "--unload",
+    type=click.Choice(("all_matching", "changed", "none")),
+    default="changed",
+    help="which namespaces to unload now",
+)
+def isolation_set(
+    admin: AdminClient, policy: str, min_primaries: int, unload: str, **regexes: tuple[str, ...]
+) -> Output:
     """Create or replace an isolation policy; regular expressions must match whole names.
 
     Unloads the namespaces that --unload selects.
     """
-    parameters = {"min_limit": str(args.min_primaries), "usage_threshold": "100"}
+    parameters = {"min_limit": str(min_primaries), "usage_threshold": "100"}
     body = {
-        "namespaces": args.namespaces,
-        "primary": args.primary,
-        "secondary": args.secondary,
+        **regexes,
         "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
-        "unload_scope": args.unload,
+        "unload_scope": unload,
     }
-    admin.send("POST", f"{_isolation(admin)}/{quote(args.policy, safe='')}", body)
-    return Output({"policy": args.policy, **body}, f"isolation policy {args.policy} set")
+    admin.send("POST", f"{_isolation(admin)}/{quote(policy, safe='')}", body)
+    return Output({"policy": policy, **body}, f"isolation policy {policy} set")
 
 
-def isolation_delete(admin: AdminClient, args: argparse.Namespace) -> Output:
+@isolation.command("delete")
+@click.argument("policy")
+def isolation_delete(admin: AdminClient, policy: str) -> Output:
     """Delete an isolation policy."""
     path = _isolation(admin)
-    if args.policy not in admin.get(path):
-        raise OperationalError(f"isolation policy {args.policy} does not exist")
-    admin.send("DELETE", f"{path}/{quote(args.policy, safe='')}")
-    return Output({"deleted": args.policy}, f"isolation policy {args.policy} deleted")
+    if policy not in admin.get(path):
+        raise OperationalError(f"isolation policy {policy} does not exist")
+    admin.send("DELETE", f"{path}/{quote(policy, safe='')}")
+    return Output({"deleted": policy}, f"isolation policy {policy} deleted")

@@ -1,0 +1,68 @@
+"""`loadmanager admin`: operate a running cluster over the brokers' HTTP API."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from loadmanager.cli.admin import brokers, bundles, contexts, leader, limits, namespaces, topics
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output, given_url
+from loadmanager.cli.terminal import table
+from loadmanager.core.errors import BadInputError
+
+EXAMPLES = """examples:
+  loadmanager admin use staging --url http://10.0.0.5:8080
+  loadmanager admin brokers list
+  loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
+  loadmanager admin bundles list acme/orders
+  loadmanager admin bundles unload acme/orders/0x00000000_0x10000000 --to 127.0.0.1:8082
+  loadmanager admin topics lookup persistent://acme/orders/new --json
+  loadmanager admin limits set acme/orders publishRate --messages 1000
+  loadmanager admin limits why persistent://acme/orders/new
+  loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
+  loadmanager admin drain 127.0.0.1:8081 --stop
+
+--url may name any broker: it redirects a request to the broker that can answer it.
+Exit status: 0 done; 1 failed, there was nothing to do, or a broker did not answer; 2 refused as
+wrong.
+"""
+
+command = AdminGroup("admin", help="Look at a running cluster and change it.", epilog=EXAMPLES)
+for subject in (
+    brokers.group,
+    namespaces.group,
+    bundles.group,
+    topics.group,
+    limits.limits,
+    limits.isolation,
+    leader.decisions,
+    leader.dry_run,
+    brokers.drain,
+):
+    command.add_command(subject)
+
+
+@command.command()
+@click.argument("name", required=False)
+def use(_admin: AdminClient, name: str | None) -> Output:
+    """Name a cluster by its --url, or choose one that has a name; later commands go to it.
+
+    Without a name, lists the names.
+    """
+    known = contexts.load()
+    if name is None:
+        rows = [
+            (name, url, "in use" if name == known.current else "")
+            for name, url in sorted(known.urls.items())
+        ]
+        return Output(msgspec.to_builtins(known), table(("name", "url", ""), rows))
+    url = given_url()
+    if url is not None:
+        known.urls[name] = AdminClient(url, timeout_s=1).url
+    elif name not in known.urls:
+        names = ", ".join(sorted(known.urls)) or "none yet"
+        raise BadInputError(f"{name} is no name of a cluster; add --url (names: {names})")
+    known.current = name
+    contexts.save(known)
+    return Output({"name": name, "url": known.url}, f"{name} ({known.url}) is in use now")

@@ -1,0 +1,114 @@
+"""What several `loadmanager admin` commands ask brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.errors import OperationalError
+
+V2 = "/admin/v2"
+AT_ONCE = 16
+"""Brokers that `ask_each` waits for at a time."""
+
+
+def ask_each(
+    admin: AdminClient, brokers: Sequence[str], ask: Callable[[AdminClient, str], Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Broker → answer, and broker → why it did not answer; several are asked at a time."""
+
+    def answer(broker: str) -> Any:
+        try:
+            return ask(admin.at(broker), broker)
+        except OperationalError as error:
+            return error
+
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        answers = dict(zip(brokers, threads.map(answer, brokers), strict=True))
+    missing = {
+        broker: str(error) for broker, error in answers.items() if isinstance(error, Exception)
+    }
+    return {name: it for name, it in answers.items() if name not in missing}, missing
+
+
+def namespace_path(text: str) -> str:
+    """The path of a namespace in the admin API."""
+    return f"{V2}/namespaces/{NamespaceName.parse(text)}"
+
+
+def topic_path(text: str) -> str:
+    """Domain, namespace and encoded name of a topic, as a path contains them."""
+    topic = TopicName.parse(text)
+    return f"{topic.domain}/{topic.namespace}/{quote(topic.local, safe='')}"
+
+
+def cluster_of(admin: AdminClient) -> str:
+    """The cluster of the broker; the metadata store may record other clusters, too."""
+    return str(admin.get(f"{V2}/brokers/configuration/runtime")["clusterName"])
+
+
+def query(**values: Any) -> str:
+    """The query string of the values that are given: not None, False or empty."""
+    given = {
+        name: value
+        for name, value in values.items()
+        if value is not None and value is not False and value != ""
+    }
+    texts = {name: "true" if value is True else str(value) for name, value in given.items()}
+    return "?" + urlencode(texts, safe=":/") if texts else ""
+
+
+def count_of_bundles(count: int) -> str:
+    """The number with its noun."""
+    return f"{count} bundle" if count == 1 else f"{count} bundles"
+
+
+def namespaces_of(admin: AdminClient, tenant: str | None = None) -> list[str]:
+    """The namespaces of a tenant, or of all."""
+    tenants = [tenant] if tenant else admin.get(f"{V2}/tenants")
+    return [
+        str(namespace)
+        for name in tenants
+        for namespace in admin.get(f"{V2}/namespaces/{quote(name, safe='')}")
+    ]
+
+
+def ranges(bundles: dict[str, Any]) -> list[str]:
+    """The ranges between the boundaries in an answer."""
+    bounds = bundles["boundaries"]
+    return [f"{low}_{high}" for low, high in zip(bounds, bounds[1:], strict=False)]
+
+
+def bundles_of(admin: AdminClient, namespace: str) -> list[str]:
+    """The names of a namespace's bundles."""
+    bundles = admin.get(f"{namespace_path(namespace)}/bundles")
+    return [f"{namespace}/{bundle_range}" for bundle_range in ranges(bundles)]
+
+
+def owners(admin: AdminClient) -> tuple[dict[str, str], dict[str, str]]:
+    """Bundle → broker that owns it, and broker → why it did not answer."""
+    cluster = cluster_of(admin)
+    told, missing = ask_each(
+        admin, admin.get(f"{V2}/brokers"), lambda at, broker: owned(at, cluster, broker)
+    )
+    return {bundle: broker for broker, bundles in told.items() for bundle in bundles}, missing
+
+
+def owned(at: AdminClient, cluster: str, broker: str) -> list[str]:
+    """The bundles of a broker, of which `at` is the client."""
+    return list(at.get(f"{V2}/brokers/{quote(cluster, safe='')}/{broker}/ownedNamespaces"))
+
+
+def unload_bundle(admin: AdminClient, bundle: str, destination: str | None) -> None:
+    """Unload a bundle, to a broker if one is named."""
+    namespace, bundle_range = split_bundle_name(bundle)
+    admin.send(
+        "PUT",
+        f"{namespace_path(namespace)}/{quote(bundle_range, safe='')}/unload"
+        + query(destinationBroker=destination),
+    )

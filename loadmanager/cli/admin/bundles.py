@@ -1,0 +1,128 @@
+"""`loadmanager admin bundles …`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from loadmanager.cli.admin.asking import (
+    V2,
+    ask_each,
+    bundles_of,
+    cluster_of,
+    namespace_path,
+    namespaces_of,
+    owned,
+    owners,
+    query,
+    unload_bundle,
+)
+from loadmanager.cli.admin.brokers import report_of
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.terminal import Cell, table
+from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.core.errors import BadInputError
+
+group = AdminGroup("bundles", help="List with owners, unload, split.")
+
+
+@group.command("list")
+@click.argument("namespaces", nargs=-1, metavar="[TENANT/NAMESPACE]...")
+def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
+    """List the bundles of all brokers: owner, and traffic of the last load report."""
+    brokers, cluster = admin.get(f"{V2}/brokers"), cluster_of(admin)
+    told, missing = ask_each(
+        admin, brokers, lambda at, broker: (owned(at, cluster, broker), report_of(at, broker))
+    )
+    owner_of = {bundle: broker for broker, (names, _) in told.items() for bundle in names}
+    stats: dict[str, dict[str, Any]] = {}
+    for _, report in told.values():
+        stats.update(report.get("lastStats") or {})
+    data = [
+        {"bundle": bundle, "owner": owner_of.get(bundle), **_traffic(stats.get(bundle, {}))}
+        for namespace in namespaces or namespaces_of(admin)
+        for bundle in bundles_of(admin, namespace)
+    ]
+    headers = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
+    return Output(data, table(headers, [tuple(row.values()) for row in data]), missing=missing)
+
+
+_TRAFFIC = (
+    ("msgRateIn", "msgRateIn", 1),
+    ("msgRateOut", "msgRateOut", 1),
+    ("kibPerSecondIn", "msgThroughputIn", 1024),
+    ("kibPerSecondOut", "msgThroughputOut", 1024),
+)
+"""Name in the output, name in the load report, unit."""
+
+
+def _traffic(stats: dict[str, Any]) -> dict[str, Cell]:
+    """Topics and rates of a bundle; None where the load report says nothing."""
+    rates = {
+        name: float(stats[field]) / unit if field in stats else None
+        for name, field, unit in _TRAFFIC
+    }
+    return {"topics": stats.get("topics"), **rates}
+
+
+@group.command("unload")
+@click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
+@click.option("--to", metavar="BROKER", help="host:port of the broker that owns the bundle next")
+def bundles_unload(admin: AdminClient, bundle: str, to: str | None) -> Output:
+    """Unload a bundle."""
+    namespace, bundle_range = split_bundle_name(bundle)
+    brokers, missing = owners(admin)
+    owner = brokers.get(bundle_name(namespace, str(BundleRange.parse(bundle_range))))
+    unload_bundle(admin, bundle, to)
+    if owner is not None:
+        end = f" to {to}" if to else "; the next lookup places it"
+        return done(f"{bundle} unloaded from {owner}{end}", unloaded=True)
+    end = f"; the next lookup places it on {to}" if to else ""
+    text = f"{bundle} has no owner: nothing to unload{end}"
+    return Output({"unloaded": False}, text, status=0 if to else 1, missing=missing)
+
+
+@group.command("split")
+@click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE|LARGEST|HOT")
+@click.option(
+    "--algorithm",
+    metavar="NAME",
+    help="split algorithm, such as range_equally_divide or topic_count_equally_divide",
+)
+@click.option(
+    "--at",
+    "positions",
+    multiple=True,
+    metavar="HASH",
+    help="new boundary, for specified_positions_divide; may be repeated",
+)
+@click.option("--unload", is_flag=True, help="unload the new bundles; the next lookups place them")
+def bundles_split(
+    admin: AdminClient,
+    bundle: str,
+    algorithm: str | None,
+    positions: tuple[str, ...],
+    unload: bool,
+) -> Output:
+    """Split a bundle, or the LARGEST or HOT bundle of the broker at --url."""
+    namespace, bundle_range = split_bundle_name(bundle)
+    base = namespace_path(namespace)
+    before = admin.get(f"{base}/bundles")["boundaries"]
+    how = query(unload=unload, splitAlgorithmName=algorithm)
+    admin.send(
+        "PUT",
+        f"{base}/{quote(bundle_range, safe='')}/split{how}",
+        [_position(text) for text in positions] or None,
+    )
+    new = [bound for bound in admin.get(f"{base}/bundles")["boundaries"] if bound not in before]
+    return done(f"{bundle} split at {', '.join(new)}", boundaries=new)
+
+
+def _position(text: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise BadInputError(f"--at {text}: a hash such as 0x20000000 is expected") from None

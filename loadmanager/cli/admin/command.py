@@ -1,0 +1,108 @@
+"""How `loadmanager admin …` runs a command: its options, its client, its output."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from loadmanager.cli.admin import contexts
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.options import Command, Group
+
+URL = "http://localhost:8080"
+TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a command prints, and the exit status."""
+
+    data: Any
+    """Printed with --json."""
+    shown: Any
+    """Printed without --json: a text, a table, or several of them."""
+    status: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
+    """Broker → why it did not answer: what it would have said is left out."""
+
+
+def done(text: str, **data: Any) -> Output:
+    """Something was done."""
+    return Output({"done": text, **data}, text)
+
+
+def _seconds(text: str | float) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise click.BadParameter(f"{text}: more than 0 seconds are expected")
+
+
+def _keep(ctx: click.Context, option: click.Parameter, value: Any) -> None:
+    """Remember an option for the command: the last place where it stands counts."""
+    if value:
+        ctx.meta[f"loadmanager.{option.name}"] = value
+
+
+class _WithOptions(Command):
+    """Takes the options that may stand before or after the subject, or after the action."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *own, last = super().get_params(ctx)  # the last one is --help
+        return [*own, *_OPTIONS, last]
+
+
+_OPTIONS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--url"],
+        expose_value=False,
+        callback=_keep,
+        help=f"HTTP address of any broker (default: as `admin use` says, else {URL})",
+    ),
+    click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="print JSON"),
+    click.Option(
+        ["--timeout"],
+        type=_seconds,
+        metavar="S",
+        expose_value=False,
+        callback=_keep,
+        help=f"seconds to wait for an answer (default {TIMEOUT_S:g})",
+    ),
+)
+
+
+def given_url() -> str | None:
+    """What --url says in the running command."""
+    url: str | None = click.get_current_context().meta.get("loadmanager.url")
+    return url
+
+
+class AdminCommand(_WithOptions):
+    """Its function takes an `AdminClient` and the arguments, and returns an `Output`."""
+
+    def invoke(self, ctx: click.Context) -> int:
+        """Send the command's requests, and print its output."""
+        from loadmanager.cli.terminal import show
+
+        assert self.callback is not None
+        url = given_url() or contexts.load().url or URL
+        admin = AdminClient(url, timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S))
+        output: Output = ctx.invoke(self.callback, admin, **ctx.params)
+        if "loadmanager.json" in ctx.meta:
+            click.echo(json.dumps(output.data, indent=2))
+        else:
+            show(*(output.shown if isinstance(output.shown, tuple) else [output.shown]))
+        for broker, reason in output.missing.items():
+            click.echo(f"loadmanager admin: {broker} is left out: {reason}", err=True)
+        return output.status or (1 if output.missing else 0)
+
+
+class AdminGroup(_WithOptions, Group):
+    """A subject, with its actions."""
+
+    command_class = AdminCommand
+    group_class = type

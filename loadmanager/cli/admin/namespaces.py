@@ -1,0 +1,114 @@
+"""`loadmanager admin namespaces …`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from loadmanager.cli.admin.asking import (
+    V2,
+    bundles_of,
+    count_of_bundles,
+    namespace_path,
+    namespaces_of,
+    owners,
+    query,
+    ranges,
+)
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.errors import BadInputError
+
+group = AdminGroup("namespaces", help="List, create, delete; bundles, policies, unload.")
+_namespace = click.argument("namespace", metavar="TENANT/NAMESPACE")
+
+
+@group.command("list")
+@click.argument("tenant", required=False)
+def namespaces_list(admin: AdminClient, tenant: str | None) -> Output:
+    """List the namespaces of a tenant, or of all tenants."""
+    names = namespaces_of(admin, tenant)
+    return Output(names, "\n".join(names))
+
+
+@group.command("create")
+@_namespace
+@click.option("--bundles", type=int, metavar="N", help="N bundles of equal size")
+@click.option(
+    "--boundaries",
+    metavar="B,B,...",
+    help="boundaries of the bundles, such as 0x00000000,0x80000000,0xffffffff",
+)
+@click.option("--create-tenant", is_flag=True, help="create the tenant first if it does not exist")
+def namespaces_create(
+    admin: AdminClient,
+    namespace: str,
+    bundles: int | None,
+    boundaries: str | None,
+    create_tenant: bool,
+) -> Output:
+    """Create a namespace."""
+    body: dict[str, Any] = {}
+    if boundaries and bundles is not None:
+        raise BadInputError("--bundles and --boundaries exclude each other")
+    if boundaries:
+        bounds = boundaries.split(",")
+        body["bundles"] = {"boundaries": bounds, "numBundles": len(bounds) - 1}
+    elif bundles is not None:
+        body["bundles"] = {"numBundles": bundles}
+    path, tenant = namespace_path(namespace), NamespaceName.parse(namespace).tenant
+    if create_tenant and tenant not in admin.get(f"{V2}/tenants"):
+        admin.send(
+            "PUT",
+            f"{V2}/tenants/{tenant}",
+            {"adminRoles": [], "allowedClusters": admin.get(f"{V2}/clusters")},
+        )
+    admin.send("PUT", path, body or None)
+    count = admin.get(f"{path}/bundles")["numBundles"]
+    return done(
+        f"{namespace} created with {count_of_bundles(count)}", namespace=namespace, bundles=count
+    )
+
+
+@group.command("delete")
+@_namespace
+@click.option("--force", is_flag=True, help="delete its topics, too")
+def namespaces_delete(admin: AdminClient, namespace: str, force: bool) -> Output:
+    """Delete a namespace."""
+    admin.send("DELETE", namespace_path(namespace) + query(force=force))
+    return done(f"{namespace} deleted")
+
+
+@group.command("bundles")
+@_namespace
+def namespaces_bundles(admin: AdminClient, namespace: str) -> Output:
+    """List the bundles of a namespace as ranges."""
+    bundles = admin.get(f"{namespace_path(namespace)}/bundles")
+    return Output(bundles, "\n".join(ranges(bundles)))
+
+
+@group.command("policies")
+@_namespace
+def namespaces_policies(admin: AdminClient, namespace: str) -> Output:
+    """Show the policies of a namespace."""
+    policies = admin.get(namespace_path(namespace))
+    return Output(policies, json.dumps(policies, indent=2))
+
+
+@group.command("unload")
+@_namespace
+def namespaces_unload(admin: AdminClient, namespace: str) -> Output:
+    """Unload all bundles of a namespace."""
+    brokers, missing = owners(admin)
+    owned = [bundle for bundle in bundles_of(admin, namespace) if bundle in brokers]
+    admin.send("PUT", f"{namespace_path(namespace)}/unload")
+    if not owned:
+        text = f"{namespace}: no bundle has an owner: nothing to unload"
+        return Output({"unloaded": owned}, text, status=1, missing=missing)
+    return done(
+        f"{namespace}: {count_of_bundles(len(owned))} unloaded; the next lookups place them",
+        unloaded=owned,
+    )

@@ -1,0 +1,76 @@
+"""Tables on terminals of many widths, and in pipes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+NAME = "acme/orders-of-the-last-century/0x00000000_0x10000000"
+SCRIPT = f"""
+from loadmanager.cli.terminal import show, table, track
+rows = [({NAME!r}, "10.20.30.40:8080", 1.25), ("[x]", None, 0.0)]
+show(table(("bundle", "owner", "msg in/s"), rows))
+for _ in track(range(3), "moving"): pass
+"""
+
+
+def on_a_terminal(columns: int, **environment: str) -> list[str]:
+    """What the script shows on a terminal of so many columns."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT],
+        stdout=theirs,
+        stdin=theirs,
+        stderr=subprocess.DEVNULL,
+        cwd=ROOT,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **environment},
+    ) as process:
+        os.close(theirs)
+        read = b""
+        while True:
+            try:
+                read += os.read(ours, 4096)
+            except OSError:  # the other side is closed
+                break
+        os.close(ours)
+    assert process.returncode == 0
+    return read.decode().splitlines()
+
+
+def test_in_a_pipe_a_row_is_a_line() -> None:
+    """Names are whole, nothing is coloured, there is no progress."""
+    result = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "40"},
+    )
+    header, first, second = result.stdout.splitlines()
+    assert header.split() == ["BUNDLE", "OWNER", "MSG", "IN/S"]
+    assert first.split() == [NAME, "10.20.30.40:8080", "1.2"]
+    assert second.split() == ["[x]", "-", "0.0"]
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_on_a_terminal_a_table_has_its_width(columns: int) -> None:
+    """Long cells are folded; no character of them is lost."""
+    lines = on_a_terminal(columns, NO_COLOR="1", TERM="dumb")
+    assert max(map(len, lines)) <= columns
+    body = "".join(line[: line.find("  ")] if "  " in line else line for line in lines[1:])
+    assert NAME in body.replace(" ", "")
+    assert (len(lines) == 3) == (columns > len(NAME) + 30)
+
+
+def test_no_color() -> None:
+    """The header is emphasised on a terminal, never in colour with NO_COLOR."""
+    assert any("\x1b[" in line for line in on_a_terminal(80))
+    assert not any("\x1b[3" in line for line in on_a_terminal(80, NO_COLOR="1"))
