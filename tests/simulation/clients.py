@@ -22,6 +22,9 @@ class BrokenError(Exception):
     """The connection broke or the answer is an error: the client must start again."""
 
 
+CONNECT = encode(connect=pb.CommandConnect(client_version="simulation", protocol_version=20))
+
+
 def send_frame(producer_id: int, sequence_id: int) -> bytes:
     """A SEND of one small message."""
     metadata = pb.MessageMetadata(
@@ -83,9 +86,7 @@ class Link:
 
     async def greet(self) -> None:
         """CONNECT."""
-        self.send(
-            encode(connect=pb.CommandConnect(client_version="simulation", protocol_version=20))
-        )
+        self.send(CONNECT)
         await self.take(3)
 
     def close(self) -> None:

@@ -141,6 +141,8 @@ class Observer:
     def __init__(self, cluster: Cluster, operators: Operators) -> None:
         self._cluster, self._operators, self._world = cluster, operators, cluster.world
         self._last: dict[Process, dict[str, int]] = {}
+        self._locks: dict[tuple[Process, str], str] = {}
+        """The lock that the last receipt of a process for a topic stood on."""
         self._epoch = 0
         self._counter_deleted = False
         self.receipts = 0
@@ -201,16 +203,21 @@ class Observer:
 
     def sent_receipt(self, process: Process, topic: str) -> None:
         """Check that a broker which sends a receipt holds the lock of the topic's bundle."""
+        nodes = self._cluster.server.tree.nodes
+        held = nodes.get(self._locks.get((process, topic), ""))
+        if held is not None and self._holds(process, held):
+            return  # by the lock of the last receipt
         namespace, value = topic.partition("://")[2].rpartition("/")[0], topic_hash(topic)
         prefix = f"{paths.LOCKS}/{namespace}/"
-        locks = [
-            path
-            for path, node in self._cluster.server.tree.nodes.items()
-            if path.startswith(prefix) and self._holds(process, node)
-        ]
-        if not any(
-            value in BundleRange.parse(path[len(prefix) :]) for path in locks
-        ) and not self._excused(*self._last.get(process, {})):
+        for path, node in nodes.items():
+            if (
+                path.startswith(prefix)
+                and self._holds(process, node)
+                and value in BundleRange.parse(path.removeprefix(prefix))
+            ):
+                self._locks[process, topic] = path
+                return
+        if not self._excused(*self._last.get(process, {})):
             self._world.fail(
                 f"{process.machine.name} sent a receipt for {topic}, and does not hold the lock "
                 "of its bundle"

@@ -23,6 +23,8 @@ from typing import Any
 import structlog
 
 LOG_LINES_KEPT = 4_000
+NEVER = float("inf")
+RESOLUTION_S = 1e-9
 EPOCH_MS = 1_700_000_000_000
 STEPS_AT_ONE_MOMENT_MAX = 100_000
 
@@ -31,25 +33,12 @@ class SimulationError(AssertionError):
     """An invariant is broken. The text contains which, and when."""
 
 
-class _NoSelector:
-    """The loops of the simulation have no files to wait for."""
-
-    def select(self, _timeout: float | None) -> list[Any]:
-        """No events."""
-        return []
-
-    def close(self) -> None:
-        """Nothing to close."""
-
-
 class Machine(asyncio.BaseEventLoop):
     """One machine: an event loop on the world's time."""
 
     def __init__(self, world: World, name: str) -> None:
         super().__init__()
         self.world, self.name = world, name
-        self._selector = _NoSelector()
-        self._clock_resolution = 1e-9
         self.paused = self.crashed = False
         self.observe: Callable[[], None] | None = None
         """Called after every turn of the loop."""
@@ -59,11 +48,13 @@ class Machine(asyncio.BaseEventLoop):
         """The world's time."""
         return self.world.now_s
 
-    def _process_events(self, _events: list[Any]) -> None:
-        """There are no events."""
-
-    def _write_to_self(self) -> None:
-        """The selector never sleeps, so it need not be woken."""
+    def call_soon(
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
+        """See asyncio; without its checks for a closed loop."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
 
     def _on_exception(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if not self.crashed:
@@ -73,21 +64,26 @@ class Machine(asyncio.BaseEventLoop):
             )
 
     @property
-    def due_s(self) -> float:
-        """When this machine is ready: now, at its next timer, or never."""
-        if self._ready:
-            return self.world.now_s
+    def timer_s(self) -> float:
+        """When the next timer is due; infinite without one."""
         scheduled = self._scheduled
         while scheduled and scheduled[0]._cancelled:
-            self._timer_cancelled_count -= 1
             heapq.heappop(scheduled)._scheduled = False
-        return float(scheduled[0]._when) if scheduled else float("inf")
+        return scheduled[0]._when if scheduled else NEVER
 
     def step(self) -> None:
-        """One turn of the loop."""
+        """One turn of the loop: what asyncio's does, without files to wait for."""
+        ready, scheduled = self._ready, self._scheduled
+        while scheduled and scheduled[0]._when < self.world.now_s + RESOLUTION_S:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
         asyncio.events._set_running_loop(self)
         try:
-            self._run_once()
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
         finally:
             asyncio.events._set_running_loop(None)
 
@@ -205,11 +201,11 @@ class World:
                     )
                 self._step(ready[0] if len(ready) == 1 else ready[self.rng.randrange(len(ready))])
                 continue
-            timer_s, due = float("inf"), None
+            timer_s, due = NEVER, None
             for machine in self.machines:
-                if not machine.paused and (due_s := machine.due_s) < timer_s:
+                if not machine.paused and (due_s := machine.timer_s) < timer_s:
                     timer_s, due = due_s, machine
-            event_s = self._events[0][0] if self._events else float("inf")
+            event_s = self._events[0][0] if self._events else NEVER
             next_s = min(timer_s, event_s)
             if next_s > end_s:
                 self.now_s = max(self.now_s, end_s)

@@ -316,12 +316,12 @@ class Client(TreeClient):
         else:
             # As in kazoo: sent over the next connection, even if the caller has given up by then.
             self._queue.append(request)
+        timer = self.machine.call_later(OPERATION_TIMEOUT_S, _too_late, request.future)
         try:
-            async with asyncio.timeout(OPERATION_TIMEOUT_S):
-                result: T = await request.future
-                return result
-        except TimeoutError:
-            raise OperationalError("the metadata store did not answer in time") from None
+            result: T = await request.future
+            return result
+        finally:
+            timer.cancel()
 
     async def get(self, path: str) -> Node | None:
         """Read a node."""
@@ -369,6 +369,11 @@ class Client(TreeClient):
                 self.machine.call_soon(lambda: [queue.put(change) for queue in queues])
 
         self.world.at(self._events_s, arrive)
+
+
+def _too_late(future: asyncio.Future[Any]) -> None:
+    if not future.done():
+        future.set_exception(OperationalError("the metadata store did not answer in time"))
 
 
 def _fail(request: _Request, reason: str) -> None:
