@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from loadmanager.adapters.admin.use_cases import LeaderDecisions, UseCases
 from loadmanager.core.bundles.names import NamespaceName, TopicName
-from loadmanager.core.errors import BadInputError
+from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
 
 TOPIC = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic:[^/]+}"
@@ -33,10 +34,25 @@ class RefusedError(Exception):
 class ElsewhereError(Exception):
     """Another broker must be asked: `middlewares.errors` answers 307."""
 
-    def __init__(self, web_url: str, *, authoritative: bool) -> None:
+    def __init__(self, web_url: str, *, authoritative: bool | None = None) -> None:
         super().__init__(web_url)
         self.web_url = web_url
         self.authoritative = authoritative
+
+
+def load_manager(use: UseCases) -> LeaderDecisions:
+    """The leader's load manager.
+
+    Raises `ElsewhereError` on another broker, `OperationalError` (503) without a leader.
+    """
+    leader = use.leading.leader
+    if leader is None:
+        raise OperationalError("there is no leader now; try again")
+    if leader.broker_id != use.self_address.broker_id:
+        raise ElsewhereError(leader.service_url)
+    if use.leading.load_manager is None:
+        raise OperationalError("this broker's term as leader begins or ends; try again")
+    return use.leading.load_manager
 
 
 def bare_text(answer: str | None) -> web.Response:

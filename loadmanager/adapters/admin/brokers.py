@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import failed, redirect_to, whole
-from loadmanager.adapters.admin.use_cases import LeaderDecisions, UseCases
-from loadmanager.core.errors import NotFoundError, OperationalError
+from loadmanager.adapters.admin.answers import failed, load_manager, redirect_to, whole
+from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.core.errors import NotFoundError
 
 DECISIONS_MAX = 1_000
 UNLOADS_PER_S_MAX = 1_000_000
@@ -185,27 +185,14 @@ class BrokerRoutes:
         Answers: 200, JSON; 307 to the leader; 503 without a leader.
         """
         limit = whole(request, "limit", 100, minimum=1, maximum=DECISIONS_MAX)
-        return self._at_leader(request, lambda load_manager: load_manager.decisions(limit))
+        return web.json_response(load_manager(self._use).decisions(limit))
 
-    async def dry_run(self, request: web.Request) -> web.Response:
+    async def dry_run(self, _request: web.Request) -> web.Response:
         """The plan of a shedding cycle with the present load; nothing is moved.
 
         Answers: 200, JSON; 307 to the leader; 503 without a leader.
         """
-        return self._at_leader(request, lambda load_manager: load_manager.dry_run())
-
-    def _at_leader(
-        self, request: web.Request, read: Callable[[LeaderDecisions], object]
-    ) -> web.Response:
-        """What `read` answers on the leader; 307 to the leader on another broker."""
-        leader = self._use.leading.leader
-        if leader is None:
-            raise OperationalError("there is no leader now; try again")
-        if leader.broker_id != self._use.self_address.broker_id:
-            return redirect_to(leader.service_url, request)
-        if self._use.leading.load_manager is None:
-            raise OperationalError("this broker's term as leader begins or ends; try again")
-        return web.json_response(read(self._use.leading.load_manager))
+        return web.json_response(load_manager(self._use).dry_run())
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """The metrics in Prometheus' text format.

@@ -52,7 +52,6 @@ TABLE = [
         (rf"{_OF_TOPIC}/subscription/[^/]+/({SUBSCRIPTION})(?:/.*)?", "{name} of a subscription"),
         (rf"v2/schemas/[^/]+/[^/]+/[^/]+/({SCHEMA})", "{name} of a schema"),
         (rf"v2/broker-stats/({BROKER_STATS})(?:/.*)?", "{name} of a broker"),
-        (r"v2/(resource-quotas)(?:/.*)?", "{name}: bundles are weighed by their measured traffic"),
         (r"v2/clusters/([^/]+)(?:/(?:peers | migrate))?", "changes of a cluster over HTTP"),
         (r"((?!v[23]/)[^/]+)/.*", "Pulsar's API before v2"),
     )

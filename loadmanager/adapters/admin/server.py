@@ -17,6 +17,7 @@ from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.middlewares import access, concurrency_limit, errors
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
+from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.schemas import SchemaRoutes
@@ -81,6 +82,7 @@ class AdminServer:
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),
             PolicyRoutes(use, cluster=cluster),
+            QuotaRoutes(use),
         ]
         for part in parts:
             for route in part.routes():

@@ -30,6 +30,14 @@ class Brokers(Protocol):
     def address(self, broker_id: str) -> BrokerAddress | None: ...
 
 
+class Quotas(Protocol):
+    """Resource quotas of bundles; None: the default one."""
+
+    def quota(self, bundle: str | None) -> Document: ...
+    async def set_quota(self, bundle: str | None, document: Document) -> None: ...
+    async def reset_quota(self, bundle: str) -> None: ...
+
+
 class LeaderDecisions(Protocol):
     """The leader's decisions."""
 
@@ -44,6 +52,8 @@ class Leading(Protocol):
     def leader(self) -> Leader | None: ...
     @property
     def load_manager(self) -> LeaderDecisions | None: ...
+    @property
+    def quotas(self) -> Quotas | None: ...
 
 
 class Health(Protocol):

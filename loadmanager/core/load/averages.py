@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from loadmanager.core.load.columns import Array, BrokerColumns, Rows
+from loadmanager.core.load.quotas import Expected
 from loadmanager.core.load.reports import (
     DEFAULT_RATE,
     BundleData,
@@ -57,7 +58,10 @@ class BundleAverages(Mapping[str, BundleData]):
     array operation. A copy is cheap: the first one that changes takes its own table.
     """
 
-    def __init__(self, data: Mapping[str, BundleData] | None = None) -> None:
+    def __init__(
+        self, data: Mapping[str, BundleData] | None = None, *, expected: Expected | None = None
+    ) -> None:
+        self._expected = expected or Expected()
         self._row_of: dict[str, int] = {}
         self._table: Array = np.zeros((COLUMNS, ROWS_MIN))
         """`[column, row]`: a row for each bundle."""
@@ -90,6 +94,10 @@ class BundleAverages(Mapping[str, BundleData]):
         other._names_shared = other._table_shared = True
         return other
 
+    def expect(self, bundle: str) -> BundleData:
+        """A bundle's averages, or what one without averages is expected to carry."""
+        return self.get(bundle) or self._expected.of(bundle)
+
     # Events
 
     def observe(self, broker_id: str, stats: Mapping[str, NamespaceBundleStats]) -> bool:
@@ -101,9 +109,8 @@ class BundleAverages(Mapping[str, BundleData]):
         if changed:
             added = [name for name in names if name not in self._row_of]
             if added:
-                unseen = default_bundle_data()
                 for name in added:
-                    self[name] = unseen
+                    self[name] = self._expected.of(name)
             rows = np.fromiter(map(self._row_of.__getitem__, names), np.int64, len(names))
             known = self._reported[broker_id] = _Listed(names, names, rows, 0, (0, 0))
         assert known is not None

@@ -15,12 +15,12 @@ from typing import Any, Protocol, TypeVar
 from loadmanager.core.load.averages import BrokerSums, BundleAverages
 from loadmanager.core.load.columns import BrokerColumns
 from loadmanager.core.load.pending import Pending
+from loadmanager.core.load.quotas import Expected
 from loadmanager.core.load.reports import (
     BrokerLoadData,
     BundleData,
     LocalBrokerData,
     TopBundlesLoadData,
-    default_bundle_data,
 )
 from loadmanager.core.load.served import Served
 from loadmanager.core.load.snapshot import ClusterSnapshot, Derived
@@ -92,7 +92,8 @@ class ClusterView:
         """brokerId → last report, in the modular manager."""
         self.load_data: dict[str, BrokerLoadData] = {}
         """brokerId → last report, in the extensible manager."""
-        self.bundle_data = BundleAverages()
+        self.expected = Expected()
+        self.bundle_data = BundleAverages(expected=self.expected)
         """Bundle → its averages."""
         self._present: Mapping[str, LocalBrokerData] = MappingProxyType(self.reports)
         """The reports as a passing snapshot shows them: no strategy changes them."""
@@ -139,7 +140,7 @@ class ClusterView:
             self._served.reported(broker_id, report.bundles, self._pending.get(broker_id, ()))
         if self._pending:
             self._arrived(broker_id, report.bundles or report.last_stats)
-            self._pending.update(self.bundle_data, report.last_stats)
+            self._pending.update(self.bundle_data.expect, report.last_stats)
 
     def observe_top_bundles(self, top_bundles: Mapping[str, TopBundlesLoadData]) -> None:
         """The brokers published their busiest bundles (extensible manager): brokerId → bundles."""
@@ -168,8 +169,7 @@ class ClusterView:
         if self.under_way(bundle, now_ms) != broker_id:  # a repeated lookup does not renew it
             if bundle in self._placed_ms:
                 self._forget_placements([bundle])
-            data = self.bundle_data.get(bundle) or default_bundle_data()
-            self._pending.add(bundle, broker_id, data)
+            self._pending.add(bundle, broker_id, self.bundle_data.expect(bundle))
             self._served.placed(broker_id, [bundle])
             self._placed_ms.set([bundle], now_ms)
         self._orphans.discard(bundle)
@@ -190,9 +190,9 @@ class ClusterView:
 
     def restore(self, bundle_data: Mapping[str, BundleData], now_ms: int) -> None:
         """Replace all averages by stored or given ones."""
-        self.bundle_data = BundleAverages(bundle_data)
+        self.bundle_data = BundleAverages(bundle_data, expected=self.expected)
         self.time_averages = BrokerSums(self._present, self.bundle_data)
-        self._pending.update(self.bundle_data, list(self._pending.bundles))
+        self._pending.update(self.bundle_data.expect, list(self._pending.bundles))
         self._unreported_ms.set(bundle_data, now_ms)
 
     def forget_ageing(self) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from loadmanager.core.load.columns import Array, BrokerColumns
-from loadmanager.core.load.reports import BundleData, default_bundle_data
+from loadmanager.core.load.reports import BundleData
 
 Sums = tuple[float, float, float]
 """Topics, long-term messages/s and short-term bytes/s."""
@@ -63,11 +63,11 @@ class Pending(Mapping[str, Mapping[str, BundleData]]):
             if not left:
                 del self._bundles[broker], self._sums[broker]
 
-    def update(self, averages: Mapping[str, BundleData], bundles: Iterable[str]) -> None:
-        """The averages of these bundles are others by now."""
+    def update(self, expect: Callable[[str], BundleData], bundles: Iterable[str]) -> None:
+        """The averages of these bundles are others by now, as `expect` says."""
         for broker, changed in self._by_broker(bundles).items():
             for bundle in changed:
-                self._bundles[broker][bundle] = averages.get(bundle) or default_bundle_data()
+                self._bundles[broker][bundle] = expect(bundle)
             self._set(broker, _total(self._bundles[broker]))
 
     def _by_broker(self, bundles: Iterable[str]) -> dict[str, list[str]]:

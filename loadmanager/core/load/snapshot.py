@@ -16,7 +16,6 @@ from loadmanager.core.load.reports import (
     LocalBrokerData,
     TimeAverageBrokerData,
     TopBundlesLoadData,
-    default_bundle_data,
 )
 from loadmanager.core.load.served import Served
 
@@ -181,8 +180,8 @@ class ClusterSnapshot:
         self.under_way.add(bundle, broker, self.data_of(bundle))
 
     def data_of(self, bundle: str) -> BundleData:
-        """A bundle's averages; Pulsar's defaults for one that was never seen."""
-        return self.bundle_data.get(bundle) or default_bundle_data()
+        """A bundle's averages; what is expected of one that was never seen."""
+        return self.averages.expect(bundle)
 
     def pending_topics(self, broker: str) -> float:
         """Topics of the bundles that are on their way to a broker."""

@@ -23,6 +23,16 @@ WRITES_PER_TRANSACTION = 200
 """Of about 5 KB each: well below the size of a transaction."""
 
 
+async def stored_bundles(store: Store, root: str) -> list[str]:
+    """The bundles that have a node below this path."""
+    names = []
+    for tenant in await store.children(root):
+        for namespace in await store.children(f"{root}/{tenant}"):
+            above = f"{tenant}/{namespace}"
+            names += [f"{above}/{span}" for span in await store.children(f"{root}/{above}")]
+    return names[:STORED_BUNDLES_MAX]
+
+
 @dataclass(frozen=True, slots=True)
 class LoadFeed:
     """Passes every report to a view and then to `observe`, during one term."""
@@ -57,14 +67,7 @@ class LoadFeed:
 
     async def restore(self, store: Store) -> None:
         """Begin with the averages that earlier leaders stored, without corrupt ones."""
-        names = []
-        for tenant in await store.children(paths.BUNDLE_DATA):
-            for namespace in await store.children(f"{paths.BUNDLE_DATA}/{tenant}"):
-                names += [
-                    f"{tenant}/{namespace}/{span}"
-                    for span in await store.children(f"{paths.BUNDLE_DATA}/{tenant}/{namespace}")
-                ]
-        names = names[:STORED_BUNDLES_MAX]
+        names = await stored_bundles(store, paths.BUNDLE_DATA)
         stored: dict[str, BundleData] = {}
         for name, node in zip(
             names,

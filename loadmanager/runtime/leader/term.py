@@ -18,6 +18,7 @@ from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Store
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.quotas import Quotas
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
@@ -53,6 +54,7 @@ class LeaderWork:
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Lead until cancelled."""
         view = ClusterView()
+        quotas = Quotas(self.store, term.checks, self.corrupt, view.expected)
         load_manager = LoadManager(
             epoch=term.epoch,
             view=view,
@@ -76,9 +78,10 @@ class LeaderWork:
             corrupt=self.corrupt,
             steps=steps,
         )
+        await quotas.restore()
         await feed.restore(self.store)
         with feed:
-            self.leading.load_manager = load_manager
+            self.leading.quotas, self.leading.load_manager = quotas, load_manager
             if self.broker.value.load_balancer_enabled:
                 self._run_cycles(term, load_manager, feed, scope, steps)
             await forever()

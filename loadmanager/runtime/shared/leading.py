@@ -9,6 +9,22 @@ from loadmanager.core.errors import ConflictError
 from loadmanager.ports.election import Leader
 
 
+class ResourceQuotas(Protocol):
+    """What bundles are expected to carry; None: those without a quota of their own."""
+
+    def quota(self, bundle: str | None) -> dict[str, Any]:
+        """The quota of a bundle, or the default one."""
+        ...
+
+    async def set_quota(self, bundle: str | None, document: dict[str, Any]) -> None:
+        """Store a quota. Raises `BadInputError`."""
+        ...
+
+    async def reset_quota(self, bundle: str) -> None:
+        """Delete a quota. Raises `NotFoundError`."""
+        ...
+
+
 class LoadManagement(Protocol):
     """The methods of the leader's load manager that other parts of its broker call."""
 
@@ -50,6 +66,8 @@ class Leading:
 
     leader: Leader | None = None
     load_manager: LoadManagement | None = None
+    quotas: ResourceQuotas | None = None
+    """Those of the last term of this broker."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
 

@@ -9,6 +9,7 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 BROKERS = "/loadbalance/brokers"
 LEADER = "/loadbalance/leader"
 BUNDLE_DATA = "/loadbalance/bundle-data"
+RESOURCE_QUOTAS = "/loadbalance/resource-quota"
 BROKER_TIME_AVERAGE = "/loadbalance/broker-time-average"
 LEADER_EPOCHS = "/loadmanager/epochs"
 SESSIONS = "/loadmanager/sessions"
@@ -55,6 +56,11 @@ def bundle_of_lock(path: str) -> str | None:
 def broker(broker_id: str) -> str:
     """A broker's registration with its load report."""
     return f"{BROKERS}/{broker_id}"
+
+
+def resource_quota(bundle: str | None) -> str:
+    """A bundle's resource quota; None: the default one."""
+    return f"{RESOURCE_QUOTAS}/{'default' if bundle is None else bundle}"
 
 
 def policies(namespace: NamespaceName) -> str:

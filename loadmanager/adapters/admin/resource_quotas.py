@@ -1,0 +1,70 @@
+"""Resource quotas of bundles."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import body_object, load_manager, namespace_of
+from loadmanager.adapters.admin.use_cases import Quotas, UseCases
+
+PATH = "/admin/v2/resource-quotas"
+BUNDLE = PATH + "/{tenant}/{namespace}/{bundle}"
+
+
+class QuotaRoutes:
+    """What bundles are expected to carry before they are measured."""
+
+    def __init__(self, use: UseCases) -> None:
+        self._use = use
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [
+            web.get(PATH, self.get),
+            web.post(PATH, self.set),
+            web.get(BUNDLE, self.get),
+            web.post(BUNDLE, self.set),
+            web.delete(BUNDLE, self.reset),
+        ]
+
+    async def get(self, request: web.Request) -> web.Response:
+        """The default quota, or that of a bundle; a bundle without one has the default quota.
+
+        Answers: 200, JSON; 307 to the leader; 404 for an unknown namespace; 412 for an unknown
+        bundle; 503 without a leader.
+        """
+        bundle = await self._bundle(request)
+        return web.json_response(self._quotas().quota(bundle))
+
+    async def set(self, request: web.Request) -> web.Response:
+        """Set a quota: what a bundle counts as carrying until its brokers have measured it.
+
+        Answers: 204; 307 to the leader; 400; 404; 412; 503 without a leader.
+        """
+        bundle, document = await self._bundle(request), await body_object(request)
+        await self._quotas().set_quota(bundle, document)
+        return web.Response(status=204)
+
+    async def reset(self, request: web.Request) -> web.Response:
+        """Delete the quota of a bundle, which has the default quota from then on.
+
+        Answers: 204; 307 to the leader; 404 for a bundle without a quota; 412; 503 without a
+        leader.
+        """
+        bundle = await self._bundle(request)
+        assert bundle is not None
+        await self._quotas().reset_quota(bundle)
+        return web.Response(status=204)
+
+    def _quotas(self) -> Quotas:
+        load_manager(self._use)
+        assert self._use.leading.quotas is not None
+        return self._use.leading.quotas
+
+    async def _bundle(self, request: web.Request) -> str | None:
+        """The bundle of the path, which exists; None for the default quota."""
+        if "bundle" not in request.match_info:
+            return None
+        namespace = namespace_of(request)
+        bundles = await self._use.namespaces.bundles(namespace)
+        return f"{namespace}/{bundles.require(request.match_info['bundle'])}"
