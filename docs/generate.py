@@ -168,7 +168,8 @@ def metrics() -> str:
             "shown is part of its namespace's series, and a namespace that is not shown is part "
             "of series without a namespace, so sums stay complete. With the default of 1000 a "
             "page has at most 41 series × 1000 namespaces, 40 × 1000 topics, 18 × 1000 "
-            "subscriptions, 9 × 1000 limits of topics, and about 200 others. Without topics "
+            "subscriptions, 9 × 1000 limits of topics, and about 200 others; with "
+            "`exposeConsumerLevelMetricsInPrometheus` 5 × 1000 consumers, too. Without topics "
             "a scrape takes time in the number of namespaces and of topics that had traffic since "
             "the last one."
         ),

@@ -56,6 +56,8 @@ class Detail:
     namespaces: int
     topics: int
     """As many topics, and as many subscriptions; 0: neither."""
+    consumers: int
+    """Of the topics that are shown."""
 
 
 Source = Callable[[], Iterable[Sample]]

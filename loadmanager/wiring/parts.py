@@ -69,7 +69,7 @@ from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
-from loadmanager.runtime.tasks import Interval, LoopBusy, Scope, Steps, every, retrying
+from loadmanager.runtime.tasks import Interval, LoopBusy, Scope, Steps, every, for_each, retrying
 from loadmanager.settings.live import LiveSettings
 
 MIB = 1024 * 1024
@@ -334,6 +334,7 @@ class Parts:
             ),
             limits=self.limits,
             policies=self.policies,
+            for_each=for_each,
             load_report=lambda: self._reporter.published,
             settings=self.settings.in_force,
             stop=self._outside.stop,

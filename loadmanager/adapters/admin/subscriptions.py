@@ -15,7 +15,7 @@ from loadmanager.adapters.admin.answers import (
     flag,
     topic_of,
 )
-from loadmanager.adapters.admin.topic_owners import TopicOwners
+from loadmanager.adapters.admin.topic_owners import TopicOwners, documents
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import NotFoundError
 from loadmanager.ports.topics import Position
@@ -55,10 +55,8 @@ class SubscriptionRoutes:
             return web.json_response(await host.subscriptions(topic))
         answers = await self._owners.ask_each(request, partitions)
         first_failure(answers, but=404)
-        names = {
-            name for status, text in answers if status == 200 for name in msgspec.json.decode(text)
-        }
-        return web.json_response(sorted(names))
+        names = documents(partitions, answers).values()
+        return web.json_response(sorted(set().union(*names)))
 
     async def create(self, request: web.Request) -> web.Response:
         """Create a durable subscription; body: where it begins, as a message id (default: at the

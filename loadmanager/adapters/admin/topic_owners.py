@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
+import structlog
 from aiohttp import web
 from yarl import URL
 
@@ -20,9 +24,24 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import NotFoundError, OperationalError
 from loadmanager.ports.topics import TopicHost
 
+log = structlog.get_logger("admin")
 PARTITION_TIMEOUT_S = 30.0
+ASKED_AT_ONCE = 16
+"""Partitions that one request is repeated for at a time."""
 TOPIC_ELEMENT = 6
 """Which element of a path is the topic: /admin/v2/domain/tenant/namespace/topic."""
+
+
+def documents(topics: Iterable[TopicName], answers: Iterable[tuple[int, str]]) -> dict[str, Any]:
+    """Topic → its answer 200, parsed. What is not JSON is left out, as a topic that is gone is."""
+    parsed = {}
+    for topic, (status, text) in zip(topics, answers, strict=True):
+        if status == 200:
+            try:
+                parsed[str(topic)] = msgspec.json.decode(text)
+            except ValueError:
+                log.warning("an answer for a partition is not JSON", topic=str(topic))
+    return parsed
 
 
 class TopicOwners:
@@ -91,7 +110,8 @@ class TopicOwners:
     async def ask_each(
         self, request: web.Request, topics: list[TopicName], what: str = ""
     ) -> list[tuple[int, str]]:
-        """Repeat the request for each of these topics at its owner; the statuses and bodies.
+        """Repeat the request for each of these topics at its owner, at several at once; the
+        statuses and bodies.
 
         `what` replaces the end of the path. Raises `OperationalError` when a broker does not
         answer.
@@ -100,11 +120,13 @@ class TopicOwners:
         path = request.rel_url.raw_path.rstrip("/").split("/")
         if what:
             path[-1] = what
-        answers = []
-        for topic in topics:
-            path[TOPIC_ELEMENT] = quote(topic.local, safe="")
-            answers.append(await self._ask(request, topic, "/".join(path), document))
-        return answers
+
+        async def ask(topic: TopicName) -> tuple[int, str]:
+            path_here = [*path]
+            path_here[TOPIC_ELEMENT] = quote(topic.local, safe="")
+            return await self._ask(request, topic, "/".join(path_here), document)
+
+        return await self._use.for_each(topics, ask, ASKED_AT_ONCE)
 
     async def _ask(
         self, request: web.Request, topic: TopicName, path: str, document: object

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import TOPIC, RefusedError, flag, topic_of
 from loadmanager.adapters.admin.subscriptions import first_failure
-from loadmanager.adapters.admin.topic_owners import TopicOwners
+from loadmanager.adapters.admin.topic_owners import TopicOwners, documents
 from loadmanager.core.errors import NotFoundError
 
 Document = dict[str, Any]
@@ -58,11 +57,7 @@ class StatsRoutes:
             raise NotFoundError(f"Partitioned Topic {topic} not found")
         answers = await self._owners.ask_each(request, partitions, "stats")
         first_failure(answers, but=404)
-        stats = {
-            str(partition): msgspec.json.decode(text)
-            for partition, (status, text) in zip(partitions, answers, strict=True)
-            if status == 200
-        }
+        stats = documents(partitions, answers)
         return web.json_response(
             {
                 **total(stats.values()),

@@ -7,9 +7,9 @@ in `wiring.parts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import NamespaceBundles
@@ -20,6 +20,8 @@ from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.topics import TopicHost
 
 Document = dict[str, Any]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Brokers(Protocol):
@@ -181,6 +183,14 @@ class PlacementPolicies(Protocol):
     def namespaces_of_group(self, group: str) -> list[str]: ...
 
 
+class ForEach(Protocol):
+    """Does work for several items at once."""
+
+    async def __call__(
+        self, items: Sequence[T], work: Callable[[T], Awaitable[R]], at_once_max: int
+    ) -> list[R]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCases:
     """The use cases of one broker."""
@@ -202,6 +212,7 @@ class UseCases:
     orders: Orders
     limits: Limits
     policies: PlacementPolicies
+    for_each: ForEach
     load_report: Callable[[], bytes]
     """The load report as last published, JSON."""
     settings: Callable[[], Mapping[str, str]]

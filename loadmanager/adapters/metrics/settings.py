@@ -22,10 +22,16 @@ class MetricsSettings:
         True,
         "Show topics and subscriptions on the metrics page, instead of their namespaces",
     )
+    consumers: bool = conf(
+        "exposeConsumerLevelMetricsInPrometheus",
+        False,
+        "Show the consumers of the topics on the metrics page, too",
+    )
     shown_max: int = conf(
         "loadManagerMetricsMaxTopics",
         1000,
-        "How many namespaces, topics and subscriptions the metrics page shows, of each; those "
+        "How many namespaces, topics, subscriptions and consumers the metrics page shows, of "
+        "each; those "
         "opened first are shown, the others are summed",
         minimum=1,
     )
@@ -33,4 +39,5 @@ class MetricsSettings:
     @property
     def detail(self) -> Detail:
         """What is shown one by one."""
-        return Detail(self.shown_max, self.shown_max if self.topics else 0)
+        topics = self.shown_max if self.topics else 0
+        return Detail(self.shown_max, topics, topics if self.consumers else 0)

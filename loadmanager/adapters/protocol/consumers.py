@@ -135,7 +135,13 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
     hosted.core.attach_consumer(subscription, core, kind)
     messages = MessageEncoder(request.consumer_id, hosted.core.ledger_id, hosted.core.partition)
     consumer = AttachedConsumer(
-        connection, request.consumer_id, hosted, subscription, core, messages
+        connection,
+        request.consumer_id,
+        hosted,
+        subscription,
+        core,
+        messages,
+        connection.server.clock.now_ms(),
     )
     hosted.attached[core] = consumer
     connection.server.dispatcher.touch(hosted)
@@ -160,6 +166,7 @@ def on_flow(connection: Connection, frame: Frame) -> None:
     """FLOW: the consumer takes more messages."""
     consumer = connection.consumers.get(frame.command.flow.consumer_id)
     if consumer is not None:
+        consumer.flow_ms = connection.server.clock.now_ms()
         consumer.subscription.flow(consumer.core, frame.command.flow.messagePermits)
         connection.server.dispatcher.touch(consumer.hosted, consumer.subscription)
 
@@ -171,6 +178,7 @@ def on_ack(connection: Connection, frame: Frame) -> None:
     ack = frame.command.ack
     consumer = connection.consumers.get(ack.consumer_id)
     if consumer is not None and not consumer.hosted.fenced and not ack.HasField("validation_error"):
+        consumer.acked_ms = connection.server.clock.now_ms()
         ledger_id, subscription = consumer.hosted.core.ledger_id, consumer.subscription
         for message_id in ack.message_id:
             if message_id.ledgerId != ledger_id:

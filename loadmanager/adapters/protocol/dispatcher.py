@@ -137,7 +137,7 @@ class Dispatcher:
             unacked_max=unacked_max,
             now_ms=now_ms,
         )
-        if self._hand_out(hosted, deliveries, pace) or subscription.unfinished:
+        if self._hand_out(hosted, deliveries, pace, now_ms) or subscription.unfinished:
             self.touch(hosted, subscription)
         self._set_alarm(hosted, subscription, now_ms)
         if pace is not None and gate is not None:
@@ -166,7 +166,11 @@ class Dispatcher:
             self.deliver()
 
     def _hand_out(
-        self, hosted: HostedTopic, deliveries: Iterator[Delivery], pace: DispatchPace | None
+        self,
+        hosted: HostedTopic,
+        deliveries: Iterator[Delivery],
+        pace: DispatchPace | None,
+        now_ms: int,
     ) -> bool:
         """Queue deliveries until a limit is reached; True when there may be more to deliver at
         once.
@@ -179,6 +183,7 @@ class Dispatcher:
                 entry.entry_id, size, delivery.redelivery_count, delivery.ack_set
             )
             self._written[consumer.connection] = None
+            consumer.delivered_ms = now_ms
             consumer.connection.send_message(head, entry.tail)
             core.messages_out += entry.messages
             core.bytes_out += size

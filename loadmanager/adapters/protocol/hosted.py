@@ -9,7 +9,7 @@ from loadmanager.adapters.protocol.totals import Figures
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.consumers import Consumer
-from loadmanager.core.messaging.subscription import Subscription
+from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import Publisher, Topic
 from loadmanager.core.throttling.broker import TopicThrottling
 from loadmanager.core.throttling.dispatch import PublishRates
@@ -191,6 +191,8 @@ class AttachedProducer:
     request: pb.CommandProducer
     """What it asked for."""
     schema_version: bytes
+    since_ms: int
+    """When it was attached."""
     rates: Rates = field(default_factory=Rates)
 
 
@@ -204,7 +206,21 @@ class AttachedConsumer:
     subscription: Subscription
     core: Consumer
     messages: MessageEncoder
+    since_ms: int
+    """When it was attached; the others: when it last did so, 0 before."""
+    flow_ms: int = 0
+    delivered_ms: int = 0
+    acked_ms: int = 0
     rates: Rates = field(default_factory=Rates)
+
+    def blocked(self, unacked_max: int) -> bool:
+        """Whether it gets nothing until it acknowledges, with so many as
+        `maxUnackedMessagesPerConsumer`.
+        """
+        return (
+            self.subscription.kind is SubscriptionType.SHARED
+            and 0 < unacked_max <= self.core.unacked_messages
+        )
 
 
 def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:

@@ -139,6 +139,7 @@ def _attach(
         hosted.limits.sender(name, connection.throttle),
         request,
         version,
+        connection.server.clock.now_ms(),
     )
     connection.add_producer(producer)
     hosted.producers[name] = producer

@@ -448,7 +448,8 @@ class TopicRegistry:
                 self._totals.count(hosted.figures, hosted.counts())
         shown = list(islice(self._topics.values(), detail.topics))
         counts = replace(self.connected, active=len(self.connections), opening=len(self._opening))
-        return samples(self._totals, shown, counts, detail)
+        unacked_max = self.settings.value.unacked_per_consumer_max
+        return samples(self._totals, shown, counts, detail, unacked_max)
 
     def limits_changed(self) -> None:
         """Limits were changed: resume the clients that may go on now; if they are many, the rest

@@ -4,10 +4,11 @@ over the last stats period. What no part of the broker counts is left out.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, AttachedProducer, HostedTopic
-from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
+from loadmanager.core.messaging.subscription import Subscription
 from loadmanager.core.wire.frames import publish_time_of
 
 Document = dict[str, Any]
@@ -65,9 +66,16 @@ def _publisher(producer: AttachedProducer) -> Document:
         "supportsPartialProducer": False,
         "producerName": producer.core.name,
         "address": f"/{producer.connection.peer}",
+        "connectedSince": _instant(producer.since_ms),
         "clientVersion": producer.connection.client_version,
-        "metadata": {},
+        "metadata": {pair.key: pair.value for pair in producer.request.metadata},
     }
+
+
+def _instant(time_ms: int) -> str:
+    """A time as Pulsar's `DateFormatter` writes it in UTC."""
+    text = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 def _subscription(hosted: HostedTopic, subscription: Subscription, unacked_max: int) -> Document:
@@ -103,10 +111,6 @@ def _subscription(hosted: HostedTopic, subscription: Subscription, unacked_max: 
 
 def _consumer(consumer: AttachedConsumer, unacked_max: int) -> Document:
     core = consumer.core
-    blocked = (
-        consumer.subscription.kind is SubscriptionType.SHARED
-        and 0 < unacked_max <= core.unacked_messages
-    )
     return {
         "msgRateOut": consumer.rates.messages_per_s,
         "msgThroughputOut": consumer.rates.bytes_per_s,
@@ -115,8 +119,12 @@ def _consumer(consumer: AttachedConsumer, unacked_max: int) -> Document:
         "consumerName": core.name,
         "availablePermits": core.permits,
         "unackedMessages": core.unacked_messages,
-        "blockedConsumerOnUnackedMsgs": blocked,
+        "blockedConsumerOnUnackedMsgs": consumer.blocked(unacked_max),
+        "lastConsumedFlowTimestamp": consumer.flow_ms,
+        "lastConsumedTimestamp": consumer.delivered_ms,
+        "lastAckedTimestamp": consumer.acked_ms,
         "address": f"/{consumer.connection.peer}",
+        "connectedSince": _instant(consumer.since_ms),
         "clientVersion": consumer.connection.client_version,
         "metadata": {},
     }

@@ -146,6 +146,18 @@ DISPATCH_WAITS = {
     for what, unit in (("messages", "msg"), ("bytes", "bytes"))
 }
 
+_CONSUMER = (*_SUBSCRIPTION, "consumer_name", "consumer_id")
+CONSUMER = {
+    name: _plain_gauge(f"pulsar_consumer_{name}", f"{doc}, of the consumer", *_CONSUMER)
+    for name, doc in (
+        ("msg_rate_out", "Messages/s delivered"),
+        ("msg_throughput_out", "Bytes/s delivered"),
+        ("unacked_messages", "Messages delivered and not acknowledged"),
+        ("available_permits", "Messages that its client still takes"),
+        ("blocked_on_unacked_messages", "1 while it has as many as one may have, 0 otherwise"),
+    )
+}
+
 CONNECTIONS = {
     field: gauge(f"pulsar_{name}", doc, "metric")
     for field, name, doc in (
@@ -179,8 +191,11 @@ def samples(
     shown: Sequence[HostedTopic],
     connections: ConnectionCounts,
     detail: Detail,
+    unacked_max: int,
 ) -> Iterator[Sample]:
-    """All samples. `shown` are the topics to show, at most as many as `detail` admits."""
+    """All samples. `shown` are the topics to show, at most as many as `detail` admits;
+    `unacked_max` as `maxUnackedMessagesPerConsumer`.
+    """
     for field, metric in CONNECTIONS.items():
         yield metric.sample(getattr(connections, field), "broker_connection")
     yield LOADING.sample(connections.opening)
@@ -194,6 +209,8 @@ def samples(
     if detail.topics:
         yield LEFT_OUT.sample(totals.broker.counts[0] - len(shown), "topics")
         yield from _topics(shown, detail.topics)
+    if detail.consumers:
+        yield from _consumers(shown, detail.consumers, unacked_max)
 
 
 def _values(totals: Totals | Figures) -> dict[str, float]:
@@ -285,3 +302,21 @@ def _subscription(hosted: HostedTopic, subscription: Subscription) -> Iterator[S
     if gate is not None:
         for (level, what), times in list(gate.throttled_by.items()):
             yield DISPATCH_WAITS[what].sample(times, *labels, level.value)
+
+
+def _consumers(
+    shown: Iterable[HostedTopic], consumers_max: int, unacked_max: int
+) -> Iterator[Sample]:
+    attached = [consumer for hosted in shown for consumer in hosted.attached.values()]
+    for consumer in attached[:consumers_max]:
+        hosted, core = consumer.hosted, consumer.core
+        labels = (hosted.figures.namespace, hosted.core.name, consumer.subscription.name)
+        for figure, value in (
+            ("msg_rate_out", consumer.rates.messages_per_s),
+            ("msg_throughput_out", consumer.rates.bytes_per_s),
+            ("unacked_messages", core.unacked_messages),
+            ("available_permits", core.permits),
+            ("blocked_on_unacked_messages", consumer.blocked(unacked_max)),
+        ):
+            yield CONSUMER[figure].sample(value, *labels, core.name, str(consumer.consumer_id))
+    yield LEFT_OUT.sample(max(0, len(attached) - consumers_max), "consumers")

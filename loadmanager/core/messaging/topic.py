@@ -20,6 +20,12 @@ TRIM_STEP_BYTES = 64 * 1024
 """A growing topic looks at its subscriptions' positions at most once in this many bytes."""
 
 
+WAITING_MAX = 1_000
+"""Producers of a topic that wait to be exclusive. As in Pulsar, they do not count towards
+`maxProducersPerTopic`: one producer and its stand-ins are within a limit of 1.
+"""
+
+
 class QuotaExceededError(LoadManagerError):
     """A topic is full, or all topics together are: producers must wait until consumers
     acknowledge.
@@ -121,7 +127,8 @@ class Topic:
         producer of its name, whose client reconnected. One with fencing must be alone already.
 
         Raises `ConflictError` when the name is taken, the topic has an exclusive producer, or the
-        maximum of producers is reached; `ProducerFencedError` for an exclusive one among others.
+        maximum of producers, or of those that wait, is reached; `ProducerFencedError` for an
+        exclusive one among others.
         """
         present = self.publishers.get(name) or self._waiting.get(name)
         if present is not None and present.epoch >= epoch:
@@ -150,7 +157,10 @@ class Topic:
         blocking = next((found.name for found in ahead if found.name != name), None)
         others = len(self.publishers) - (name in self.publishers)
         if access is Access.WAIT_FOR_EXCLUSIVE:
-            return blocking is not None or others > 0
+            waits = blocking is not None or others > 0
+            if waits and name not in self._waiting and len(self._waiting) >= WAITING_MAX:
+                raise ConflictError(f"Topic has {WAITING_MAX} waiting producers, the limit")
+            return waits
         if blocking is not None:
             error = ConflictError if access is Access.SHARED else ProducerFencedError
             raise error(f"Topic has an existing exclusive producer: {blocking}")

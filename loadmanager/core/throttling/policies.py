@@ -76,8 +76,11 @@ _MAXIMA = {
 
 
 def decode(document: Mapping[str, Any], kind: type[Rate]) -> Rate:
-    """A rate from the JSON object of a request. Numbers may be strings, as Jackson reads them;
-    unknown fields are ignored. Raises `BadInputError`.
+    """A rate from the JSON object of a request. Numbers may be strings, as Jackson reads them; a
+    field that is null or missing has its default; unknown fields are ignored.
+
+    Raises `BadInputError` for what is not a number, and outside the range of Pulsar's field: from
+    −1, a period from 1, to the greatest int or long.
     """
     given = {name: value for name, value in document.items() if value is not None}
     try:

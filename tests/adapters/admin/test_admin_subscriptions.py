@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import pytest
 from adapters.admin.serving import ORDERS, Served, serving
+from aiohttp import web
 from system.raw import a_send
 from wiring.running import Client
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
+from loadmanager.ports.telemetry import Detail
 
 TOPICS = "/admin/v2/persistent/acme/orders"
 ORDERS_TOPIC = "persistent://acme/orders"
@@ -72,6 +75,27 @@ async def test_stats_are_exact() -> None:
         assert (publisher["accessMode"], publisher["clientVersion"]) == ("Shared", "raw")
         assert publisher["address"].startswith("/127.0.0.1:")
         one = stats["subscriptions"]["s"]
+        first, second = one["consumers"]
+        clients = (publisher, first, second)
+        moments = [datetime.fromisoformat(client["connectedSince"]) for client in clients]
+        assert moments == sorted(moments)
+        assert publisher["connectedSince"].endswith("Z")
+        connected_ms, *last = (
+            int(moments[1].timestamp() * 1000),
+            first["lastConsumedFlowTimestamp"],
+            first["lastConsumedTimestamp"],
+            first["lastAckedTimestamp"],
+        )
+        assert [connected_ms, *last] == sorted([connected_ms, *last])
+        assert [second["lastConsumedTimestamp"], second["lastAckedTimestamp"]] == [0, 0]
+        figures = {
+            (sample.name, sample.labels[-1][1]): sample.value
+            for sample in served.brokers[0].use.hosting.samples(Detail(10, 10, 1))
+            if sample.labels
+        }
+        assert figures[("pulsar_consumer_unacked_messages", "1")] == 3
+        assert ("pulsar_consumer_unacked_messages", "2") not in figures
+        assert figures[("loadmanager_metrics_left_out", "consumers")] == 1
         assert (one["msgBacklog"], one["unackedMessages"], one["type"]) == (8, 3, "Shared")
         assert [consumer["unackedMessages"] for consumer in one["consumers"]] == [3, 0]
         assert (one["msgOutCounter"], one["bytesOutCounter"]) == (4, stats["bytesOutCounter"])
@@ -326,6 +350,31 @@ async def test_partitions_at_several_brokers() -> None:
             404,
             "Partitioned Topic persistent://acme/orders/none not found",
         )
+
+
+async def test_an_answer_that_is_not_json_costs_its_rows() -> None:
+    """The other partitions are answered, when something else than a broker answers for one."""
+
+    async def nonsense(_request: web.Request) -> web.Response:
+        return web.Response(text="<html>")
+
+    async with serving(2) as served:
+        assert (await served.ask("PUT", f"{TOPICS}/p/partitions", 2)).status == 204
+        for index in range(2):
+            await served.brokers[index].serve(P.partition_name(index))
+        port = int(served.broker_id(1).rpartition(":")[2])
+        await served.servers[1].stop()
+        application = web.Application()
+        application.router.add_get("/{path:.*}", nonsense)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", port).start()
+            stats = await served.get(f"{TOPICS}/p/partitioned-stats")
+            assert list(stats["partitions"]) == [str(P.partition_name(0))]
+            assert await served.get(f"{TOPICS}/p/subscriptions") == []
+        finally:
+            await runner.cleanup()
 
 
 async def test_heads_of_partitioned_topics() -> None:

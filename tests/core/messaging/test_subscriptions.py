@@ -21,7 +21,7 @@ from loadmanager.core.messaging.subscription import (
     Subscription,
     SubscriptionType,
 )
-from loadmanager.core.messaging.topic import Access, QuotaExceededError, Topic
+from loadmanager.core.messaging.topic import WAITING_MAX, Access, QuotaExceededError, Topic
 
 EXCLUSIVE, SHARED, FAILOVER = (
     SubscriptionType.EXCLUSIVE,
@@ -338,6 +338,18 @@ def test_an_exclusive_producer_may_leave_and_come_back() -> None:
         topic.attach_publisher("p", 0)
     topic.detach_publisher(topic.publishers["e"], 0.0, for_good=True)
     topic.attach_publisher("p", 0)
+
+
+def test_waiting_producers_are_bounded() -> None:
+    """One more is refused, until one leaves; they do not count towards the maximum of producers."""
+    topic = a_topic(producers_per_topic_max=1)
+    wait = Access.WAIT_FOR_EXCLUSIVE
+    waiting = [topic.attach_publisher(f"p{n}", 0, access=wait) for n in range(WAITING_MAX + 1)]
+    with pytest.raises(ConflictError, match="waiting producers"):
+        topic.attach_publisher("more", 0, access=wait)
+    topic.attach_publisher("p7", 1, access=wait)  # it comes back, in its own place
+    topic.detach_publisher(waiting[8], 0.0, for_good=True)
+    topic.attach_publisher("more", 0, access=wait)
 
 
 def test_memory_counts_what_the_log_holds() -> None:
