@@ -5,7 +5,7 @@ CLOSE_CONSUMER, CONSUMER_STATS.
 from __future__ import annotations
 
 from loadmanager.adapters.protocol.connection import CONSUMERS_MAX, Connection
-from loadmanager.adapters.protocol.durable import create_durable
+from loadmanager.adapters.protocol.durable import create_durable, entry_of_time, seek
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, HostedTopic
 from loadmanager.adapters.protocol.schemas import check_consumer_schema, schema_code_of
 from loadmanager.core.bundles.names import TopicName, check_name
@@ -20,7 +20,6 @@ from loadmanager.core.wire.frames import (
     MessageEncoder,
     encode,
     last_batch_index_of,
-    publish_time_of,
 )
 
 ENTRY_NONE = (1 << 64) - 1
@@ -247,12 +246,8 @@ def on_seek(connection: Connection, frame: Frame) -> None:
     if request.HasField("message_id"):
         position = _position(hosted, request.message_id)
     else:
-        time_ms = request.message_publish_time
-        position = hosted.core.log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)
-    for core in list(subscription.consumers):
-        connection.server.close_consumer(hosted.attached[core], None)
-    hosted.core.subscriptions[subscription.name] = subscription
-    subscription.rewind_to(position)
+        position = entry_of_time(hosted, request.message_publish_time)
+    seek(connection.server, hosted, subscription, position)
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
 
 

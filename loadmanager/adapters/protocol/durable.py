@@ -1,10 +1,11 @@
-"""Durable subscriptions, which are recorded before anybody hears that they exist."""
+"""Changes of subscriptions. Durable ones are recorded before anybody hears that they exist."""
 
 from __future__ import annotations
 
 from loadmanager.adapters.protocol.hosted import HostedTopic
 from loadmanager.adapters.protocol.registry import TopicRegistry
-from loadmanager.core.messaging.subscription import SubscriptionType
+from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
+from loadmanager.core.wire.frames import publish_time_of
 
 
 async def create_durable(
@@ -26,3 +27,25 @@ async def create_durable(
     hosted.core.subscribe(name, kind, start_id, durable=True)
     server.dispatcher.touch(hosted)
     return hosted
+
+
+def close_consumers(server: TopicRegistry, hosted: HostedTopic, subscription: Subscription) -> None:
+    """Have the clients of a subscription come back."""
+    for core in list(subscription.consumers):
+        server.close_consumer(hosted.attached[core], None)
+
+
+def seek(
+    server: TopicRegistry, hosted: HostedTopic, subscription: Subscription, entry_id: int
+) -> None:
+    """Have a subscription go on from an entry. Its consumers are closed first: with messages of
+    before, they could not know which ones to drop.
+    """
+    close_consumers(server, hosted, subscription)
+    hosted.core.subscriptions[subscription.name] = subscription  # without consumers it may be gone
+    subscription.rewind_to(entry_id)
+
+
+def entry_of_time(hosted: HostedTopic, time_ms: int) -> int:
+    """The first entry that was published at a time or later; the next one if there is none."""
+    return hosted.core.log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from loadmanager.adapters.protocol.durable import create_durable
+from loadmanager.adapters.protocol.durable import (
+    close_consumers,
+    create_durable,
+    entry_of_time,
+    seek,
+)
 from loadmanager.adapters.protocol.hosted import HostedTopic
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.adapters.protocol.topic_stats import topic_stats
@@ -12,7 +17,7 @@ from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
-from loadmanager.core.wire.frames import last_batch_index_of, publish_time_of
+from loadmanager.core.wire.frames import last_batch_index_of
 from loadmanager.ports.topics import Document, Position
 
 SKIPPED_AT_ONCE = 1_000
@@ -81,7 +86,8 @@ class RegistryTopics:
         hosted = await self._registry.host(topic)  # another life of its bundle may have opened it
         present = hosted.core.subscriptions.get(name)
         if present is not None:
-            self._close_consumers(hosted, present)  # forced, or attached meanwhile
+            close_consumers(self._registry, hosted, present)  # forced, or attached meanwhile
+            self._registry.dispatcher.deliver()
             hosted.core.unsubscribe(name)
             hosted.limits.close_gate(name, self._registry.clock.monotonic_ns())
 
@@ -107,9 +113,7 @@ class RegistryTopics:
     async def reset(self, topic: TopicName, name: str, position: Position) -> None:
         """Have a subscription go on from another position."""
         hosted, subscription = await self._find(topic, name)
-        self._close_consumers(hosted, subscription)
-        hosted.core.subscriptions[name] = subscription  # without consumers it may be forgotten
-        subscription.rewind_to(_entry_id(hosted, position))
+        seek(self._registry, hosted, subscription, _entry_id(hosted, position))
         self._registry.dispatcher.deliver()
 
     async def last_message_id(self, topic: TopicName) -> Document:
@@ -131,19 +135,14 @@ class RegistryTopics:
             raise NotFoundError(f"Subscription {name} not found for topic {topic}")
         return hosted, subscription
 
-    def _close_consumers(self, hosted: HostedTopic, subscription: Subscription) -> None:
-        for core in list(subscription.consumers):
-            self._registry.close_consumer(hosted.attached[core], None)
-        self._registry.dispatcher.deliver()
-
 
 def _entry_id(hosted: HostedTopic, position: Position) -> int:
     """The entry that a position means, among those that the topic holds. Ledgers of earlier owners
     come before its own; ledger −1 is the earliest position, the greatest number the latest.
     """
-    log, time_ms = hosted.core.log, position.time_ms
-    if time_ms is not None:
-        return log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)
+    log = hosted.core.log
+    if position.time_ms is not None:
+        return entry_of_time(hosted, position.time_ms)
     if position.ledger_id != hosted.core.ledger_id:
         return log.first_id if position.ledger_id < hosted.core.ledger_id else log.end_id
     entry = log.get(position.entry_id)
