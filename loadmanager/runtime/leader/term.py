@@ -19,6 +19,7 @@ from loadmanager.ports.store import Store
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.quotas import Quotas
+from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
@@ -78,8 +79,11 @@ class LeaderWork:
             corrupt=self.corrupt,
             steps=steps,
         )
-        await quotas.restore()
-        await feed.restore(self.store)
+        stored = await self.store.children(paths.LOAD_BALANCE)
+        if paths.last(paths.RESOURCE_QUOTAS) in stored:
+            await quotas.restore()
+        if paths.last(paths.BUNDLE_DATA) in stored:
+            await feed.restore(self.store)
         with feed:
             self.leading.quotas, self.leading.load_manager = quotas, load_manager
             if self.broker.value.load_balancer_enabled:

@@ -6,6 +6,7 @@ from urllib.parse import quote_plus, unquote_plus
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 
+LOAD_BALANCE = "/loadbalance"
 BROKERS = "/loadbalance/brokers"
 LEADER = "/loadbalance/leader"
 BUNDLE_DATA = "/loadbalance/bundle-data"
@@ -40,6 +41,11 @@ def encode(name: str) -> str:
 def decode(element: str) -> str:
     """The inverse of `encode`."""
     return unquote_plus(element)
+
+
+def last(path: str) -> str:
+    """The last element of a path."""
+    return path.rpartition("/")[2]
 
 
 def lock(bundle: str) -> str:
