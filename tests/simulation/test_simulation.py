@@ -16,8 +16,8 @@ SEEDS = 500
 SEEDS_PER_TEST = 20
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
-    "a bundle is served before the host opened it, and whether it could or not": 10003,
-    "an opening that fails keeps the lock": 10000,
+    "a bundle is served before the host opened it, and whether it could or not": 10007,
+    "an opening that fails keeps the lock": 10002,
     "a release whose life is over closes the next one": 10208,
     "an opening whose life is over closes the next one": 10208,
     "nobody looks at the lease": 10000,
@@ -27,7 +27,7 @@ FOUND_BY = {
     "a lock is taken whatever the boundaries are": 10043,
     "a lock of an earlier session of this broker counts as taken": 10002,
     "a split whose answer was lost counts as not done": 10102,
-    "the lease lasts longer than the session": 10000,
+    "the lease lasts longer than the session": 10001,
     "a registration that fails is not tried again": 10001,
     "nobody registers in a new session, or when the registration is gone": 10000,
     "the work of a term goes on when the term is over": 10001,
@@ -36,7 +36,7 @@ FOUND_BY = {
     "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10002,
     "a document that is not UTF-8 ends the broker": 10005,
     "a sensor that fails ends the broker": 10002,
-    "a node that no session holds counts as a broker": 10001,
+    "a node that no session holds counts as a broker": 10017,
     "a namespace is deleted while its bundles can be acquired": 10017,
 }
 """Mutation → a seed that found it when the list was written; it is tried first."""
