@@ -31,7 +31,7 @@ FOUND_BY = {
     "a registration that fails is not tried again": 10001,
     "nobody registers in a new session, or when the registration is gone": 10000,
     "the work of a term goes on when the term is over": 10001,
-    "brokers obey leaders that were deposed": 10095,
+    "brokers obey leaders that were deposed": 10077,
     "nonsense in the leader's node keeps everybody from leading": 10000,
     "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10002,
     "a document that is not UTF-8 ends the broker": 10005,
