@@ -12,7 +12,8 @@ import json
 import socket
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from loadmanager.adapters.protocol.server import BrokerServer
@@ -25,6 +26,7 @@ from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.ports.directory import Lookup
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.log import LogRecord
 from loadmanager.ports.session import Lease
 
 BUNDLE = "public/default/0x00000000_0xffffffff"
@@ -60,6 +62,8 @@ class Alone:
         self.schemas = SchemasInMemory()
         self._ledgers = 0
         self._epochs: dict[TopicName, int] = {}
+        self._records: dict[TopicName, LogRecord] = {}
+        self._cursors: dict[tuple[TopicName, str], bytes] = {}
 
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         return Lookup(self.self_address)
@@ -74,13 +78,30 @@ class Alone:
         return []
 
     async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
-        return ()
+        return tuple(name for recorded, name in self._cursors if recorded == topic)
 
-    async def record_subscription(self, topic: TopicName, subscription: str) -> None:
-        return None
+    async def record_subscription(
+        self, topic: TopicName, subscription: str, cursor: bytes = b""
+    ) -> None:
+        self._cursors[topic, subscription] = cursor
+
+    async def log_record(self, topic: TopicName) -> LogRecord | None:
+        return self._records.get(topic)
+
+    async def save_log_record(self, topic: TopicName, record: LogRecord) -> LogRecord:
+        self._records[topic] = saved = replace(record, version=record.version + 1)
+        return saved
+
+    async def cursors(self, topic: TopicName, subscriptions: Sequence[str]) -> list[bytes]:
+        return [self._cursors.get((topic, name), b"") for name in subscriptions]
+
+    async def save_cursors(
+        self, topic: TopicName, record: LogRecord, cursors: Mapping[str, bytes]
+    ) -> None:
+        self._cursors.update({(topic, name): value for name, value in cursors.items()})
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
-        return None
+        self._cursors.pop((topic, subscription), None)
 
     async def next_ledger_id(self) -> int:
         self._ledgers += 1

@@ -37,8 +37,15 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench protocol", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--store", choices=("memory", "always", "interval", "never"), default="memory"
+    )
     args = parser.parse_args(argv)
     settings = {"defaultRetentionSizeInMB": "16", "backlogQuotaDefaultLimitBytes": "-1"}
+    if args.store == "memory":
+        settings["loadManagerStorageDirectory"] = ""
+    else:
+        settings["loadManagerStorageSync"] = args.store
     with (
         tempfile.TemporaryDirectory() as folder,
         Cluster(Path(folder), brokers=1, settings=settings) as cluster,

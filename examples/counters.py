@@ -131,6 +131,9 @@ class Counters:
         if opened is not None and opened.life == life:
             del self._bundles[bundle]
 
+    async def settle_bundle(self, bundle: str, life: int) -> None:
+        """Nothing is left for the next owner."""
+
     async def close_bundle(
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
     ) -> int:

@@ -6,12 +6,14 @@ They raise `BadInputError` (wrong arguments), `NotFoundError`, `ConflictError`, 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.messaging.schema import Schema, StoredSchema
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.log import LogRecord
 from loadmanager.ports.session import Lease
 
 
@@ -102,12 +104,38 @@ class Directory(Protocol):
         """
         ...
 
-    async def record_subscription(self, topic: TopicName, subscription: str) -> None:
-        """Record a durable subscription, before its consumer is answered."""
+    async def record_subscription(
+        self, topic: TopicName, subscription: str, cursor: bytes = b""
+    ) -> None:
+        """Record a durable subscription with its cursor, before its consumer is answered."""
         ...
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
         """Delete the record of a durable subscription."""
+        ...
+
+    async def log_record(self, topic: TopicName) -> LogRecord | None:
+        """The record of a stored topic's log; None before it was opened the first time."""
+        ...
+
+    async def save_log_record(self, topic: TopicName, record: LogRecord) -> LogRecord:
+        """Write the record if it has the same version still; returns it with the new one.
+
+        Raises `ConflictError`.
+        """
+        ...
+
+    async def cursors(self, topic: TopicName, subscriptions: Sequence[str]) -> list[bytes]:
+        """The cursors of durable subscriptions; empty without one."""
+        ...
+
+    async def save_cursors(
+        self, topic: TopicName, record: LogRecord, cursors: Mapping[str, bytes]
+    ) -> None:
+        """Write cursors of subscriptions that still exist.
+
+        Raises `ConflictError` when the log has been opened again since `record` was written.
+        """
         ...
 
     async def next_ledger_id(self) -> int:

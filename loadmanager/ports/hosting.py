@@ -106,6 +106,13 @@ class Hosting(Protocol):
         """
         ...
 
+    async def settle_bundle(self, bundle: str, life: int) -> None:
+        """Between `fence_bundle` and the deletion of the lock: leave what the next owner needs.
+
+        Takes two seconds at most; the lock is deleted whatever happens.
+        """
+        ...
+
     async def close_bundle(
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
     ) -> int:

@@ -29,7 +29,7 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import NO_EFFECT, Key
 from loadmanager.core.errors import ConfigError
-from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgSettings
@@ -49,6 +49,7 @@ LEAVES: tuple[type, ...] = (
     StrategySettings,
     SplitSettings,
     MessagingSettings,
+    StorageSettings,
     ThrottlingSettings,
     ProtectionSettings,
     IgnoredSettings,

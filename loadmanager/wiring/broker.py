@@ -18,6 +18,7 @@ from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.files.journal import FLUSH_S, Journal
 from loadmanager.adapters.files.settings import HistorySettings
+from loadmanager.adapters.files.storage import DirectoryStorage
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.protocol.server import BrokerServer
@@ -32,7 +33,9 @@ from loadmanager.adapters.system.watchdog import Watchdog
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.listeners import Bind, advertised, binds
@@ -211,14 +214,14 @@ class _Broker:
             busy=busy,
             connections_cap=open_files.connections_cap(),
             service=self._options.service,
+            storage=self._build_storage(settings),
         )
         try:
             async with Scope("broker") as scope:
                 scope.spawn(busy.run(), "loop-busy")
-                scope.spawn(
-                    Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s)).run(),
-                    "watchdog",
-                )
+                watchdog = Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s))
+                scope.spawn(watchdog.run(), "watchdog")
+                self._run_storage(outside.storage, scope)
                 parts = Parts(settings, outside, scope)
                 admin = self._build_admin(parts, me, journal)
 
@@ -255,6 +258,20 @@ class _Broker:
                 scope.cancel()
         finally:
             await peers.close()
+
+    @staticmethod
+    def _build_storage(settings: LiveSettings) -> DirectoryStorage | None:
+        stored = settings.live(StorageSettings)
+        if not stored.value.directory:
+            log.info("persistent topics are in memory: loadManagerStorageDirectory is not set")
+            return None
+        log.info("persistent topics are stored", directory=stored.value.directory)
+        return DirectoryStorage(stored)
+
+    @staticmethod
+    def _run_storage(storage: Storage | None, scope: Scope) -> None:
+        if isinstance(storage, DirectoryStorage):
+            scope.spawn(storage.run(), "storage")
 
     def _build_journal(self, me: BrokerAddress, clock: SystemClock) -> Journal:
         history = self._settings.leaf(HistorySettings)

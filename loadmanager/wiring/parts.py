@@ -25,7 +25,7 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.reports import LocalBrokerData
-from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
@@ -35,6 +35,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.history import History
 from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.log import Storage
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Sampler
 from loadmanager.ports.store import Store
@@ -124,6 +125,8 @@ class Outside:
     """Makes what hosts the bundles; called with the arguments of `BrokerServer`."""
     connections_cap: int = 0
     """The most client connections that the process can serve; 0: any number."""
+    storage: Storage | None = None
+    """Where persistent topics are stored; None: they are kept in memory."""
     seed: int = 0
     """The seed of the leader's random numbers, together with the epoch of the term."""
 
@@ -222,13 +225,18 @@ class Parts:
         )
 
     def _build_hosting(self) -> Service:
-        return self._outside.service(
+        hosting = self._outside.service(
             self.settings.live(MessagingSettings),
             clock=self._outside.clock,
             spawn=self._scope.spawn,
             throttling=self._throttling,
             connections_cap=self._outside.connections_cap,
         )
+        storage = self._outside.storage
+        if storage is not None and isinstance(hosting, TopicRegistry):
+            hosting.store_in(storage, self.settings.live(StorageSettings))
+            self._topics.storage = storage
+        return hosting
 
     def _build_leader_work(self) -> LeaderWork:
         return LeaderWork(

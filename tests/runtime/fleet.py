@@ -75,6 +75,9 @@ class Tenant:
         self.open.discard(bundle)
         self.told.append(("fence", bundle, None))
 
+    async def settle_bundle(self, bundle: str, life: int) -> None:
+        return None
+
     async def close_bundle(
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
     ) -> int:

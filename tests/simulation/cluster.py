@@ -12,6 +12,8 @@ from typing import Any
 from simulation.world import Machine, MachineClock, SimulationError, World
 from simulation.zookeeper import Client, Server
 
+from loadmanager.adapters.files.log_files import LogFiles
+from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.adapters.protocol.server import HANDLERS, BrokerServer
 from loadmanager.core.bundles.names import NamespaceName
@@ -81,6 +83,7 @@ class Process:
         self.stopping = asyncio.Event()
         self.parts: Parts | None = None
         self.transports: list[Transport] = []
+        self.disk: MemoryDisk | None = None
         self.epoch_read = 0
         """The epoch of the latest term that this process has read from the store."""
         self.listening = self.ready = False
@@ -104,6 +107,7 @@ class Process:
                     version="1.0",
                     stop=lambda _rate: self.stopping.set(),
                     service=SlowServer,
+                    storage=cluster.storage(self),
                     seed=self.world.seed,
                 )
                 self.parts = Parts(LiveSettings(cluster.settings), outside, scope)
@@ -136,6 +140,8 @@ class Process:
     def die(self) -> None:
         """Stop the machine at once, and break the connections (kill -9)."""
         self.store.died()
+        if self.disk is not None:
+            self.disk.crash(lambda size: self.world.rng.randint(0, size))
         self.world.crash(self.machine)
         for transport in list(self.transports):
             transport.cut()
@@ -440,6 +446,20 @@ class Cluster:
         self.on_receipt: Callable[[Process, str], None] = lambda process, topic: None
         """Called when a broker sends a receipt for a topic."""
         self.rng: random.Random = world.rng
+        self.files: SharedFiles | None = None
+        """The disk that brokers share; None: topics are in memory."""
+
+    def storage(self, process: Process) -> LogFiles | None:
+        """The storage of a broker, slow as a disk."""
+        if self.files is None:
+            return None
+        process.disk = MemoryDisk(self.files)
+
+        async def run(_thread: int, call: Callable[[], Any]) -> Any:
+            await asyncio.sleep(self.world.delay_s(0.5))
+            return call()
+
+        return LogFiles(process.disk, run)
 
     def process_of(self, address: BrokerAddress) -> Process | None:
         """The process at an address; a random one of two with the same name."""

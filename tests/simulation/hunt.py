@@ -1,4 +1,4 @@
-"""`python -m simulation.hunt FIRST LAST`: run seeds until one fails.
+"""`python -m simulation.hunt FIRST LAST [stored]`: run seeds until one fails.
 
 Prints the number of seeds that passed before; exits with 1 if one failed.
 """
@@ -7,12 +7,22 @@ from __future__ import annotations
 
 import sys
 
+from simulation import stored
 from simulation.simulate import Plan, run
+from simulation.world import SimulationError
 
 
-def main(first: int, last: int) -> int:
+def main(first: int, last: int, *, with_stored: bool) -> int:
     """Run the seeds."""
     for seed in range(first, last):
+        if with_stored:
+            try:
+                stored.run(seed)
+            except SimulationError as error:
+                print(seed - first)
+                print(error, file=sys.stderr)
+                return 1
+            continue
         outcome = run(Plan(seed=seed))
         if outcome.failure is not None:
             print(seed - first)
@@ -23,4 +33,4 @@ def main(first: int, last: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), with_stored="stored" in sys.argv[3:]))

@@ -52,10 +52,16 @@ class Mutation:
 
     name: str
     edits: tuple[Edit, ...]
+    stored: bool = False
+    """Whether it is looked for with stored topics."""
 
 
 def _one(name: str, file: str, depth: int, before: str, after: str = "") -> Mutation:
     return Mutation(name, (Edit(file, depth, before, after),))
+
+
+def _stored(name: str, file: str, depth: int, before: str, after: str) -> Mutation:
+    return Mutation(name, (Edit(file, depth, before, after),), stored=True)
 
 
 NAMES_OPERATIONAL = Edit(
@@ -345,6 +351,32 @@ MUTATIONS = (
         2,
         "await self.namespaces.mark_deleted(namespace)",
     ),
+    _stored(
+        "messages are not synced before their receipts",
+        "adapters/files/log_files.py",
+        4,
+        "if syncs:",
+        "if not syncs:",
+    ),
+    _stored(
+        "receipts are sent before messages are stored",
+        "adapters/protocol/storing.py",
+        4,
+        """
+        if pieces:
+            await self._storing.storage.append(self.record.log_id, pieces)
+        if self.closed:
+            break
+        self.log.stored(end_id, size)
+        self._answer()
+        """,
+        """
+        self.log.stored(end_id, size)
+        self._answer()
+        if pieces:
+            await self._storing.storage.append(self.record.log_id, pieces)
+        """,
+    ),
 )
 
 
@@ -356,6 +388,7 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         for edit in mutation.edits:
             edit.apply(package)
         command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
+        command += ["stored"] if mutation.stored else []
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}
         done = subprocess.run(

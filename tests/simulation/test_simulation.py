@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from simulation import stored
 from simulation.mutations import MUTATIONS, Mutation, survived
 from simulation.operators import Event
 from simulation.simulate import Plan, run, shorten
 
 SEEDS = 500
 SEEDS_PER_TEST = 20
+STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 6
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
     "a bundle is served before the host opened it, and whether it could or not": 10007,
@@ -38,6 +40,8 @@ FOUND_BY = {
     "a sensor that fails ends the broker": 10002,
     "a node that no session holds counts as a broker": 10017,
     "a namespace is deleted while its bundles can be acquired": 10017,
+    "messages are not synced before their receipts": 1,
+    "receipts are sent before messages are stored": 1,
 }
 """Mutation → a seed that found it when the list was written; it is tried first."""
 
@@ -51,6 +55,14 @@ def test_no_seed_breaks_an_invariant(first: int) -> None:
             f"{outcome.failure}\nrepeat it: {outcome.plan.line}\n" + "\n".join(outcome.log[-60:])
         )
         assert outcome.receipts > 0
+
+
+@pytest.mark.parametrize("first", range(0, STORED_SEEDS, STORED_SEEDS_PER_TEST))
+def test_no_message_with_a_receipt_is_lost(first: int) -> None:
+    """Whatever happens to brokers, consumers get every acknowledged message, in order."""
+    for seed in range(first, first + STORED_SEEDS_PER_TEST):
+        receipts, consumed, _ = stored.run(seed)
+        assert consumed >= receipts > 0
 
 
 @pytest.mark.parametrize("brokers", [1, 5])

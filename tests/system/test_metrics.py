@@ -86,7 +86,11 @@ def _traffic(cluster: Cluster) -> Iterator[None]:
 
 
 def _cluster(folder: Path, **settings: str) -> Cluster:
-    every = {"statsUpdateFrequencyInSecs": "3600", "exposeBundlesMetricsInPrometheus": "true"}
+    every = {
+        "loadManagerStorageDirectory": "",
+        "statsUpdateFrequencyInSecs": "3600",
+        "exposeBundlesMetricsInPrometheus": "true",
+    }
     return Cluster(folder, brokers=1, settings={**every, **settings})
 
 

@@ -91,6 +91,8 @@ class Connection(asyncio.Protocol):
         self.writable = True
         """False while the outbound buffer is full because the client does not read."""
         self._unread_bytes = 0
+        self._owed = 0
+        """Receipts that wait for the storage."""
         self.closing = False
         """Whether the broker closed it; what was written may still be on its way."""
         self.throttle = server.throttling.connection(self)
@@ -334,6 +336,15 @@ class Connection(asyncio.Protocol):
         self.queued_bytes += len(head) + len(tail)
         if self.queued_bytes >= FLUSH_BYTES:
             self.flush()
+
+    def owe(self, receipts: int) -> None:
+        """So many receipts more, or fewer, wait for the storage; with too many it is not read."""
+        self._owed += receipts
+        owed_max = self.server.throttling.settings.pending_publishes_per_connection
+        if 0 < owed_max <= self._owed:
+            self._hold(Cause.PENDING_PUBLISH_REQUESTS)
+        elif receipts < 0 and self._owed == owed_max - 1:
+            self.throttle.release(Cause.PENDING_PUBLISH_REQUESTS, self._clock.monotonic_ns())
 
     def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
         """Answer a request with an ERROR."""

@@ -5,7 +5,7 @@ CLOSE_CONSUMER, CONSUMER_STATS.
 from __future__ import annotations
 
 from loadmanager.adapters.protocol.connection import CONSUMERS_MAX, Connection
-from loadmanager.adapters.protocol.durable import create_durable, entry_of_time, seek
+from loadmanager.adapters.protocol.durable import create_durable, seek
 from loadmanager.adapters.protocol.hosted import AttachedConsumer, HostedTopic
 from loadmanager.adapters.protocol.schemas import check_consumer_schema, schema_code_of
 from loadmanager.core.bundles.names import TopicName, check_name
@@ -146,7 +146,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
     connection.server.dispatcher.touch(hosted)
     connection.consumers[request.consumer_id] = consumer
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
-    connection.server.announce_active(hosted, subscription, before, new=core)
+    connection.server.dispatcher.announce_active(hosted, subscription, before, new=core)
 
 
 def _detach_lost(connection: Connection, hosted: HostedTopic, subscription: Subscription) -> None:
@@ -188,6 +188,8 @@ def on_ack(connection: Connection, frame: Frame) -> None:
                 subscription.ack_cumulative(consumer.core, message_id.entryId)
             elif message_id.entryId > 0:
                 subscription.ack_cumulative(consumer.core, message_id.entryId - 1)
+        if consumer.hosted.stored is not None:
+            consumer.hosted.stored.moved()
         connection.server.dispatcher.touch(consumer.hosted, subscription)
     if ack.HasField("request_id"):
         connection.send(
@@ -232,7 +234,7 @@ def _known_consumer(
     return consumer
 
 
-def on_seek(connection: Connection, frame: Frame) -> None:
+async def on_seek(connection: Connection, frame: Frame) -> None:
     """SEEK: move the subscription to a message or a publish time.
 
     All its consumers are closed before SUCCESS is sent: a C++ client that reads SUCCESS first drops
@@ -246,12 +248,14 @@ def on_seek(connection: Connection, frame: Frame) -> None:
     if request.HasField("message_id"):
         position = _position(hosted, request.message_id)
     else:
-        position = entry_of_time(hosted, request.message_publish_time)
+        position = await hosted.published_since(request.message_publish_time)
+    if connection.consumers.get(request.consumer_id) is not consumer or hosted.fenced:
+        return  # closed meanwhile: its client seeks again
     seek(connection.server, hosted, subscription, position)
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))
 
 
-def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
+async def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
     """GET_LAST_MESSAGE_ID: the newest entry, with its last batch index; entry −1 in an empty
     topic.
     """
@@ -260,7 +264,7 @@ def on_get_last_message_id(connection: Connection, frame: Frame) -> None:
     if consumer is None:
         return
     core = consumer.hosted.core
-    entry = core.log.get(core.log.end_id - 1)
+    entry = await consumer.hosted.fetch(core.log.end_id - 1)
     last = pb.MessageIdData(
         ledgerId=core.ledger_id,
         entryId=ENTRY_NONE if entry is None else entry.entry_id,

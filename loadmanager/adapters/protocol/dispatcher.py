@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from loadmanager.adapters.protocol.hosted import Client, HostedTopic
 from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.core.conf import Live
+from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Delivery, Subscription
+from loadmanager.core.messaging.subscription import Delivery, Subscription, SubscriptionType
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.dispatch import DispatchGate, DispatchPace
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import encode
 from loadmanager.ports.clock import Clock
 
 DELIVERY_ENTRIES_MAX = 1_000
@@ -21,6 +24,8 @@ DELIVERY_BYTES_MAX = 1024 * 1024
 turn.
 """
 
+ACTIVE_CHANGE_PROTOCOL_VERSION = 12
+"""Older clients do not understand ACTIVE_CONSUMER_CHANGE."""
 ALARM_MS_MAX = 60_000
 """A subscription is looked at again after this time at the latest: the wall clock may be set."""
 CAUGHT_UP_ENTRIES = 1_000
@@ -71,6 +76,32 @@ class Dispatcher:
     def written(self, connection: Client) -> None:
         """Frames were queued on a connection, perhaps not the one that is being processed."""
         self._written[connection] = None
+
+    def announce_active(
+        self,
+        hosted: HostedTopic,
+        subscription: Subscription,
+        before: Consumer | None,
+        new: Consumer | None = None,
+    ) -> None:
+        """Tell the consumers of a failover subscription that became active or inactive, and a new
+        one what it is.
+        """
+        if subscription.kind is not SubscriptionType.FAILOVER:
+            return
+        active = subscription.active
+        concerned = (new,) if active is before else (before, active, new)
+        for core in dict.fromkeys(concerned):
+            consumer = None if core is None else hosted.attached.get(core)
+            if consumer is None:
+                continue
+            connection = consumer.connection
+            if connection.protocol_version >= ACTIVE_CHANGE_PROTOCOL_VERSION:
+                change = pb.CommandActiveConsumerChange(
+                    consumer_id=consumer.consumer_id, is_active=core is active
+                )
+                connection.send(encode(active_consumer_change=change))
+                self.written(connection)
 
     def clear(self) -> None:
         """No topic is served any more."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from loadmanager.adapters.protocol.hosted import HostedTopic
 from loadmanager.adapters.protocol.registry import TopicRegistry
+from loadmanager.core.messaging.cursor import Cursor, write_cursor
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
-from loadmanager.core.wire.frames import publish_time_of
 
 
 async def create_durable(
@@ -20,7 +20,8 @@ async def create_durable(
     hosted.core.check_subscription(name, creating=len(creating))
     creating[name] = None
     try:
-        await server.directory.record_subscription(hosted.name, name)
+        cursor = b"" if hosted.stored is None else write_cursor(Cursor(start_id))
+        await server.directory.record_subscription(hosted.name, name, cursor)
         hosted = await server.host(hosted.name)
     finally:
         creating.pop(name, None)
@@ -44,8 +45,5 @@ def seek(
     close_consumers(server, hosted, subscription)
     hosted.core.subscriptions[subscription.name] = subscription  # without consumers it may be gone
     subscription.rewind_to(entry_id)
-
-
-def entry_of_time(hosted: HostedTopic, time_ms: int) -> int:
-    """The first entry that was published at a time or later; the next one if there is none."""
-    return hosted.core.log.first_where(lambda entry: publish_time_of(entry.tail) >= time_ms)
+    if hosted.stored is not None:
+        hosted.stored.moved()

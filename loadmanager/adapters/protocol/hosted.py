@@ -9,14 +9,15 @@ from loadmanager.adapters.protocol.totals import Figures
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.consumers import Consumer
+from loadmanager.core.messaging.log import Entry
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.core.messaging.topic import Publisher, Topic
 from loadmanager.core.throttling.broker import TopicThrottling
 from loadmanager.core.throttling.dispatch import PublishRates
 from loadmanager.core.throttling.publish import Sender
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder
-from loadmanager.ports.hosting import TopicTraffic
+from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder, publish_time_of
+from loadmanager.ports.hosting import BrokerAddress, TopicTraffic
 
 
 class Client(Protocol):
@@ -49,6 +50,10 @@ class Client(Protocol):
 
     def error(self, request_id: int, code: pb.ServerError.ValueType, text: str) -> None:
         """Queue an ERROR."""
+        ...
+
+    def owe(self, receipts: int) -> None:
+        """So many receipts more, or fewer, wait for the storage."""
         ...
 
     def flush(self) -> None:
@@ -92,6 +97,30 @@ class Rates:
         self._counted = (messages, size_bytes)
 
 
+class Stored(Protocol):
+    """The storage of a topic; see `storing.StoredTopic`."""
+
+    def owe(self, producer: AttachedProducer, sequence_id: int, entry: Entry | None) -> None:
+        """A message was appended, or was there before: send its receipt when it is durable."""
+        ...
+
+    def moved(self) -> None:
+        """A cursor may have moved: it is saved soon."""
+        ...
+
+    async def fetch(self, entry_id: int) -> Entry | None:
+        """An entry from the cache or the storage; None if there is none."""
+        ...
+
+    async def trim(self) -> None:
+        """Delete the segments that the log has dropped."""
+        ...
+
+    def close(self) -> None:
+        """The topic is not served here any more."""
+        ...
+
+
 class HostedTopic:
     """One served topic. `fenced`: it is being unloaded, and what clients send is ignored."""
 
@@ -99,7 +128,12 @@ class HostedTopic:
         self.name = name
         self.bundle = bundle
         self.core = core
-        self.fenced = False
+        self.fenced = self.silent = False
+        """`silent`: no receipts are sent any more; a topic that is being unloaded still sends those
+        for what it has stored.
+        """
+        self.stored: Stored | None = None
+        """None: the topic is in memory."""
         self.producers: dict[str, AttachedProducer] = {}
         """Attached producers by name."""
         self.attached: dict[Consumer, AttachedConsumer] = {}
@@ -157,12 +191,14 @@ class HostedTopic:
 
     def fence(self, now_ns: int) -> None:
         """Serve nothing of the topic from now on; its limits hold nobody any more."""
-        self.fenced = True
+        self.fenced = self.silent = True
         self.limits.close(now_ns)
 
     def close(self, now_ns: int) -> None:
         """Forget the topic. Its clients were told, or their connections are aborted."""
         self.fence(now_ns)
+        if self.stored is not None:
+            self.stored.close()
         self.core.close()
 
     def abort_clients(self) -> None:
@@ -172,10 +208,37 @@ class HostedTopic:
         for consumer in list(self.attached.values()):
             consumer.connection.abort()
 
+    async def fetch(self, entry_id: int) -> Entry | None:
+        """An entry of its log, in memory or stored; None if there is none."""
+        return self.core.log.get(entry_id) or (
+            await self.stored.fetch(entry_id) if self.stored is not None else None
+        )
+
+    async def published_since(self, time_ms: int) -> int:
+        """The id of the first entry that was published at that time or later. Binary search."""
+        low, high = self.core.log.first_id, self.core.log.end_id
+        while low < high:
+            middle = (low + high) // 2
+            entry = await self.fetch(middle)
+            if entry is not None and publish_time_of(entry.tail) >= time_ms:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
     @property
     def idle(self) -> bool:
         """Whether no client is attached."""
         return not self.producers and not self.attached
+
+
+@dataclass(slots=True)
+class OpenBundle:
+    """One life of a bundle that is served here; see `ports.hosting`."""
+
+    life: int
+    fenced: bool = False
+    topics: dict[str, HostedTopic] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -236,3 +299,15 @@ def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:
         stats.consumer_count += len(hosted.attached)
         stats.cache_size += hosted.core.log.bytes
     return stats
+
+
+def url_for(client: Client, destination: BrokerAddress | None) -> str:
+    """Where a client may find its topic; empty if the broker cannot tell: it looks the topic up.
+
+    A broker with several listeners does not know which one a client uses that named none.
+    """
+    if destination is None or (len(destination.listeners) > 1 and not client.listener):
+        return ""
+    if client.listener in destination.listeners:
+        return destination.listeners[client.listener].service_url
+    return "" if client.listener else destination.service_url

@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 
 from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.storing import StorageFullError
 from loadmanager.core.bundles.names import NamespaceName, TopicName, check_name
 from loadmanager.core.errors import BadInputError, CorruptDataError, LoadManagerError, NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -132,4 +133,6 @@ def code_of(error: LoadManagerError) -> pb.ServerError.ValueType:
         return pb.NotAllowedError
     if isinstance(error, CorruptDataError):
         return pb.MetadataError
+    if isinstance(error, StorageFullError):
+        return pb.PersistenceError
     return pb.ServiceNotReady

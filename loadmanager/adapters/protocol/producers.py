@@ -7,6 +7,7 @@ from loadmanager.adapters.protocol.durable import create_durable
 from loadmanager.adapters.protocol.exclusive import make_ready, welcome
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.schemas import add_producer_schema, schema_code_of
+from loadmanager.adapters.protocol.storing import DUPLICATE
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.subscription import SubscriptionType
@@ -21,8 +22,6 @@ from loadmanager.core.wire.frames import (
     encode,
 )
 
-DUPLICATE = (1 << 64) - 1
-"""Entry id in the receipt of a message that was stored before."""
 SEQUENCE_ID_MAX = (1 << 63) - 1
 """The greatest `last_sequence_id` of PRODUCER_SUCCESS (int64)."""
 
@@ -38,7 +37,7 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
             raise BadInputError(f"a connection has at most {PRODUCERS_MAX} producers")
         topic = TopicName.parse(request.topic)
         hosted = await connection.server.host(topic)
-        connection.server.check_memory()
+        connection.server.check_room(topic)
         hosted.core.check_quota()
         version = await add_producer_schema(connection.server, topic, request)
         hosted = await connection.server.host(topic)
@@ -194,6 +193,9 @@ def on_send(connection: Connection, frame: Frame) -> None:
         connection.server.close_producer(producer, None)
         return
     hosted.figures.writes.add(len(tail))
+    if hosted.stored is not None:
+        hosted.stored.owe(producer, send.sequence_id, entry)
+        return
     connection.send(
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
@@ -21,9 +21,12 @@ from loadmanager.adapters.protocol.hosted import (
     AttachedProducer,
     Client,
     HostedTopic,
+    OpenBundle,
     stats_of,
+    url_for,
 )
 from loadmanager.adapters.protocol.resumer import Resumer
+from loadmanager.adapters.protocol.storing import Storing
 from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts, samples
 from loadmanager.adapters.protocol.totals import NamespaceTotals
 from loadmanager.core.bundles.names import TopicName
@@ -31,10 +34,9 @@ from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topi
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
-from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.memory import TopicMemory
-from loadmanager.core.messaging.settings import MessagingSettings
-from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
+from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import Topic, check_memory
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -42,26 +44,16 @@ from loadmanager.core.wire.frames import REQUEST_ID_NONE, encode
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
+from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Detail, Sample
 
 MIB = 1024 * 1024
-ACTIVE_CHANGE_PROTOCOL_VERSION = 12
-"""Older clients do not understand ACTIVE_CONSUMER_CHANGE."""
 RELIEVE_INTERVAL_S = 1.0
 """How often retained messages of all topics are dropped at most, while topics hold all that they
 may.
 """
 
 log = structlog.get_logger("protocol")
-
-
-@dataclass(slots=True)
-class _OpenBundle:
-    """One life of a bundle that is served here; see `ports.hosting`."""
-
-    life: int
-    fenced: bool = False
-    topics: dict[str, HostedTopic] = field(default_factory=dict)
 
 
 class TopicRegistry:
@@ -102,8 +94,10 @@ class TopicRegistry:
         self.bytes_out = 0
         self.connections: dict[Client, None] = {}
         self.connected = ConnectionCounts()
+        self.storing: Storing | None = None
+        """Opens stored topics; None: topics are in memory."""
         self._totals = NamespaceTotals()
-        self._bundles: dict[str, _OpenBundle] = {}
+        self._bundles: dict[str, OpenBundle] = {}
         self._topics: dict[str, HostedTopic] = {}
         self._opening: dict[str, asyncio.Future[None]] = {}
         self._names = count()
@@ -117,6 +111,22 @@ class TopicRegistry:
         self.throttling.publish_buffer.set_limit(limit_bytes, self.clock.monotonic_ns())
         self.resumer.settle()
         self.memory.limit_bytes = settings.topics_memory_mb * MIB
+
+    def store_in(self, storage: Storage, settings: Live[StorageSettings]) -> None:
+        """Store persistent topics from now on; called before the first connection."""
+        self.storing = Storing(
+            storage,
+            settings,
+            messaging=self.settings,
+            memory=self.memory,
+            dispatcher=self.dispatcher,
+            directory=lambda: self.directory,
+            clock=self.clock,
+            spawn=self.spawn,
+            failures=self.failures,
+            may_serve=lambda: self.may_serve(self.clock.monotonic_s()),
+            close_topic=lambda topic: self.close_topic(topic, force=True),
+        )
 
     def may_serve(self, now_s: float) -> bool:
         """Whether the session is proven. If it is not, everything is fenced before this returns."""
@@ -188,7 +198,7 @@ class TopicRegistry:
         if not subscription.durable and not subscription.consumers:
             hosted.core.unsubscribe(subscription.name)
             hosted.limits.close_gate(subscription.name, self.clock.monotonic_ns())
-        self.announce_active(hosted, subscription, active)
+        self.dispatcher.announce_active(hosted, subscription, active)
         self.dispatcher.touch(hosted, subscription)
 
     def close_producer(self, producer: AttachedProducer, destination: BrokerAddress | None) -> None:
@@ -200,7 +210,7 @@ class TopicRegistry:
         command = pb.CommandCloseProducer(
             producer_id=producer.producer_id, request_id=REQUEST_ID_NONE
         )
-        if url := _url_for(connection, destination):
+        if url := url_for(connection, destination):
             command.assignedBrokerServiceUrl = url
         connection.send(encode(close_producer=command))
         self.dispatcher.written(connection)
@@ -214,36 +224,10 @@ class TopicRegistry:
         command = pb.CommandCloseConsumer(
             consumer_id=consumer.consumer_id, request_id=REQUEST_ID_NONE
         )
-        if url := _url_for(connection, destination):
+        if url := url_for(connection, destination):
             command.assignedBrokerServiceUrl = url
         connection.send(encode(close_consumer=command))
         self.dispatcher.written(connection)
-
-    def announce_active(
-        self,
-        hosted: HostedTopic,
-        subscription: Subscription,
-        before: Consumer | None,
-        new: Consumer | None = None,
-    ) -> None:
-        """Tell the consumers of a failover subscription that became active or inactive, and a new
-        one what it is.
-        """
-        if subscription.kind is not SubscriptionType.FAILOVER:
-            return
-        active = subscription.active
-        concerned = (new,) if active is before else (before, active, new)
-        for core in dict.fromkeys(concerned):
-            consumer = None if core is None else hosted.attached.get(core)
-            if consumer is None:
-                continue
-            connection = consumer.connection
-            if connection.protocol_version >= ACTIVE_CHANGE_PROTOCOL_VERSION:
-                change = pb.CommandActiveConsumerChange(
-                    consumer_id=consumer.consumer_id, is_active=core is active
-                )
-                connection.send(encode(active_consumer_change=change))
-                self.dispatcher.written(connection)
 
     # Topics
 
@@ -287,22 +271,38 @@ class TopicRegistry:
         if opened is None or opened.fenced:
             return
         subscriptions = await self.directory.open_topic(topic)
-        ledger_id = await self.directory.next_ledger_id()
+        stored = None
+        if self.storing is not None and topic.persistent:
+            stored = await self.storing.open(topic, opened.life, subscriptions)
+            ledger_id = stored.record.log_id
+        else:
+            ledger_id = await self.directory.next_ledger_id()
         # Meanwhile the bundle may have been unloaded or split, and another broker may have served
         # it: what was read before is of that older life.
         if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:
+            if stored is not None:
+                stored.log.close()
             return
-        core = Topic(str(topic), ledger_id, self.settings, self.memory, partition=topic.partition)
+        core = Topic(
+            str(topic),
+            ledger_id,
+            self.settings,
+            self.memory,
+            partition=topic.partition,
+            log=None if stored is None else stored.log,
+        )
         for subscription in subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
         limits = self.throttling.topic(topic, self.clock.monotonic_ns())
         hosted = HostedTopic(topic, bundle, core, limits)
+        if stored is not None:
+            stored.begin(hosted)
         opened.topics[core.name] = self._topics[core.name] = hosted
         self.dispatcher.touch(hosted)
 
-    def check_memory(self) -> None:
+    def check_room(self, topic: TopicName) -> None:
         """Raise `QuotaExceededError` when all topics together hold as much as they may, retained
-        messages left out.
+        messages left out; `StorageFullError` when the topic cannot be stored.
         """
         now_s = self.clock.monotonic_s()
         if self.memory.full and now_s >= self._relieved_s + RELIEVE_INTERVAL_S:
@@ -310,6 +310,8 @@ class TopicRegistry:
             for hosted in self._topics.values():
                 hosted.core.trim(0)
         check_memory(self.memory)
+        if self.storing is not None and topic.persistent:
+            self.storing.check_writable()
 
     # ports.hosting.Hosting
 
@@ -323,7 +325,7 @@ class TopicRegistry:
             return
         if older is not None:
             await self.close_bundle(bundle, older.life, destination=None, timeout_s=0)
-        self._bundles.setdefault(bundle, _OpenBundle(life))
+        self._bundles.setdefault(bundle, OpenBundle(life))
 
     def fence_bundle(self, bundle: str, life: int) -> None:
         """Serve nothing of a bundle from now on."""
@@ -334,6 +336,12 @@ class TopicRegistry:
         for hosted in opened.topics.values():
             hosted.fence(self.clock.monotonic_ns())
         self.resumer.settle()
+
+    async def settle_bundle(self, bundle: str, life: int) -> None:
+        """Answer what was sent before a bundle was fenced, and save its cursors."""
+        opened = self._bundles.get(bundle)
+        if self.storing is not None and opened is not None and opened.life == life:
+            await self.storing.settle(list(opened.topics.values()))
 
     async def close_bundle(
         self, bundle: str, life: int, *, destination: BrokerAddress | None, timeout_s: float
@@ -404,7 +412,7 @@ class TopicRegistry:
         del self._bundles[parent]
         ranges = {child: BundleRange.parse(split_bundle_name(child)[1]) for child in children}
         for child in children:
-            self._bundles[child] = _OpenBundle(children_life)
+            self._bundles[child] = OpenBundle(children_life)
         for name, hosted in opened.topics.items():
             value = topic_hash(name)
             hosted.bundle = next(child for child, span in ranges.items() if value in span)
@@ -414,7 +422,7 @@ class TopicRegistry:
         """Stop serving everything, at once: connections are dropped, topics forgotten."""
         topics = list(self._topics.values())
         for hosted in topics:
-            hosted.fenced = True
+            hosted.fenced = hosted.silent = True
         self._bundles.clear()
         self._topics.clear()
         self.dispatcher.clear()
@@ -433,6 +441,8 @@ class TopicRegistry:
             hosted.measure(elapsed_s, self.clock.monotonic_ns())
             hosted.core.trim()
             hosted.core.forget_producers(now_s)
+            if self.storing is not None:
+                self.storing.trim(hosted)
             self._totals.count(hosted.figures, hosted.counts())
         self.dispatcher.changed.clear()
         self._totals.measure(hosted.figures for hosted in self._topics.values())
@@ -475,24 +485,13 @@ class TopicRegistry:
         """Memory of topics and of unprocessed bytes, and bytes on the wire."""
         unprocessed = sum(connection.unprocessed_bytes for connection in self.connections)
         buffers = self.settings.value.publish_buffer_mb
+        cached = 0 if self.storing is None else self.storing.cached_bytes
         limit_mb = self.settings.value.topics_memory_mb + max(buffers, 0)
         return HostUsage(
-            memory_used_bytes=self.memory.used_bytes + unprocessed,
+            memory_used_bytes=self.memory.used_bytes + unprocessed + cached,
             memory_limit_bytes=limit_mb * MIB,
             bytes_in_total=self.bytes_in,
             bytes_out_total=self.bytes_out,
             failures=self.failures.count,
             refused_connections=self.admission.refused,
         )
-
-
-def _url_for(client: Client, destination: BrokerAddress | None) -> str:
-    """Where a client may find its topic; empty if the broker cannot tell: it looks the topic up.
-
-    A broker with several listeners does not know which one a client uses that named none.
-    """
-    if destination is None or (len(destination.listeners) > 1 and not client.listener):
-        return ""
-    if client.listener in destination.listeners:
-        return destination.listeners[client.listener].service_url
-    return "" if client.listener else destination.service_url

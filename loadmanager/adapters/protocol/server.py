@@ -79,6 +79,10 @@ class BrokerServer(TopicRegistry):
         stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
         self._tasks += (self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive"))
+        if (storing := self.storing) is not None:
+            rate = storing.settings
+            saving = self._repeat(lambda: 1 / rate.value.cursor_saves_per_s, storing.save_cursors)
+            self._tasks += (self.spawn(saving, "cursors"),)
 
     async def listen(self, sock: socket.socket, listener: str = "") -> None:
         """Accept connections of a bound socket; their clients belong to a listener."""

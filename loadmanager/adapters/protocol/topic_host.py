@@ -7,7 +7,6 @@ import asyncio
 from loadmanager.adapters.protocol.durable import (
     close_consumers,
     create_durable,
-    entry_of_time,
     seek,
 )
 from loadmanager.adapters.protocol.hosted import HostedTopic
@@ -74,7 +73,7 @@ class RegistryTopics:
         hosted = await self._registry.host(topic)
         if name in hosted.core.subscriptions:
             raise ConflictError("Subscription already exists for topic")
-        start_id = _entry_id(hosted, position)
+        start_id = await _entry_id(hosted, position)
         await create_durable(self._registry, hosted, name, SubscriptionType.EXCLUSIVE, start_id)
 
     async def delete_subscription(self, topic: TopicName, name: str, *, force: bool) -> None:
@@ -107,19 +106,24 @@ class RegistryTopics:
             entry_id, stepped = entry_id + 1, stepped + 1
             if stepped % SKIPPED_AT_ONCE == 0:
                 await asyncio.sleep(0)
+        if hosted.stored is not None:
+            hosted.stored.moved()
         self._registry.dispatcher.touch(hosted)
         self._registry.dispatcher.deliver()
 
     async def reset(self, topic: TopicName, name: str, position: Position) -> None:
         """Have a subscription go on from another position."""
+        hosted, _ = await self._find(topic, name)
+        entry_id = await _entry_id(hosted, position)
         hosted, subscription = await self._find(topic, name)
-        seek(self._registry, hosted, subscription, _entry_id(hosted, position))
+        seek(self._registry, hosted, subscription, entry_id)
         self._registry.dispatcher.deliver()
 
     async def last_message_id(self, topic: TopicName) -> Document:
         """Pulsar's id of the newest message."""
-        core = (await self._registry.host(topic)).core
-        entry = core.log.get(core.log.end_id - 1)
+        hosted = await self._registry.host(topic)
+        core = hosted.core
+        entry = await hosted.fetch(core.log.end_id - 1)
         return {
             "ledgerId": core.ledger_id,
             "entryId": -1 if entry is None else entry.entry_id,
@@ -136,16 +140,16 @@ class RegistryTopics:
         return hosted, subscription
 
 
-def _entry_id(hosted: HostedTopic, position: Position) -> int:
+async def _entry_id(hosted: HostedTopic, position: Position) -> int:
     """The entry that a position means, among those that the topic holds. Ledgers of earlier owners
     come before its own; ledger −1 is the earliest position, the greatest number the latest.
     """
-    log = hosted.core.log
-    if position.time_ms is not None:
-        return entry_of_time(hosted, position.time_ms)
+    log, time_ms = hosted.core.log, position.time_ms
+    if time_ms is not None:
+        return await hosted.published_since(time_ms)
     if position.ledger_id != hosted.core.ledger_id:
         return log.first_id if position.ledger_id < hosted.core.ledger_id else log.end_id
-    entry = log.get(position.entry_id)
+    entry = await hosted.fetch(position.entry_id)
     last = -1 if entry is None else last_batch_index_of(entry.tail)
     passed = position.excluded and (position.batch_index < 0 or position.batch_index >= last)
     return min(max(position.entry_id + passed, log.first_id), log.end_id)

@@ -116,6 +116,10 @@ class Figures:
         self._entries = 0
         self._subscriptions: dict[Subscription, tuple[int, ...]] = {}
 
+    def begin(self, entries: int) -> None:
+        """The topic has so many entries from earlier owners."""
+        self._entries = entries
+
     def measure(self, topic: Topic, traffic: tuple[float, ...], elapsed_s: float) -> None:
         """End a stats period, in which `traffic` were the first four rates."""
         before, now = self._subscriptions, dict[Subscription, tuple[int, ...]]()

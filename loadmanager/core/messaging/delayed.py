@@ -34,6 +34,11 @@ class DelayedEntries:
         """When the earliest is due."""
         return self._heap[0][0] if self._heap else None
 
+    @property
+    def first(self) -> int:
+        """The entry id of the earliest, of which there is one."""
+        return self._heap[0][1]
+
     def due(self, now_ms: int) -> bool:
         """Whether an entry is due."""
         return bool(self._heap) and self._heap[0][0] <= now_ms

@@ -1,9 +1,9 @@
-"""The entries that a topic holds in memory: appended at the end, dropped from the front."""
+"""The log of a topic; that of a topic in memory is appended at the end, dropped from the front."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from loadmanager.core.messaging.memory import ENTRY_OVERHEAD_BYTES, TopicMemory
 
@@ -23,6 +23,65 @@ class Entry:
     """When shared subscriptions may deliver it, in ms since the epoch; 0: at once."""
 
 
+class MessageLog(Protocol):
+    """Entries `first_id … end_id − 1`: in memory (`EntryLog`), or stored (`stored_log.StoredLog`).
+
+    Of a stored log some ids may be without an entry.
+    """
+
+    memory: TopicMemory
+    first_id: int
+
+    @property
+    def end_id(self) -> int:
+        """The id after the last entry that exists for readers."""
+        ...
+
+    def append(
+        self,
+        tail: bytes,
+        messages: int,
+        deliver_at_ms: int = 0,
+        producer: str = "",
+        sequence_id: int = -1,
+    ) -> Entry:
+        """Store an entry at the end."""
+        ...
+
+    def get(self, entry_id: int) -> Entry | None:
+        """The entry with an id; None when it is not in memory, was dropped, or never existed."""
+        ...
+
+    def loading(self, entry_id: int) -> bool:
+        """Whether an entry that is not in memory exists: it is read now, which takes a while."""
+        ...
+
+    def messages_of(self, entry_id: int) -> int:
+        """How many messages an entry holds; 0 if it does not exist."""
+        ...
+
+    def drop_until(self, entry_id: int, bytes_kept: int) -> None:
+        """Drop entries below `entry_id` from the front, but keep `bytes_kept` bytes at least."""
+        ...
+
+    def messages_from(self, entry_id: int) -> int:
+        """How many messages the entries at and above `entry_id` hold."""
+        ...
+
+    def bytes_from(self, entry_id: int) -> int:
+        """How many bytes the entries at and above `entry_id` hold."""
+        ...
+
+    def close(self) -> None:
+        """Forget everything: the topic is not served here any more."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all entries."""
+        ...
+
+
 class EntryLog:
     """Entries `first_id … end_id − 1`, without gaps. `memory` counts their bytes."""
 
@@ -40,7 +99,14 @@ class EntryLog:
         """The id that the next entry gets."""
         return self.first_id + len(self._entries) - self._dropped
 
-    def append(self, tail: bytes, messages: int, deliver_at_ms: int = 0) -> Entry:
+    def append(
+        self,
+        tail: bytes,
+        messages: int,
+        deliver_at_ms: int = 0,
+        producer: str = "",
+        sequence_id: int = -1,
+    ) -> Entry:
         """Store an entry at the end."""
         entry = Entry(
             self.end_id, tail, messages, self._messages, self._bytes, deliver_at_ms=deliver_at_ms
@@ -57,6 +123,19 @@ class EntryLog:
         if not self.first_id <= entry_id < self.end_id:
             return None
         return self._entries[entry_id - self.first_id + self._dropped]
+
+    def loading(self, entry_id: int) -> bool:
+        """Everything is in memory."""
+        return False
+
+    def messages_of(self, entry_id: int) -> int:
+        """How many messages an entry holds; 0 if it does not exist."""
+        entry = self.get(entry_id)
+        return 0 if entry is None else entry.messages
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.drop_until(self.end_id, -1)
 
     def drop_until(self, entry_id: int, bytes_kept: int) -> None:
         """Drop entries below `entry_id` from the front until the log holds at most `bytes_kept`
@@ -84,17 +163,3 @@ class EntryLog:
         """How many bytes the entries at and above `entry_id` hold."""
         entry = self.get(max(entry_id, self.first_id))
         return 0 if entry is None else self._bytes - entry.bytes_before
-
-    def first_where(self, holds: Callable[[Entry], bool]) -> int:
-        """The lowest id whose entry satisfies `holds`, which is true for all later entries, too;
-        `end_id` if it is true for none. Binary search.
-        """
-        low, high = self.first_id, self.end_id
-        while low < high:
-            middle = (low + high) // 2
-            entry = self.get(middle)
-            if entry is not None and holds(entry):
-                high = middle
-            else:
-                low = middle + 1
-        return low

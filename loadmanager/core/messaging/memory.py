@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loadmanager.core.messaging.log import Entry
 
 ENTRY_OVERHEAD_BYTES = 128
 """Memory of one entry beside its bytes: its objects and its place in the log."""
@@ -30,3 +35,28 @@ class TopicMemory:
     def full(self) -> bool:
         """Whether nothing more may be stored."""
         return self.used_bytes >= self.limit_bytes
+
+
+class EntryCache:
+    """Entries of durable topics that were written or read last, at most `limit_bytes` of them."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        self._entries: OrderedDict[tuple[int, int], Entry] = OrderedDict()
+
+    def put(self, key: tuple[int, int], entry: Entry) -> None:
+        """Keep an entry; the oldest make room. The newest is always kept."""
+        size = len(entry.tail) + ENTRY_OVERHEAD_BYTES
+        replaced = self._entries.pop(key, None)
+        if replaced is not None:
+            self.used_bytes -= len(replaced.tail) + ENTRY_OVERHEAD_BYTES
+        self._entries[key] = entry
+        self.used_bytes += size
+        while self.used_bytes > self.limit_bytes and len(self._entries) > 1:
+            _, oldest = self._entries.popitem(last=False)
+            self.used_bytes -= len(oldest.tail) + ENTRY_OVERHEAD_BYTES
+
+    def get(self, key: tuple[int, int]) -> Entry | None:
+        """An entry, if it is here."""
+        return self._entries.get(key)

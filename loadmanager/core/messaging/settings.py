@@ -35,6 +35,12 @@ class MessagingSettings:
         "How much data a topic may hold in memory before producers are refused (-1: no limit)",
         minimum=-1,
     )
+    backlog_gb_max: float = conf(
+        "backlogQuotaDefaultLimitGB",
+        -1.0,
+        "How much data a stored topic may hold before producers are refused (-1: no limit)",
+        minimum=-1,
+    )
     topics_memory_mb: int = conf(
         "topicsMemoryLimitMB",
         1024,
@@ -117,4 +123,59 @@ class MessagingSettings:
     )
     stats_interval_s: float = conf(
         "statsUpdateFrequencyInSecs", 60.0, "Over how long traffic is averaged", minimum=0.1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """Where `persistent://` topics are stored."""
+
+    directory: str = conf(
+        "loadManagerStorageDirectory",
+        "",
+        "Folder of persistent topics, which all brokers share; empty: they are kept in memory, "
+        "and a move loses what was not consumed",
+    )
+    sync: str = conf(
+        "loadManagerStorageSync",
+        "always",
+        "When messages are on the disk: always (before their receipt is sent), interval (later; a "
+        "killed broker loses nothing, a machine that fails may), never (when the system likes)",
+        choices=("always", "interval", "never"),
+    )
+    sync_interval_ms: float = conf(
+        "loadManagerStorageSyncIntervalMillis",
+        100.0,
+        "How often messages are brought to the disk with loadManagerStorageSync=interval",
+        minimum=1,
+    )
+    segment_entries_max: int = conf(
+        "managedLedgerMaxEntriesPerLedger",
+        50_000,
+        "A segment of a topic is finished when it has this many entries",
+        minimum=1,
+    )
+    segment_mb_max: int = conf(
+        "managedLedgerMaxSizePerLedgerMbytes",
+        64,
+        "A segment of a topic is finished when it has this many MB, 128 at most",
+        minimum=1,
+    )
+    cache_mb: int = conf(
+        "managedLedgerCacheSizeMB",
+        64,
+        "Memory for messages of stored topics that were written or read last",
+        minimum=1,
+    )
+    cursor_saves_per_s: float = conf(
+        "managedLedgerDefaultMarkDeleteRateLimit",
+        1.0,
+        "How often per second the cursors of a topic are saved",
+        minimum=0.01,
+    )
+    ranges_max: int = conf(
+        "managedLedgerMaxUnackedRangesToPersist",
+        10_000,
+        "How many ranges of single acknowledgements a saved cursor has, 20,000 at most",
+        minimum=0,
     )

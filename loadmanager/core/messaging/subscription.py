@@ -15,8 +15,9 @@ from itertools import islice
 
 from loadmanager.core.errors import ConflictError
 from loadmanager.core.messaging.consumers import Consumer, Ranked, Rotation, able
+from loadmanager.core.messaging.cursor import Cursor, ranges_of
 from loadmanager.core.messaging.delayed import DelayedEntries
-from loadmanager.core.messaging.log import Entry, EntryLog
+from loadmanager.core.messaging.log import Entry, MessageLog
 
 PERMITS_MAX = (1 << 31) - 1
 ACK_SET_WORD_BITS = 64
@@ -52,7 +53,7 @@ class Subscription:
         self,
         name: str,
         kind: SubscriptionType,
-        log: EntryLog,
+        log: MessageLog,
         start_id: int,
         *,
         durable: bool,
@@ -77,6 +78,8 @@ class Subscription:
         self._rotation = Rotation()
         self._delayed = DelayedEntries(log.memory)
         self.unfinished = False
+        self.changed = False
+        """Whether its cursor has moved since whoever saves it reset this."""
         self.rewind_to(start_id)
 
     # Positions
@@ -86,6 +89,7 @@ class Subscription:
         a new subscription).
         """
         self.mark = max(entry_id, self._log.first_id)
+        self.changed = True
         self._acked: dict[int, int] = {}
         """Entries at or above `mark` that are acknowledged → their messages."""
         self._acked_messages = 0
@@ -107,6 +111,24 @@ class Subscription:
         self._delayed.clear()
         self._waits_until_ms = 0
         """Until when reading may stop, because too many entries wait for their time."""
+
+    def cursor(self, ranges_max: int) -> Cursor:
+        """Its acknowledgements, with at most so many ranges above the mark."""
+        ack_sets = dict(islice(self._ack_sets.items(), ranges_max))
+        return Cursor(self.mark, ranges_of(self._acked, ranges_max), ack_sets)
+
+    def restore(self, cursor: Cursor) -> None:
+        """Go on from a saved cursor; nothing has been delivered yet."""
+        self.rewind_to(cursor.mark)
+        for first, last in cursor.ranges:
+            for entry_id in range(max(first, self.mark), min(last + 1, self._log.end_id)):
+                self._acked[entry_id] = messages = self._log.messages_of(entry_id)
+                self._acked_messages += messages
+        for entry_id, ack_set in cursor.ack_sets.items():
+            if entry_id >= self.mark and entry_id not in self._acked:
+                self._ack_sets[entry_id] = ack_set
+        self._advance()
+        self.changed = False
 
     def close(self) -> None:
         """The subscription is not served here any more."""
@@ -240,24 +262,42 @@ class Subscription:
         come, then new entries. None if there is none, or too many had to be passed over.
         """
         for _ in range(PASSED_OVER_MAX):
-            if self._replay:
-                entry_id = heapq.heappop(self._replay)
-                self._replayed.discard(entry_id)
-            elif self._delayed.due(now_ms):
-                entry_id = self._delayed.pop()
-            elif not self._readable(now_ms):
-                return None
-            else:
+            again, due = bool(self._replay), self._delayed.due(now_ms)
+            if again:
+                entry_id = self._replay[0]
+            elif due:
+                entry_id = self._delayed.first
+            elif self._readable(now_ms):
                 entry_id = self.read_id
-                entry = self._log.get(entry_id)
-                if entry is not None and self._waits(entry, now_ms):
-                    continue  # and no longer readable, if it stops reading
-                self.read_id += 1
-            entry = self._log.get(entry_id)
-            if entry is not None and not self._is_acked(entry_id):
+            else:
+                return None
+            entry = None if self._is_acked(entry_id) else self._log.get(entry_id)
+            if entry is None and self._absent(entry_id):
+                return None
+            if again:
+                self._replayed.discard(heapq.heappop(self._replay))
+            elif due:
+                self._delayed.pop()
+            elif entry is not None and self._waits(entry, now_ms):
+                continue  # and no longer readable, if it stops reading
+            else:
+                self.read_id = max(self.read_id, entry_id + 1)
+            if entry is not None:
                 return entry
         self.unfinished = True
         return None
+
+    def _absent(self, entry_id: int) -> bool:
+        """Whether an entry that is not in memory has to be read first; one that does not exist
+        counts as acknowledged.
+        """
+        if self._is_acked(entry_id):
+            return False
+        if self._log.loading(entry_id):
+            return True
+        self._acked[entry_id] = 0
+        self._advance()
+        return False
 
     def _waits(self, entry: Entry, now_ms: int) -> bool:
         """Whether an entry must not be delivered yet. It is passed over, or stops reading."""
@@ -297,12 +337,12 @@ class Subscription:
         """
         if self._is_acked(entry_id) or entry_id >= self._log.end_id:
             return
-        entry = self._log.get(entry_id)
-        messages = 0 if entry is None else entry.messages
+        messages = self._log.messages_of(entry_id)
         if ack_set:
             words = ack_set[: -(-messages // ACK_SET_WORD_BITS)]
             before = self._ack_sets.get(entry_id, words)
             wanted = tuple(a & b for a, b in zip(words, before, strict=False))
+            self.changed = True
             if any(wanted):
                 self._ack_sets[entry_id] = wanted
                 return
@@ -345,6 +385,7 @@ class Subscription:
 
     def _advance(self) -> None:
         """Move `mark` over acknowledged entries."""
+        self.changed = True
         while (messages := self._acked.pop(self.mark, None)) is not None:
             self._acked_messages -= messages
             self.mark += 1

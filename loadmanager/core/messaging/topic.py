@@ -10,9 +10,10 @@ from itertools import islice
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
 from loadmanager.core.messaging.consumers import Consumer
-from loadmanager.core.messaging.log import Entry, EntryLog
+from loadmanager.core.messaging.log import Entry, EntryLog, MessageLog
 from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.stored_log import StoredLog
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 
 MIB = 1024 * 1024
@@ -68,8 +69,8 @@ class Publisher:
 
 
 class Topic:
-    """One open topic. Its `ledger_id` is new each time that it is opened, so that no message id is
-    used twice.
+    """One open topic. In memory, its `ledger_id` is new each time that it is opened; with a stored
+    `log`, ledger and entry ids go on. So no message id is used twice.
 
     `memory` counts the bytes of all topics of the broker; `close` subtracts this topic's.
     """
@@ -82,11 +83,13 @@ class Topic:
         memory: TopicMemory,
         *,
         partition: int = -1,
+        log: StoredLog | None = None,
     ) -> None:
         self.name = name
         self.ledger_id = ledger_id
         self.partition = partition
-        self.log = EntryLog(memory)
+        self.log: MessageLog = EntryLog(memory) if log is None else log
+        self._stored = log is not None
         self.publishers: dict[str, Publisher] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.consumers = 0
@@ -114,7 +117,7 @@ class Topic:
 
     def close(self) -> None:
         """Forget the messages: the topic is not served here any more."""
-        self.log.drop_until(self.log.end_id, -1)
+        self.log.close()
         for subscription in self.subscriptions.values():
             subscription.close()
 
@@ -210,13 +213,17 @@ class Topic:
             return None
         self._remove(publisher)
         if not for_good and publisher.last_sequence_id >= 0:
-            self._left[name] = (publisher.last_sequence_id, now_s)
-            self.forget_producers(now_s)
+            self.remember(name, publisher.last_sequence_id, now_s)
         if self.publishers or not self._waiting:
             return None
         _, promoted = self._waiting.popitem(last=False)
         self._add(promoted)
         return promoted
+
+    def remember(self, name: str, sequence_id: int, now_s: float) -> None:
+        """A producer may come back and repeat messages up to that one."""
+        self._left[name] = (sequence_id, now_s)
+        self.forget_producers(now_s)
 
     def forget_producers(self, now_s: float) -> None:
         """Forget the sequence ids of producers that left long ago; of too many, the oldest."""
@@ -232,12 +239,20 @@ class Topic:
 
     def check_quota(self) -> None:
         """Raise `QuotaExceededError` when the topic is full."""
-        limit = self._settings.value.backlog_bytes_max
+        limit = self.quota_bytes
         if limit >= 0 and self.log.bytes >= limit:
             raise QuotaExceededError(
                 f"Topic {self.name} holds {self.log.bytes} bytes of {limit} allowed: consumers "
                 "must acknowledge first"
             )
+
+    @property
+    def quota_bytes(self) -> int:
+        """How many bytes it may hold; −1: any."""
+        settings = self._settings.value
+        if not self._stored:
+            return settings.backlog_bytes_max
+        return -1 if settings.backlog_gb_max < 0 else int(settings.backlog_gb_max * 1024 * MIB)
 
     def publish(
         self,
@@ -247,14 +262,17 @@ class Topic:
         messages: int,
         deliver_at_ms: int = 0,
     ) -> Entry | None:
-        """Store the tail of a SEND; None for a duplicate. Raises `QuotaExceededError`."""
+        """Store the tail of a SEND; None for a duplicate. Raises `QuotaExceededError`.
+
+        In a stored log, the entry is durable only later.
+        """
         if sequence_id <= publisher.resent_until:
             return None
         publisher.resent_until = -1
         log, memory = self.log, self._memory
         if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
             self._make_room()
-        entry = log.append(tail, messages, deliver_at_ms)
+        entry = log.append(tail, messages, deliver_at_ms, publisher.name, sequence_id)
         publisher.last_sequence_id = sequence_id
         publisher.messages_in += messages
         publisher.bytes_in += len(tail)
@@ -271,7 +289,7 @@ class Topic:
         self._set_look_at()
 
     def _set_look_at(self) -> None:
-        quota, retention_bytes = self._settings.value.backlog_bytes_max, self.retention_bytes
+        quota, retention_bytes = self.quota_bytes, self.retention_bytes
         look_at = max(self.log.bytes, retention_bytes) + max(retention_bytes // 8, TRIM_STEP_BYTES)
         self._look_at_bytes = look_at if quota < 0 else min(look_at, quota)
 

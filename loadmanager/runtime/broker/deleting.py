@@ -59,6 +59,7 @@ class Deleting:
         for _ in range(ATTEMPTS_MAX):
             bundles = await self.namespaces.locked_bundles(namespace)
             if not bundles:
+                await self.topics.delete_logs(namespace)
                 await self.namespaces.delete_namespace(namespace)
                 return
             await self.unloading.all_of(bundles, f"namespace {namespace} is deleted")

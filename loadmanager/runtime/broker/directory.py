@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.directory import Lookup
 from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.log import LogRecord
 from loadmanager.ports.session import Lease
 from loadmanager.ports.store import Store
 from loadmanager.runtime.broker.limits import Limits
@@ -77,11 +79,27 @@ class TopicDirectory:
         await self.limits.opening(topic.namespace)
         return await self.topics.opened(topic)
 
-    async def record_subscription(self, topic: TopicName, subscription: str) -> None:
-        await self.topics.record_subscription(topic, subscription)
+    async def record_subscription(
+        self, topic: TopicName, subscription: str, cursor: bytes = b""
+    ) -> None:
+        await self.topics.record_subscription(topic, subscription, cursor)
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
         await self.topics.forget_subscription(topic, subscription)
+
+    async def log_record(self, topic: TopicName) -> LogRecord | None:
+        return await self.topics.logs.record(topic)
+
+    async def save_log_record(self, topic: TopicName, record: LogRecord) -> LogRecord:
+        return await self.topics.logs.save(topic, record)
+
+    async def cursors(self, topic: TopicName, subscriptions: Sequence[str]) -> list[bytes]:
+        return await self.topics.logs.cursors(topic, subscriptions)
+
+    async def save_cursors(
+        self, topic: TopicName, record: LogRecord, cursors: Mapping[str, bytes]
+    ) -> None:
+        await self.topics.logs.save_cursors(topic, record, cursors)
 
     async def next_ledger_id(self) -> int:
         return await self.topics.next_ledger_id()

@@ -394,11 +394,9 @@ class Ownership:
             raise OperationalError(f"{bundle} is not released yet: {problem}") from None
 
     async def _release_idle(self, bundle: str, reason: str, cause: Cause) -> int | None:
-        """Delete the lock of a bundle if this session holds it, although the bundle has no life
-        here.
+        """Delete the lock of a bundle if this session holds it without a life here.
 
-        Otherwise the lock would stay until the next lookup of the bundle, or the end of the
-        session.
+        Otherwise the lock would stay until the next lookup, or the end of the session.
         """
         session_id = self._store.session_id
         if (
@@ -435,6 +433,10 @@ class Ownership:
             reason,
             destination=destination.broker_id if destination else None,
         )
+        try:
+            await self._hosting.settle_bundle(life.bundle, life.token)
+        except Exception:  # the host is foreign code; the lock is deleted all the same
+            log.exception("the host failed to settle a bundle", bundle=life.bundle)
         await self._give_back(life)
         if life.over:
             return None  # the session was lost: everything was fenced and closed

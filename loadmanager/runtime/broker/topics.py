@@ -6,11 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
+import structlog
+
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
+from loadmanager.core.errors import (
+    BadInputError,
+    ConflictError,
+    CorruptDataError,
+    NotFoundError,
+    OperationalError,
+)
+from loadmanager.ports.log import Storage
 from loadmanager.ports.store import Change, ChangeKind, Node, Store, delete_tree
 from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.topic_logs import TopicLogs
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -20,6 +30,8 @@ PARTITIONS_MAX = 10_000
 SYSTEM_TENANT = "pulsar"
 CACHED_TOPICS_MAX = 200_000
 READS_AT_ONCE_MAX = 100
+
+log = structlog.get_logger("topics")
 
 _DOMAINS_OF_MODE = {
     "PERSISTENT": ("persistent",),
@@ -45,6 +57,9 @@ class Topics:
         self._partitions: dict[TopicName, int] = {}
         self._generation = 0
         self._creating = asyncio.Lock()
+        self.logs = TopicLogs(store)
+        self.storage: Storage | None = None
+        """Where persistent topics are stored; None: in memory."""
 
     def on_change(self, change: Change) -> None:
         """Forget the numbers of partitions if a change below /admin concerns them."""
@@ -241,10 +256,10 @@ class Topics:
             return ()
         return await self._subscriptions(topic)
 
-    async def record_subscription(self, topic: TopicName, name: str) -> None:
+    async def record_subscription(self, topic: TopicName, name: str, cursor: bytes = b"") -> None:
         """Record a durable subscription."""
         if topic.persistent:
-            await self._store.create(paths.subscription(topic, name), b"")
+            await self._store.create(paths.subscription(topic, name), cursor)
 
     async def forget_subscription(self, topic: TopicName, name: str) -> None:
         """Delete the record of a durable subscription."""
@@ -295,11 +310,29 @@ class Topics:
         for path, record in zip(ledgers, records, strict=True):
             if record is not None:
                 await delete_tree(self._store, path)
+        for name in names:
+            await self._delete_log(name)
         if node is not None:
             await self._store.delete(paths.partitioned_topic(topic))
         if topic.partition < 0:
             await self._store.delete(paths.topic_policies(topic))
             await self._store.delete(paths.schema(topic))
+
+    async def _delete_log(self, topic: TopicName) -> None:
+        if self.storage is None or not topic.persistent:
+            return
+        log_id = await self.logs.delete(topic)
+        if log_id is not None:
+            try:
+                await self.storage.delete(log_id)
+            except OperationalError as error:
+                log.warning("the files of a deleted topic are left", log=log_id, error=str(error))
+
+    async def delete_logs(self, namespace: NamespaceName) -> None:
+        """Delete what is stored of the topics of a namespace."""
+        if self.storage is not None:
+            for name in await self._store.children(f"{paths.LOGS}/{namespace}"):
+                await self._delete_log(TopicName("persistent", namespace, paths.decode(name)))
 
     async def next_ledger_id(self) -> int:
         """A number that increases cluster-wide: the version of one node, plus one."""

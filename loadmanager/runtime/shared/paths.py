@@ -26,6 +26,7 @@ RESOURCE_GROUPS = "/admin/resourcegroups"
 DYNAMIC_CONFIGURATION = "/admin/configuration"
 MANAGED_LEDGERS = "/managed-ledgers"
 SCHEMAS = "/loadmanager/schemas"
+LOGS = "/loadmanager/logs"
 LEDGER_COUNTER = "/loadmanager/ledger-counter"
 HEALTH = "/loadmanager/health"
 
@@ -110,6 +111,11 @@ def managed_ledger(topic: TopicName) -> str:
 def subscription(topic: TopicName, name: str) -> str:
     """The record of a durable subscription."""
     return f"{managed_ledger(topic)}/{encode(name)}"
+
+
+def log(topic: TopicName) -> str:
+    """The number of a stored topic's log; below it, under that number, its record."""
+    return f"{LOGS}/{topic.namespace}/{encode(topic.local)}"
 
 
 def schema(topic: TopicName) -> str:

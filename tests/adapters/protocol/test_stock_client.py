@@ -394,12 +394,17 @@ def test_unload_under_clients(cluster: Cluster, user: pulsar.Client, topic: str)
     """A bundle that moves takes its clients along: producer and consumer carry on by themselves,
     and the subscription is known at the new owner.
     """
+    stats = "/admin/v2/" + topic.replace("://", "/") + "/stats"
     consumer, producer = user.subscribe(topic, "s"), user.create_producer(topic)
     publish(producer, 0, 5)
     assert receive(consumer, 5) == numbers(0, 5)
     bundle = cluster.get(0, "/lookup/v2/topic/" + topic.replace("://", "/") + "/bundle")
     for round_number in range(1, 4):
         owner = cluster.owner_of(topic)
+        wait_for(
+            lambda owner=owner: cluster.get(owner, stats)["subscriptions"]["s"]["msgBacklog"] == 0,
+            "the acknowledgements have arrived",
+        )
         target = cluster.broker_id(1 - owner)
         path = f"/admin/v2/namespaces/public/default/{bundle}/unload?destinationBroker={target}"
         assert cluster.request(0, "PUT", path)[0] == 204
@@ -444,7 +449,7 @@ def test_backlog_limit_is_an_error_for_new_producers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """A topic that holds as much as it may refuses producers with Pulsar's error."""
-    settings = {"backlogQuotaDefaultLimitBytes": "20000", "defaultRetentionSizeInMB": "0"}
+    settings = {"backlogQuotaDefaultLimitGB": "2e-5", "defaultRetentionSizeInMB": "0"}
     with Cluster(tmp_path_factory.mktemp("full"), brokers=1, settings=settings) as small:
         user = client(small.service_url())
         name = "persistent://public/default/full"

@@ -222,7 +222,6 @@ def test_log_drops_from_the_front() -> None:
     assert entry.tail == b"50"
     assert log.bytes == 100
     assert log.messages_from(0) == 50
-    assert log.first_where(lambda item: int(item.tail) >= 77) == 77
 
 
 def a_topic(memory_bytes: int = 1 << 60, **settings: float) -> Topic:

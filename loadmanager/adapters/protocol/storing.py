@@ -1,0 +1,463 @@
+"""Stored topics: opening their logs, committing what was sent, reading what consumers want, saving
+cursors, trimming.
+
+A receipt is sent when the storage has said that the data is durable, and never for a topic that is
+fenced: another broker may have opened its log, and then the storage says so instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from loadmanager.adapters.protocol.dispatcher import Dispatcher
+from loadmanager.adapters.protocol.failures import Failures
+from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
+from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import (
+    ConflictError,
+    CorruptDataError,
+    LoadManagerError,
+    OperationalError,
+)
+from loadmanager.core.messaging.cursor import Cursor, read_cursor, write_cursor
+from loadmanager.core.messaging.log import Entry
+from loadmanager.core.messaging.memory import EntryCache, TopicMemory
+from loadmanager.core.messaging.segments import entries_in
+from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.core.messaging.stored_log import Rollover, StoredLog
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.directory import Directory
+from loadmanager.ports.log import FencedError, LogRecord, Run, Storage
+
+MIB = 1024 * 1024
+DUPLICATE = (1 << 64) - 1
+"""Entry id in the receipt of a message that was stored before."""
+SETTLE_S = 2.0
+"""How long an unload waits for the storage and for the cursors at most."""
+SEGMENT_MB_MAX = 128
+"""A segment that was left without its index is read as a whole."""
+RANGES_MAX = 20_000
+"""A node of the metadata store holds a cursor with so many."""
+RETRY_S = 1.0
+FULL_S = 5.0
+"""After the storage refused to write, producers are refused for so long."""
+
+log = structlog.get_logger("storage")
+
+
+class StorageFullError(LoadManagerError):
+    """The storage refuses to write: producers must wait."""
+
+
+@dataclass(slots=True)
+class Owed:
+    """A receipt that is sent once the entries below `end_id` are stored."""
+
+    end_id: int
+    producer: AttachedProducer
+    sequence_id: int
+    entry_id: int
+
+
+class StoredTopic:
+    """The storage of one open topic."""
+
+    hosted: HostedTopic
+
+    def __init__(
+        self,
+        storing: Storing,
+        topic: TopicName,
+        record: LogRecord,
+        opened: StoredLog,
+        cursors: Mapping[str, Cursor],
+    ) -> None:
+        self.topic = topic
+        self.record = record
+        self.log = opened
+        self._cursors = cursors
+        self._storing = storing
+        self._owed: deque[Owed] = deque()
+        self._committing: asyncio.Task[Any] | None = None
+        self._wanted: dict[int, None] = {}
+        self._loading = self.closed = False
+        self._saved = asyncio.Event()
+        """Not set while the record or a cursor is being written."""
+        self._saved.set()
+        opened.request = self.want
+
+    def begin(self, hosted: HostedTopic) -> None:
+        """The topic is open: its subscriptions go on from their cursors."""
+        self.hosted = hosted
+        hosted.stored = self
+        hosted.figures.begin(self.log.end_id)
+        for name, cursor in self._cursors.items():
+            hosted.core.subscriptions[name].restore(cursor)
+        now_s = self._storing.clock.monotonic_s()
+        for name, sequence_id in self.log.producers.items():
+            hosted.core.remember(name, sequence_id, now_s)
+
+    # Committing
+
+    def owe(self, producer: AttachedProducer, sequence_id: int, entry: Entry | None) -> None:
+        """A message was appended, or was there before: send its receipt when it is durable."""
+        end_id = self.log.next_id if entry is None else entry.entry_id + 1
+        entry_id = DUPLICATE if entry is None else entry.entry_id
+        producer.connection.owe(1)
+        self._owed.append(Owed(end_id, producer, sequence_id, entry_id))
+        if self._committing is None:
+            self._committing = self._storing.run(self, self._commit(), "commit")
+
+    async def _commit(self) -> None:
+        """Store everything that was appended so far, then what came meanwhile, and so on."""
+        try:
+            while self._owed and not self.closed:
+                pieces, end_id, size = self.log.take()
+                if pieces:
+                    await self._storing.storage.append(self.record.log_id, pieces)
+                if self.closed:
+                    break
+                self.log.stored(end_id, size)
+                self._answer()
+        except LoadManagerError as error:
+            self._storing.failed(self, error)
+        finally:
+            self._committing = None
+
+    def _answer(self) -> None:
+        """Send the receipts for what is stored."""
+        owed, end_id, answers = self._owed, self.log.end_id, self._storing.may_serve()
+        while owed and owed[0].end_id <= end_id:
+            receipt = owed.popleft()
+            producer = receipt.producer
+            producer.connection.owe(-1)
+            if answers and not self.hosted.silent:
+                producer.connection.send(
+                    producer.receipts.encode(receipt.sequence_id, receipt.entry_id)
+                )
+                self._storing.dispatcher.written(producer.connection)
+        if not self.hosted.fenced:
+            self._storing.dispatcher.touch(self.hosted)
+        self._storing.dispatcher.deliver()
+
+    # Reading
+
+    def want(self, entry_id: int) -> None:
+        """Read an entry, and those behind it, then deliver."""
+        self._wanted[entry_id] = None
+        if not self._loading and not self.closed:
+            self._loading = True
+            self._storing.run(self, self._load(), "read")
+
+    async def _load(self) -> None:
+        try:
+            while self._wanted and not self.closed:
+                entry_id = next(iter(self._wanted))
+                del self._wanted[entry_id]
+                try:
+                    await self.fetch(entry_id)
+                except LoadManagerError as error:
+                    log.warning(
+                        "reading failed; it is tried again", topic=str(self.topic), error=str(error)
+                    )
+                    await asyncio.sleep(RETRY_S)
+                if not self.hosted.fenced:
+                    self._storing.dispatcher.touch(self.hosted)
+                    self._storing.dispatcher.deliver()
+        finally:
+            self._loading = False
+
+    async def fetch(self, entry_id: int) -> Entry | None:
+        """An entry from the cache or the storage; None if there is none.
+
+        One that is damaged is logged, and does not exist from then on.
+        """
+        place = self.log.place(entry_id)
+        cached = self.log.get(entry_id)
+        if cached is not None or place is None:
+            return cached
+        data = await self._storing.storage.read(
+            self.record.log_id, place.segment, place.offset, place.size
+        )
+        entries = list[Entry]()
+        try:
+            entries += entries_in(data)
+        except CorruptDataError as error:
+            problem = str(error)
+        else:
+            problem = "it is not there"
+        self.log.accept(entries)
+        if entries and entries[0].entry_id == entry_id:
+            return entries[0]
+        if self.log.place(entry_id) is not None:
+            log.error(
+                "a stored message is lost; the others are served",
+                topic=str(self.topic),
+                entry=entry_id,
+                segment=place.segment.first_id,
+                run=place.segment.run,
+                offset=place.offset,
+                problem=problem,
+            )
+            self.log.quarantine(entry_id)
+        return None
+
+    # Cursors
+
+    def moved(self) -> None:
+        """A cursor may have moved: it is saved soon."""
+        self._storing.dirty[self] = None
+
+    async def save(self) -> None:
+        """Save the cursors that moved. One that cannot be saved now is saved later."""
+        if not self._saved.is_set() or self.closed:
+            return
+        subscriptions = [
+            subscription
+            for subscription in self.hosted.core.subscriptions.values()
+            if subscription.durable and subscription.changed
+        ]
+        cursors = {}
+        ranges_max = min(self._storing.settings.value.ranges_max, RANGES_MAX)
+        for subscription in subscriptions:
+            subscription.changed = False
+            cursors[subscription.name] = write_cursor(subscription.cursor(ranges_max))
+        if not cursors:
+            return
+        self._saved.clear()
+        try:
+            await self._storing.directory().save_cursors(self.topic, self.record, cursors)
+        except ConflictError as error:
+            self._storing.failed(self, FencedError(str(error)))
+        except LoadManagerError:
+            for subscription in subscriptions:
+                subscription.changed = True
+            self.moved()
+        finally:
+            self._saved.set()
+
+    async def trim(self) -> None:
+        """Delete the segments that the log has dropped, after the record says so."""
+        first_id, number = self.log.first_id, self.log.run
+        if not self._saved.is_set() or self.closed or first_id == self.record.first_id:
+            return
+        written = {segment.run for segment in self.log.segments}
+        runs = tuple(run for run in self.record.runs if run.number in written | {number})
+        self._saved.clear()
+        try:
+            self.record = await self._storing.directory().save_log_record(
+                self.topic, replace(self.record, first_id=first_id, runs=runs)
+            )
+            await self._storing.storage.trim(self.record.log_id, first_id)
+        except ConflictError as error:
+            self._storing.failed(self, FencedError(str(error)))
+        except LoadManagerError as error:
+            log.warning(
+                "trimming failed; it is tried again", topic=str(self.topic), error=str(error)
+            )
+        finally:
+            self._saved.set()
+
+    async def settle(self) -> None:
+        """The topic is being unloaded: answer what was sent before, and save the cursors."""
+        if self._committing is not None:
+            await asyncio.wait([self._committing])
+        await self._saved.wait()
+        await self.save()
+
+    def close(self) -> None:
+        """The topic is not served here any more."""
+        if self.closed:
+            return
+        self.closed = True
+        for receipt in self._owed:
+            receipt.producer.connection.owe(-1)
+        self._owed.clear()
+        self._storing.close(self)
+
+
+class Storing:
+    """Opens stored topics, and does for all of them what is done from time to time."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: Live[StorageSettings],
+        *,
+        messaging: Live[MessagingSettings],
+        memory: TopicMemory,
+        dispatcher: Dispatcher,
+        directory: Callable[[], Directory],
+        clock: Clock,
+        failures: Failures,
+        spawn: Callable[[Coroutine[Any, Any, Any], str], asyncio.Task[Any]],
+        may_serve: Callable[[], bool],
+        close_topic: Callable[[str], object],
+    ) -> None:
+        self.storage = storage
+        self.settings = settings
+        self.dispatcher = dispatcher
+        self.directory = directory
+        self.may_serve = may_serve
+        self.dirty: dict[StoredTopic, None] = {}
+        """Topics whose cursors moved."""
+        self._messaging = messaging
+        self._memory = memory
+        self.clock = clock
+        self._failures = failures
+        self._spawn = spawn
+        self._close_topic = close_topic
+        self._cache = EntryCache(settings.value.cache_mb * MIB)
+        self._full_until_s = float("-inf")
+
+    @property
+    def cached_bytes(self) -> int:
+        """Memory of the cache."""
+        return self._cache.used_bytes
+
+    def run(
+        self, stored: StoredTopic, work: Coroutine[Any, Any, Any], name: str
+    ) -> asyncio.Task[Any] | None:
+        """Start a task for a topic; None when the broker is stopping. A bug in it costs the topic's
+        clients their connection.
+        """
+
+        async def contained() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - contained: a bug costs this topic only
+                self._failures.report(f"storing {stored.topic} failed; it is closed", error)
+                self.failed(stored, LoadManagerError("internal error"))
+
+        running = contained()
+        try:
+            return self._spawn(running, name)
+        except RuntimeError:
+            running.close()
+            work.close()
+            return None
+
+    def check_writable(self) -> None:
+        """Raise `StorageFullError` when the storage refused to write just now."""
+        if self.clock.monotonic_s() < self._full_until_s:
+            raise StorageFullError("the storage of this broker cannot be written to")
+
+    async def open(self, topic: TopicName, life: int, subscriptions: Sequence[str]) -> StoredTopic:
+        """Open a topic's log in a life of its bundle.
+
+        Raises `OperationalError` when a later life has opened it: the client looks it up again.
+        """
+        try:
+            return await self._open(topic, life, subscriptions)
+        except ConflictError as error:
+            raise OperationalError(f"{topic} is served by another broker by now: {error}") from None
+
+    async def _open(self, topic: TopicName, life: int, subscriptions: Sequence[str]) -> StoredTopic:
+        directory = self.directory()
+        record = await directory.log_record(topic)
+        if record is None:
+            record = LogRecord(await directory.next_ledger_id(), life)
+        if record.life > life:
+            raise ConflictError("it was opened in a later life of its bundle")
+        segments, end_id = await self.storage.open(record.log_id, record.runs, record.first_id)
+        written = {segment.run for segment in segments}
+        runs = [run for run in record.runs if run.number in written]
+        number = max((run.number for run in record.runs), default=0) + 1
+        record = await self._record(topic, record, life, [*runs, Run(number, end_id)])
+        # From here on nobody else can save a cursor.
+        values = await directory.cursors(topic, subscriptions)
+        cursors = {
+            name: self._cursor(topic, name, value)
+            for name, value in zip(subscriptions, values, strict=True)
+        }
+        known_id = max((cursor.end_id for cursor in cursors.values()), default=0)
+        if known_id > end_id:
+            # Messages were lost that had been consumed: their ids must not be given again.
+            log.error("stored messages are lost", topic=str(topic), entries=known_id - end_id)
+            end_id = known_id
+            record = await self._record(topic, record, life, [*runs, Run(number, end_id)])
+        limits = self.settings.value
+        rollover = Rollover(
+            limits.segment_entries_max,
+            min(limits.segment_mb_max, SEGMENT_MB_MAX) * MIB,
+            self._messaging.value.producers_remembered_max,
+        )
+        opened = StoredLog(
+            self._memory, self._cache, segments, run=number, next_id=end_id, rollover=rollover
+        )
+        return StoredTopic(self, topic, record, opened, cursors)
+
+    async def _record(
+        self, topic: TopicName, record: LogRecord, life: int, runs: Sequence[Run]
+    ) -> LogRecord:
+        changed = replace(record, life=life, runs=tuple(runs))
+        return await self.directory().save_log_record(topic, changed)
+
+    @staticmethod
+    def _cursor(topic: TopicName, name: str, value: bytes) -> Cursor:
+        try:
+            return read_cursor(value, f"the cursor of {name} of {topic}")
+        except CorruptDataError as error:
+            log.error("a cursor is damaged; its subscription starts again", error=str(error))
+            return Cursor()
+
+    def failed(self, stored: StoredTopic, error: LoadManagerError) -> None:
+        """A topic cannot be written to: close it, so that it is opened again, here or elsewhere."""
+        if stored.closed:
+            return
+        if not isinstance(error, FencedError):
+            self._full_until_s = self.clock.monotonic_s() + FULL_S
+        log.error(
+            "a topic cannot be stored; its clients are closed",
+            topic=str(stored.topic),
+            error=str(error),
+        )
+        stored.hosted.silent = True
+        self._close_topic(str(stored.topic))
+
+    def close(self, stored: StoredTopic) -> None:
+        """A topic is not served here any more; leave the index of its last segments."""
+        self.dirty.pop(stored, None)
+        active = [segment for segment in stored.log.segments if segment.run == stored.log.run][-1:]
+        if stored.log.end_id == stored.log.next_id and active and active[0].offsets:
+            active[0].producers = dict(stored.log.producers)
+            self.run(stored, self._leave(stored, active), "close-log")
+
+    async def _leave(self, stored: StoredTopic, segments: Iterable[Any]) -> None:
+        try:
+            await self.storage.close(stored.record.log_id, list(segments))
+        except LoadManagerError as error:
+            log.info("a segment is left without its index", error=str(error))
+
+    def save_cursors(self) -> None:
+        """Save the cursors that moved since the last time."""
+        dirty, self.dirty = self.dirty, {}
+        for stored in dirty:
+            self.run(stored, stored.save(), "save-cursors")
+
+    async def settle(self, topics: Iterable[HostedTopic]) -> None:
+        """Before a bundle is released: answer what was sent, save its cursors. Takes at most
+        `SETTLE_S`.
+        """
+        running = []
+        for hosted in topics:
+            if isinstance(stored := hosted.stored, StoredTopic):
+                hosted.silent = False
+                running.append(self.run(stored, stored.settle(), "settle"))
+        if tasks := [task for task in running if task is not None]:
+            await asyncio.wait(tasks, timeout=SETTLE_S)
+        for hosted in topics:
+            hosted.silent = True
+
+    def trim(self, hosted: HostedTopic) -> None:
+        """Delete what a topic's log has dropped."""
+        stored = hosted.stored
+        if isinstance(stored, StoredTopic) and stored.log.first_id > stored.record.first_id:
+            self.run(stored, stored.trim(), "trim")

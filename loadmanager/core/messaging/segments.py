@@ -1,0 +1,223 @@
+"""The bytes of stored topics: records, the segments that they form, and what is left of a segment
+after a crash.
+
+A segment is a sequence of records with rising entry ids. A record is a header with a checksum of
+its own, then the tail of a SEND as it came, with a checksum in the header. Records of another kind
+name producers: an entry's header has the producer's number in its segment and its sequence id, so
+that the last sequence id of every producer survives its topic's owner. Each segment begins with
+the producers of the one before.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from loadmanager.core.errors import CorruptDataError
+from loadmanager.core.messaging.log import Entry
+
+MAGIC = 0x4C47
+_HEAD = struct.Struct(">HHIIIQQqI")
+"""Magic, kind, length and checksum of what follows, messages, entry id, delivery time in ms,
+sequence id, number of the producer.
+"""
+_SUM = struct.Struct(">I")
+HEADER_BYTES = _HEAD.size + _SUM.size
+ENTRY, PRODUCER = 0, 1
+ABSENT = (1 << 64) - 1
+"""The offset of an entry that cannot be read any more."""
+GAP_ENTRIES_MAX = 1_000_000
+_INDEX = struct.Struct(">IQQQI")
+"""Checksum of what follows, first entry id, entries, bytes of the segment, bytes of producers."""
+_MAGIC_BYTES = MAGIC.to_bytes(2, "big")
+
+
+def record(
+    kind: int,
+    data: bytes,
+    *,
+    entry_id: int = 0,
+    messages: int = 0,
+    deliver_at_ms: int = 0,
+    sequence_id: int = -1,
+    producer: int = 0,
+) -> bytes:
+    """The header of a record; `data` follows it."""
+    head = _HEAD.pack(
+        MAGIC,
+        kind,
+        len(data),
+        crc32c(data),
+        messages,
+        entry_id,
+        deliver_at_ms,
+        sequence_id,
+        producer,
+    )
+    return head + _SUM.pack(crc32c(head))
+
+
+@dataclass(slots=True)
+class SegmentIndex:
+    """Where the entries of one segment are. It takes 16 bytes of memory for each entry."""
+
+    run: int
+    """Which opening of the topic wrote it."""
+    first_id: int
+    offsets: array[int] = field(default_factory=lambda: array("Q"))
+    """Where the record of each entry begins; `ABSENT` where it cannot be read."""
+    messages: array[int] = field(default_factory=lambda: array("Q"))
+    """How many messages the entries of the segment up to each one hold."""
+    size: int = 0
+    """Bytes of all records."""
+    producers: dict[str, int] = field(default_factory=dict)
+    """Producer → its last sequence id at the end of the segment, in order of first appearance."""
+
+    @property
+    def end_id(self) -> int:
+        """The id after the last entry."""
+        return self.first_id + len(self.offsets)
+
+    def cut(self, end_id: int) -> None:
+        """Forget entries from `end_id` on: a later owner gave their ids to others."""
+        del self.offsets[max(end_id - self.first_id, 0) :]
+        del self.messages[max(end_id - self.first_id, 0) :]
+
+    def messages_before(self, entry_id: int) -> int:
+        """How many messages the entries of the segment below `entry_id` hold."""
+        at = min(entry_id - self.first_id, len(self.messages)) - 1
+        return self.messages[at] if at >= 0 else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A part of a segment that cannot be read; `torn`: its end, which was being written."""
+
+    offset: int
+    size: int
+    torn: bool
+
+
+def scan(data: bytes, run: int, first_id: int) -> tuple[SegmentIndex, list[Damage]]:
+    """Find the entries of a segment.
+
+    What is damaged is passed over, up to the next record that is whole; after the last one it is
+    the torn tail of a write.
+    """
+    index, damages, at = SegmentIndex(run, first_id), list[Damage](), 0
+    names: dict[int, str] = {}
+    while at < len(data):
+        head = _whole(data, at, index)
+        if head is None:
+            found = _next_whole(data, at + 1, index)
+            damages.append(Damage(at, found - at, torn=found == len(data)))
+            at = found
+            continue
+        _, kind, length, _, messages, entry_id, _, sequence_id, producer = head
+        end = at + HEADER_BYTES + length
+        if kind == PRODUCER:
+            names[producer] = data[at + HEADER_BYTES : end].decode("utf-8", "replace")
+            index.producers[names[producer]] = sequence_id
+        else:
+            before = index.messages[-1] if index.messages else 0
+            for _ in range(entry_id - index.end_id):
+                index.offsets.append(ABSENT)
+                index.messages.append(before)
+            index.offsets.append(at)
+            index.messages.append(before + messages)
+            if producer in names:
+                index.producers[names[producer]] = sequence_id
+        at = index.size = end
+    return index, damages
+
+
+def _whole(data: bytes, at: int, index: SegmentIndex) -> tuple[int, ...] | None:
+    """The header of the record that begins there; None unless the record is whole."""
+    if at + HEADER_BYTES > len(data) or data[at : at + 2] != _MAGIC_BYTES:
+        return None
+    body = at + HEADER_BYTES
+    view = memoryview(data)
+    if _SUM.unpack_from(data, at + _HEAD.size)[0] != crc32c(view[at : at + _HEAD.size]):
+        return None
+    head: tuple[int, ...] = _HEAD.unpack_from(data, at)
+    gap = head[5] - index.end_id
+    if head[1] > PRODUCER or (head[1] == ENTRY and not 0 <= gap <= GAP_ENTRIES_MAX):
+        return None
+    end = body + head[2]
+    return head if end <= len(data) and crc32c(view[body:end]) == head[3] else None
+
+
+def _next_whole(data: bytes, at: int, index: SegmentIndex) -> int:
+    """Where the next whole record begins; the end of the data without one."""
+    while (at := data.find(_MAGIC_BYTES, at)) >= 0:
+        if _whole(data, at, index) is not None:
+            return at
+        at += 1
+    return len(data)
+
+
+def entries_in(data: bytes) -> Iterator[Entry]:
+    """The entries of consecutive records, up to the first that is cut off.
+
+    Raises `CorruptDataError` for a record whose checksum is wrong.
+    """
+    at = 0
+    while at + HEADER_BYTES <= len(data):
+        magic, kind, length, checksum, messages, entry_id, deliver_at_ms, _, _ = _HEAD.unpack_from(
+            data, at
+        )
+        body = at + HEADER_BYTES
+        head_sum = _SUM.unpack_from(data, at + _HEAD.size)[0]
+        if magic != MAGIC or head_sum != crc32c(data[at : at + _HEAD.size]):
+            raise CorruptDataError("the header of a record is damaged")
+        if body + length > len(data):
+            return
+        tail = data[body : body + length]
+        if crc32c(tail) != checksum:
+            raise CorruptDataError(f"entry {entry_id} is damaged")
+        if kind == ENTRY:
+            yield Entry(entry_id, tail, messages, 0, 0, deliver_at_ms)
+        at = body + length
+
+
+def write_index(index: SegmentIndex) -> bytes:
+    """A finished segment's index as bytes: reading it replaces a scan."""
+    producers = json.dumps(index.producers).encode()
+    numbers = b"".join(_little(values).tobytes() for values in (index.offsets, index.messages))
+    head = _INDEX.pack(0, index.first_id, len(index.offsets), index.size, len(producers))[4:]
+    body = head + producers + numbers
+    return _SUM.pack(crc32c(body)) + body
+
+
+def read_index(data: bytes, run: int) -> SegmentIndex | None:
+    """The inverse of `write_index`; None when it is damaged."""
+    if len(data) < _INDEX.size or crc32c(data[4:]) != _SUM.unpack_from(data)[0]:
+        return None
+    _, first_id, entries, size, named = _INDEX.unpack_from(data)
+    if len(data) != _INDEX.size + named + 16 * entries:
+        return None
+    at = _INDEX.size + named
+    offsets, messages = array("Q"), array("Q")
+    offsets.frombytes(data[at : at + 8 * entries])
+    messages.frombytes(data[at + 8 * entries :])
+    producers = json.loads(data[_INDEX.size : at])
+    return SegmentIndex(run, first_id, _little(offsets), _little(messages), size, producers)
+
+
+def _little(values: array[int]) -> array[int]:
+    """Numbers of this machine as little-endian ones, and back."""
+    if sys.byteorder == "big":
+        values = values[:]
+        values.byteswap()
+    return values
+
+
+def total(indexes: Iterable[SegmentIndex]) -> int:
+    """Bytes of some segments."""
+    return sum(index.size for index in indexes)

@@ -1,0 +1,86 @@
+"""The storage of durable topics: logs of records that survive the broker which wrote them.
+
+Every opening of a log is a *run* with segments of its own. A run that another one follows is
+fenced first: from then on nothing that it writes is acknowledged. Which runs a log has is in the
+metadata store (`ports.directory.LogRecord`), and is changed by compare-and-set only.
+
+All methods may raise `OperationalError` when the storage does not answer or is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.messaging.segments import SegmentIndex
+from loadmanager.core.messaging.stored_log import Piece
+
+
+class FencedError(OperationalError):
+    """Another opening of the log has begun: this one's writes are not acknowledged any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One opening of a log, and the first entry id that it gave."""
+
+    number: int
+    first_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """What the metadata store has of a log."""
+
+    log_id: int
+    """The ledger id of its messages, for good."""
+    life: int
+    """The token of the bundle's life that opened it last. No earlier life may."""
+    first_id: int = 0
+    """Entries below are deleted."""
+    runs: tuple[Run, ...] = ()
+    """Those that wrote something, and the present one."""
+    version: int = -1
+    """Of the record, which every change names; −1: it does not exist yet."""
+
+
+class Storage(Protocol):
+    """Keeps logs, each known by a number. All methods are called on the event loop."""
+
+    async def open(
+        self, log_id: int, runs: Sequence[Run], first_id: int
+    ) -> tuple[list[SegmentIndex], int]:
+        """Fence the last one of a log's runs, and find what they wrote from `first_id` on; returns
+        the segments in order and the id after the last entry. Both are durable then.
+
+        Tails that were being written are left out; damage is logged and counted.
+        """
+        ...
+
+    async def append(self, log_id: int, pieces: Sequence[Piece]) -> None:
+        """Write to the ends of segments; when it returns, the data is as durable as the storage is
+        configured to make it. One call for a log at a time.
+
+        Raises `FencedError`. After any error the caller must open the log again.
+        """
+        ...
+
+    async def read(self, log_id: int, segment: SegmentIndex, offset: int, size: int) -> bytes:
+        """At most `size` bytes of a segment."""
+        ...
+
+    async def trim(self, log_id: int, first_id: int) -> None:
+        """Delete the segments that have no entry from `first_id` on."""
+        ...
+
+    async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
+        """The log is not written any more; keep the index of its last segments for its next
+        opening.
+        """
+        ...
+
+    async def delete(self, log_id: int) -> None:
+        """Delete a log with all that it has."""
+        ...

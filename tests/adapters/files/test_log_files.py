@@ -1,0 +1,223 @@
+"""Log files, on a real directory and on a disk in memory whose machines crash."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from core.messaging.test_segments import a_log
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.adapters.files.disk import OPEN_MAX, DirectoryDisk
+from loadmanager.adapters.files.log_files import Disk, LogFiles
+from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.messaging.segments import SegmentIndex, entries_in
+from loadmanager.core.messaging.stored_log import Rollover, StoredLog
+from loadmanager.ports.log import FencedError, Run
+
+
+async def inline(number: int, call: Callable[[], Any]) -> Any:
+    """Run a call of the storage at once."""
+    return call()
+
+
+@pytest.fixture(params=["directory", "memory"])
+def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+    """Both kinds of disks."""
+    return DirectoryDisk(tmp_path / "topics") if request.param == "directory" else fresh()
+
+
+def fresh() -> MemoryDisk:
+    """A disk of its own."""
+    return MemoryDisk(SharedFiles())
+
+
+async def opened(
+    files: LogFiles, runs: list[Run], *, entries_max: int = 1000
+) -> tuple[StoredLog, list[Run]]:
+    """Open log 7 again after these runs."""
+    segments, end_id = await files.open(7, runs, 0)
+    number = max((run.number for run in runs), default=0) + 1
+    log = a_log(segments, run=number, entries_max=entries_max)
+    return log, [*runs, Run(number, end_id)]
+
+
+async def write(files: LogFiles, log: StoredLog, *tails: bytes) -> None:
+    """Append and commit."""
+    for tail in tails:
+        log.append(tail, 1, 0, "p", log.next_id)
+    pieces, end_id, size = log.take()
+    await files.append(7, pieces)
+    log.stored(end_id, size)
+
+
+async def tails(files: LogFiles, segments: list[SegmentIndex]) -> list[bytes]:
+    """Everything that segments hold."""
+    found = []
+    for segment in segments:
+        data = await files.read(7, segment, 0, segment.size)
+        found += [entry.tail for entry in entries_in(data)][: len(segment.offsets)]
+    return found
+
+
+@pytest.mark.asyncio
+async def test_what_was_committed_is_there_after_every_opening(disk: Disk) -> None:
+    """Each opening finds what all earlier ones committed, whether they were closed or not, with
+    the producers' sequence ids.
+    """
+    files, runs = LogFiles(disk, inline), list[Run]()
+    for number in range(4):
+        log, runs = await opened(files, runs, entries_max=2)
+        await write(files, log, *(b"%d-%d" % (number, index) for index in range(5)))
+        if number % 2:
+            log.segments[-1].producers = dict(log.producers)
+            await files.close(7, log.segments[-1:])
+    segments, end_id = await files.open(7, runs, 0)
+    assert (end_id, files.damaged) == (20, 0)
+    assert await tails(files, segments) == [
+        b"%d-%d" % (number, index) for number in range(4) for index in range(5)
+    ]
+    assert segments[-1].producers == {"p": 19}
+
+
+@pytest.mark.asyncio
+async def test_a_writer_that_was_fenced_gets_no_acknowledgement(disk: Disk) -> None:
+    """After another opening a writer is told so, and what it wrote since is never read."""
+    files, runs = LogFiles(disk, inline), list[Run]()
+    first, runs = await opened(files, runs)
+    await write(files, first, b"a")
+    second, runs = await opened(files, runs)
+    with pytest.raises(FencedError):
+        await write(files, first, b"lost")
+    await write(files, second, b"b")
+    segments, end_id = await files.open(7, runs, 0)
+    assert (await tails(files, segments), end_id) == ([b"a", b"b"], 2)
+
+
+@pytest.mark.asyncio
+async def test_trimmed_and_deleted_segments_leave_no_files(disk: Disk) -> None:
+    """A trim deletes the segments that are consumed, and only those; deleting deletes all."""
+    files = LogFiles(disk, inline)
+    log, runs = await opened(files, [], entries_max=10)
+    await write(files, log, *(b"%d" % index for index in range(35)))
+    await files.trim(7, 25)
+    segments, end_id = await files.open(7, runs, 25)
+    assert (segments[0].first_id, end_id) == (20, 35)
+    assert await tails(files, segments) == [b"%d" % index for index in range(20, 35)]
+    await files.delete(7)
+    assert disk.names(f"{7:016x}") == []
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_record_costs_that_record_only(disk: Disk) -> None:
+    """The others are found, and the damage is counted."""
+    files = LogFiles(disk, inline)
+    log, runs = await opened(files, [])
+    await write(files, log, b"aaaa", b"bbbb", b"cccc")
+    path = f"{7:016x}/00000001-{0:016x}.log"
+    disk.create(path, disk.read(path).replace(b"bbbb", b"bxbb"))
+    segments, end_id = await files.open(7, runs, 0)
+    reopened = a_log(segments, run=2)
+    assert (end_id, files.damaged) == (3, 1)
+    assert [reopened.place(entry_id) is not None for entry_id in range(3)] == [True, False, True]
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk_is_an_error_and_what_was_committed_stays() -> None:
+    """A write that does not fit fails; opened again, the log has what was acknowledged, and goes
+    on when there is room.
+    """
+    shared = SharedFiles()
+    files = LogFiles(MemoryDisk(shared), inline)
+    log, runs = await opened(files, [])
+    await write(files, log, b"a" * 100)
+    shared.room = 50
+    with pytest.raises(OperationalError, match="No space left"):
+        await write(files, log, b"b" * 100)
+    log, runs = await opened(files, runs)
+    shared.room = -1
+    await write(files, log, b"c")
+    segments, _ = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"a" * 100, b"c"]
+
+
+@pytest.mark.asyncio
+async def test_more_topics_than_open_files(tmp_path: Path) -> None:
+    """A thread writes to more segments than it keeps open."""
+    files = LogFiles(DirectoryDisk(tmp_path), inline)
+    logs = {number: a_log() for number in range(OPEN_MAX + 10)}
+    for turn in range(2):
+        for number, log in logs.items():
+            log.append(b"%d" % turn, 1, 0, "p", turn)
+            pieces, end_id, size = log.take()
+            await files.append(number, pieces)
+            log.stored(end_id, size)
+    for number in logs:
+        segments, _ = await files.open(number, [Run(1, 0)], 0)
+        assert segments[0].end_id == 2
+
+
+@given(st.lists(st.integers(0, 2), max_size=8), st.data())
+def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
+    steps: list[int], data: st.DataObject
+) -> None:
+    """Machines write, crash between any two calls of the disk, and open the log again: it has
+    everything that was acknowledged, in order, and nothing that was not sent.
+    """
+    shared = SharedFiles()
+
+    async def life(runs: list[Run], sent: list[bytes], kept: list[bytes]) -> list[Run]:
+        disk = Dying(shared, data.draw(st.integers(0, 25)))
+        files = LogFiles(disk, inline)
+        try:
+            segments, end_id = await files.open(7, runs, 0)
+            assert is_between(kept, await tails(files, segments), sent)
+            number = max((run.number for run in runs), default=0) + 1
+            written = {segment.run for segment in segments}
+            runs = [*(run for run in runs if run.number in written), Run(number, end_id)]
+            log = StoredLog(
+                a_log().memory, a_log()._cache, segments, run=number, next_id=end_id,
+                rollover=Rollover(3, 1 << 30, 10),
+            )  # fmt: skip
+            kept[:] = await tails(files, segments)
+            sent[:] = kept
+            for step in steps:
+                some = [b"%d-%d" % (number, log.next_id + index) for index in range(step + 1)]
+                sent += some
+                await write(files, log, *some)
+                kept += some
+            await files.close(7, log.segments[-1:])
+        except OperationalError:
+            pass
+        disk.crash(lambda size: data.draw(st.integers(0, size)))
+        return runs
+
+    async def scenario() -> None:
+        runs, sent, kept = list[Run](), list[bytes](), list[bytes]()
+        for _ in range(4):
+            runs = await life(runs, sent, kept)
+
+    asyncio.run(scenario())
+
+
+def is_between(kept: list[bytes], found: list[bytes], sent: list[bytes]) -> bool:
+    """Whether `found` begins with `kept` and is a beginning of `sent`."""
+    return found[: len(kept)] == kept and sent[: len(found)] == found
+
+
+class Dying(MemoryDisk):
+    """The machine crashes after so many calls."""
+
+    def __init__(self, files: SharedFiles, calls: int) -> None:
+        super().__init__(files)
+        self._calls = calls
+
+    def _check(self) -> None:
+        self._calls -= 1
+        if self._calls < 0:
+            raise OSError(5, "the machine has crashed")

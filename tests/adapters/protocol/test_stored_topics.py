@@ -1,0 +1,154 @@
+"""Stored topics: when receipts are sent, what a failing storage costs, reads beyond the cache."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from adapters.protocol.driven_broker import ERROR, MESSAGE, RECEIPT, Broker, Wire
+from core.throttling.driven import TOPIC
+from simulation.clients import send_frame
+
+from loadmanager.adapters.files.log_files import LogFiles
+from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
+from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.core.conf import Live
+from loadmanager.core.messaging.settings import StorageSettings
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import encode
+
+BUNDLE = "public/default/0x00000000_0xffffffff"
+CLOSE_PRODUCER = 15
+
+
+class Slow(Broker):
+    """A broker whose storage works when the test lets it."""
+
+    def __init__(self, files: SharedFiles, **settings: Any) -> None:
+        super().__init__()
+        self.files = files
+        self.works = asyncio.Event()
+        self.works.set()
+        self.server.store_in(
+            LogFiles(MemoryDisk(files), self._run), Live(StorageSettings(**settings))
+        )
+
+    async def _run(self, _thread: int, call: Callable[[], Any]) -> Any:
+        await self.works.wait()
+        return call()
+
+    async def begin(self) -> tuple[Connection, Wire]:
+        """A client with producer 1."""
+        await self.server.open_bundle(BUNDLE, 1)
+        return await self.producer()
+
+
+@pytest.mark.asyncio
+async def test_no_receipt_before_the_storage_says_so() -> None:
+    """Messages are answered, and delivered, once they are stored, all that came meanwhile at
+    once.
+    """
+    broker = Slow(SharedFiles())
+    connection, wire = await broker.begin()
+    _, reader = await broker.consumer(permits=10)
+    broker.works.clear()
+    connection.data_received(send_frame(1, 1))
+    await asyncio.sleep(0)
+    connection.data_received(send_frame(1, 2) + send_frame(1, 3))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert (wire.count(RECEIPT), reader.count(MESSAGE)) == (0, 0)
+    broker.works.set()
+    await broker.settle()
+    assert (wire.count(RECEIPT), reader.count(MESSAGE)) == (3, 3)
+
+
+@pytest.mark.asyncio
+async def test_a_fenced_topic_sends_no_receipts() -> None:
+    """What becomes stored after the bundle was fenced is not answered; settling answers it."""
+    for settles in (False, True):
+        broker = Slow(SharedFiles())
+        connection, wire = await broker.begin()
+        broker.works.clear()
+        connection.data_received(send_frame(1, 1))
+        await asyncio.sleep(0)
+        broker.server.fence_bundle(BUNDLE, 1)
+        work = broker.server.settle_bundle(BUNDLE, 1) if settles else asyncio.sleep(0)
+        settling = asyncio.ensure_future(work)
+        await asyncio.sleep(0)
+        broker.works.set()
+        await broker.settle()
+        await settling
+        assert wire.count(RECEIPT) == settles
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk_is_an_error_of_producers() -> None:
+    """The producer is closed without a receipt, and refused with PersistenceError; with room again
+    it is served, and what was stored before is there.
+    """
+    files = SharedFiles()
+    broker = Slow(files)
+    connection, wire = await broker.begin()
+    await broker.say(connection, send_frame(1, 1))
+    files.room = 10
+    await broker.say(connection, send_frame(1, 2))
+    assert (wire.count(RECEIPT), wire.count(CLOSE_PRODUCER)) == (1, 1)
+    _, refused = await broker.producer()
+    errors = [frame.command.error for frame in refused.frames if frame.command.type == ERROR]
+    assert [error.error for error in errors] == [pb.PersistenceError]
+    files.room = -1
+    broker.forward(10_000)
+    connection, wire = await broker.producer()
+    await broker.say(connection, send_frame(1, 2))
+    assert wire.count(RECEIPT) == 1
+    _, reader = await broker.consumer(permits=10)
+    await broker.settle()
+    assert reader.count(MESSAGE) == 2
+
+
+@pytest.mark.asyncio
+async def test_backlogs_larger_than_the_cache_are_read_in_order() -> None:
+    """A consumer gets what the cache lacks from the segments, and a damaged message is left out."""
+    files = SharedFiles()
+    broker = Slow(files, segment_entries_max=30)
+    broker.server.storing._cache.limit_bytes = 500  # type: ignore[union-attr]
+    connection, _ = await broker.begin()
+    await broker.consumer(permits=0)
+    for number in range(100):
+        await broker.say(connection, send_frame(1, number))
+    path = next(path for path in sorted(files.content) if path.endswith(".log"))
+    files.content[path][-1] ^= 1  # entry 29
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    flow = encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=1000))
+    consumer = next(iter(hosted.attached.values())).connection
+    assert isinstance(consumer, Connection)
+    wire = consumer._transport
+    assert isinstance(wire, Wire)
+    await broker.say(consumer, flow)
+    await broker.settle()
+    got = [f.command.message.message_id.entryId for f in wire.frames if f.command.type == MESSAGE]
+    assert got == [number for number in range(100) if number != 29]
+
+
+@pytest.mark.asyncio
+async def test_a_topic_goes_on_after_its_bundle_was_closed() -> None:
+    """Ledger id, entry ids, cursor and messages are those of before."""
+    broker = Slow(SharedFiles())
+    connection, _ = await broker.begin()
+    consumer, reader = await broker.consumer(permits=10)
+    await broker.say(connection, *(send_frame(1, number) for number in range(5)))
+    ids = [f.command.message.message_id for f in reader.frames if f.command.type == MESSAGE]
+    ack = pb.CommandAck(consumer_id=1, ack_type=0, message_id=[ids[0], ids[1], ids[3]])
+    await broker.say(consumer, encode(ack=ack))
+    broker.server.fence_bundle(BUNDLE, 1)
+    await broker.server.settle_bundle(BUNDLE, 1)
+    await broker.server.close_bundle(BUNDLE, 1, destination=None, timeout_s=1)
+    await broker.server.open_bundle(BUNDLE, 2)
+    _, reader = await broker.consumer(permits=10)
+    await broker.settle()
+    again = [f.command.message.message_id for f in reader.frames if f.command.type == MESSAGE]
+    assert again == [ids[2], ids[4]]

@@ -1,0 +1,198 @@
+"""The bytes of stored topics, torn and damaged anywhere, and the log over them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.errors import CorruptDataError
+from loadmanager.core.messaging.cursor import Cursor, ranges_of, read_cursor, write_cursor
+from loadmanager.core.messaging.memory import EntryCache, TopicMemory
+from loadmanager.core.messaging.segments import (
+    SegmentIndex,
+    entries_in,
+    read_index,
+    scan,
+    write_index,
+)
+from loadmanager.core.messaging.stored_log import Rollover, StoredLog
+
+Sent = tuple[bytes, int, int, str, int]
+"""Tail, messages, delivery time, producer, sequence id."""
+SENT = st.tuples(
+    st.binary(max_size=40),
+    st.integers(1, 1000),
+    st.integers(0, 1 << 60),
+    st.sampled_from(["p", "q", "ü" * 20]),
+    st.integers(0, (1 << 63) - 1),
+)
+
+
+def a_log(segments: Sequence[SegmentIndex] = (), *, run: int = 1, entries_max: int = 1000):
+    """A log that goes on after some segments, without a storage."""
+    next_id = segments[-1].end_id if segments else 0
+    return StoredLog(
+        TopicMemory(1 << 40),
+        EntryCache(1 << 20),
+        segments,
+        run=run,
+        next_id=next_id,
+        rollover=Rollover(entries_max, 1 << 30, 10),
+    )
+
+
+def written(sent: Sequence[Sent], *, entries_max: int = 1000) -> dict[int, bytes]:
+    """First entry id → the bytes of each segment that these messages make."""
+    log = a_log(entries_max=entries_max)
+    for message in sent:
+        log.append(*message)
+    found: dict[int, bytes] = {}
+    for piece in log.take()[0]:
+        found[piece.segment.first_id] = found.get(piece.segment.first_id, b"") + piece.data
+    return found
+
+
+@given(st.lists(SENT, min_size=1, max_size=12), st.integers(1, 5))
+def test_what_is_written_is_found_again(sent: list[Sent], entries_max: int) -> None:
+    """A scan finds every entry of every segment with its messages and its producer's last sequence
+    id, and says the same as the index that the writer kept.
+    """
+    entries, indexes = [], []
+    for first_id, data in written(sent, entries_max=entries_max).items():
+        index, damages = scan(data, 1, first_id)
+        assert (damages, index.size) == ([], len(data))
+        assert read_index(write_index(index), 1) == index
+        indexes.append(index)
+        entries += entries_in(data)
+    assert [(e.tail, e.messages, e.deliver_at_ms) for e in entries] == [item[:3] for item in sent]
+    assert [e.entry_id for e in entries] == list(range(len(sent)))
+    assert indexes[-1].producers == {item[3]: item[4] for item in sent}
+    log = a_log(indexes, run=2)
+    assert log.messages_from(0) == sum(item[1] for item in sent)
+    assert [log.messages_of(entry_id) for entry_id in range(len(sent))] == [s[1] for s in sent]
+
+
+@given(st.lists(SENT, min_size=1, max_size=4))
+def test_a_tail_torn_at_any_byte_loses_only_what_is_torn(sent: list[Sent]) -> None:
+    """Cut anywhere, a segment has exactly the entries whose records are whole."""
+    data = written(sent)[0]
+    whole = scan(data, 1, 0)[0]
+    ends = [*whole.offsets[1:], len(data)]
+    for cut in range(len(data)):
+        index, damages = scan(data[:cut], 1, 0)
+        # The bytes before an entry may name its producer: they may be whole without it.
+        count = sum(end <= cut for end in ends)
+        assert index.offsets[:count] == whole.offsets[:count]
+        assert len(index.offsets) <= count + 1
+        assert all(offset < cut for offset in index.offsets)
+        assert all(damage.torn for damage in damages)
+        assert index.size + sum(damage.size for damage in damages) == cut
+
+
+@given(st.lists(SENT, min_size=2, max_size=5), st.data())
+def test_damage_costs_the_records_that_it_hits(sent: list[Sent], data: st.DataObject) -> None:
+    """A flipped bit makes one record unreadable, and nothing is made up: every entry that is found
+    is one that was sent, under its own id.
+    """
+    good = written(sent)[0]
+    at = data.draw(st.integers(0, len(good) - 1))
+    bad = bytearray(good)
+    bad[at] ^= 1 << data.draw(st.integers(0, 7))
+    index, damages = scan(bytes(bad), 1, 0)
+    assert sum(damage.size for damage in damages) > 0
+    found = {}
+    for entry_id, offset in enumerate(index.offsets):
+        if offset < len(bad):
+            entry = next(entries_in(bytes(bad[offset:])))
+            assert entry.entry_id == entry_id
+            found[entry_id] = entry.tail
+    assert all(sent[entry_id][0] == tail for entry_id, tail in found.items())
+    assert len(found) >= len(sent) - 1
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_can_be_scanned(data: bytes) -> None:
+    """Bytes that are no segment have no entries, and are damage as a whole."""
+    index, damages = scan(data, 1, 0)
+    assert (len(index.offsets), sum(damage.size for damage in damages)) == (0, len(data))
+    assert read_index(data, 1) is None
+
+
+def test_a_damaged_record_is_an_error_for_its_reader() -> None:
+    """Reading does not return a message whose checksum is wrong."""
+    data = bytearray(written([(b"tail", 1, 0, "p", 1)])[0])
+    data[-1] ^= 1
+    with pytest.raises(CorruptDataError, match="entry 0 is damaged"):
+        list(entries_in(bytes(data)))
+
+
+def test_entries_exist_for_readers_once_they_are_stored() -> None:
+    """What was appended cannot be read before `stored`, and is counted in memory until then."""
+    log = a_log()
+    log.append(b"x" * 100, 1, 0, "p", 0)
+    assert (log.end_id, log.next_id, log.get(0), log.loading(0)) == (0, 1, None, False)
+    _, end_id, size = log.take()
+    log.stored(end_id, size)
+    entry = log.get(0)
+    assert entry is not None
+    assert (log.end_id, entry.tail, log.memory.used_bytes) == (1, b"x" * 100, 16)
+    log.close()
+    assert log.memory.used_bytes == 0
+
+
+def test_the_cache_is_bounded_and_the_rest_is_asked_for() -> None:
+    """Entries that the cache lacks are requested, those that do not exist are not."""
+    log = a_log()
+    for number in range(2000):
+        log.append(b"x" * 1000, 1, 0, "p", number)
+    _, end_id, size = log.take()
+    log.stored(end_id, size)
+    asked: list[int] = []
+    log.request = asked.append
+    assert log.get(0) is None
+    assert log.get(1999) is not None
+    assert (log.loading(0), log.loading(2000), asked) == (True, False, [0])
+    place = log.place(0)
+    assert place is not None
+    assert place.size >= 1000
+
+
+def test_finished_segments_are_dropped_when_they_are_consumed() -> None:
+    """A segment goes when all of its entries are consumed and enough bytes stay."""
+    log = a_log(entries_max=10)
+    for number in range(35):
+        log.append(b"x", 1, 0, "p", number)
+    log.stored(*log.take()[1:])
+    log.drop_until(25, 0)
+    assert (log.first_id, log.messages_from(0)) == (20, 15)
+    log.drop_until(35, 1 << 30)
+    assert log.first_id == 20
+    log.drop_until(35, 0)
+    assert log.first_id == 30, "the active segment stays"
+
+
+@given(st.sets(st.integers(0, 60)), st.integers(0, 20))
+def test_ranges_are_the_ids(ids: set[int], ranges_max: int) -> None:
+    """Ranges hold the lowest ids, apart from each other; with room for all, exactly all."""
+    ranges = ranges_of(ids, ranges_max)
+    covered = [entry for first, last in ranges for entry in range(first, last + 1)]
+    assert covered == sorted(ids)[: len(covered)]
+    assert len(ranges) <= ranges_max
+    assert all(b[0] > a[1] + 1 for a, b in zip(ranges, ranges[1:], strict=False))
+    assert len(ranges) == ranges_max or set(covered) == ids
+    cursor = Cursor(0, ranges, {3: (1, -(1 << 63))})
+    assert read_cursor(write_cursor(cursor), "here") == cursor
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"x", b"[]", b"{}", b'{"mark":-1}', b'{"mark":1.5}', b'{"mark":5,"ranges":[[4,6]]}',
+     b'{"mark":1,"ranges":[[9,8]]}', b'{"mark":1,"ackSets":{"a":[1]}}', b"[" * 9999],
+)  # fmt: skip
+def test_a_damaged_cursor_is_named(value: bytes) -> None:
+    """What is no cursor raises an error that says where it is."""
+    with pytest.raises(CorruptDataError, match="here"):
+        read_cursor(value, "here")
