@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -26,15 +27,23 @@ COLUMNS = 13
 ROWS_MIN = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ordered:
     """Bundles with a load each, the largest load first, then by name."""
 
     names: Sequence[str]
     loads: Array
+    _reached: list[float] | None = None
+    """What the first bundles carry together, or fewer of them if that is more."""
 
     def __iter__(self) -> Iterator[tuple[str, float]]:
         return zip(self.names, self.loads.tolist(), strict=True)
+
+    def reaching(self, goal: float) -> Sequence[str]:
+        """The largest bundles whose loads together reach `goal`; all if all do not."""
+        if self._reached is None:
+            self._reached = np.maximum.accumulate(np.cumsum(self.loads)).tolist()
+        return self.names[: bisect_left(self._reached, goal) + 1]
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ They hold for every shedder, third parties' included.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
@@ -109,20 +109,21 @@ class Guards:
             or not bundles.isdisjoint(self._under_way)
         ):
             return False
-        return all(
-            self._serves(source, {unload.bundle for unload in moves})
-            and all(unload.destination is None for unload in moves)
-            for source, moves in (
-                (source, list(group)) for source, group in groupby(unloads, attrgetter("source"))
-            )
-        ) and not any(
-            bundle.startswith(MONITORING_PREFIXES) and is_monitoring_bundle(bundle)
-            for bundle in bundles
-        )
-
-    def _serves(self, broker: str, bundles: Set[str]) -> bool:
-        report = self._snapshot.reports.get(broker)
-        return report is not None and bundles <= report.last_stats.keys()
+        source: str | None = None
+        served: Container[str] = ()
+        for unload in unloads:
+            if unload.source is not source:
+                source = unload.source
+                report = snapshot.reports.get(source)
+                served = () if report is None else report.last_stats
+            bundle = unload.bundle
+            if (
+                bundle not in served
+                or unload.destination is not None
+                or (bundle.startswith(MONITORING_PREFIXES) and is_monitoring_bundle(bundle))
+            ):
+                return False
+        return True
 
     def _judge(self, moves: list[Unload]) -> None:
         vetoes: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from loadmanager.core.bundles.names import MONITORING_PREFIXES, is_monitoring_bundle
 from loadmanager.core.load.snapshot import ClusterSnapshot
@@ -35,6 +35,16 @@ def movable(snapshot: ClusterSnapshot, broker: str) -> Callable[[str], bool]:
     return may_shed
 
 
+def _plainly_movable(snapshot: ClusterSnapshot, bundles: Sequence[str]) -> bool:
+    """Whether `movable` surely is true for all: a cycle over a large cluster asks for thousands."""
+    text = " ".join(bundles)
+    return (
+        not snapshot.owners
+        and snapshot.recently_unloaded_ms.keys().isdisjoint(bundles)
+        and not any(prefix in text for prefix in MONITORING_PREFIXES)
+    )
+
+
 def shed_largest(
     snapshot: ClusterSnapshot, broker: str, goal: float, why: Mapping[str, float | str]
 ) -> tuple[list[Unload], list[Skip]]:
@@ -46,15 +56,19 @@ def shed_largest(
     if len(bundles) <= 1:
         reason = "SoleBundle: it serves one bundle only" if bundles else None
         return [], [Skip(broker, reason or "NoBundles: it serves no bundle")]
-    unloads: list[Unload] = []
-    moved, why = 0.0, {**why, "goalBytesPerSecond": goal}
-    may_shed = movable(snapshot, broker)
-    for bundle, throughput in snapshot.by_throughput(broker):
-        if may_shed(bundle):
-            unloads.append(Unload(bundle, broker, None, "Overloaded", why))
-            moved += throughput
-            if moved >= goal:
-                break
+    why = {**why, "goalBytesPerSecond": goal}
+    loads = snapshot.by_throughput(broker)
+    chosen = loads.reaching(goal)
+    if not _plainly_movable(snapshot, chosen):
+        may_shed = movable(snapshot, broker)
+        chosen, moved = [], 0.0
+        for bundle, throughput in loads:
+            if may_shed(bundle):
+                chosen.append(bundle)
+                moved += throughput
+                if moved >= goal:
+                    break
+    unloads = [Unload(bundle, broker, None, "Overloaded", why) for bundle in chosen]
     if unloads:
         return unloads, []
     return [], [Skip(broker, "NoBundles: all of its bundles were moved recently or are excluded")]
