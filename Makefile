@@ -9,13 +9,15 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install run fast test test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
+.PHONY: help install run fast test test-clients test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run          ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
 	@echo "make fast         lint and the tests of the core: seconds, after every edit"
 	@echo "make test         lint and all tests: before every commit"
+	@echo "make test-clients the Java and Go clients and pulsar-admin on our brokers and on a real"
+	@echo "                  Pulsar 4.0 (needs Java 17, Maven and Go; else skipped with the reason)"
 	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
@@ -50,6 +52,10 @@ lint: install
 
 test: lint
 	$(BIN)/pytest --numprocesses $(WORKERS)
+
+# Differences are listed in tests/clients/differences.py; any other one fails.
+test-clients: install
+	$(BIN)/pytest -m clients tests/clients
 
 SEED ?= 1
 CASES ?= 100

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+import maven
 from oracle.compare import build
 
 from loadmanager.core.load.reports import BrokerLoadData, LocalBrokerData, TopBundlesLoadData
@@ -76,9 +76,8 @@ def java_times(
     `seconds`. A shedder remembers from round to round: AvgShedder acts once in as many rounds as
     its thresholds say, and counts in the others. Maven downloads Pulsar once.
     """
-    for tool in ("java", "mvn"):
-        if shutil.which(tool) is None:
-            return f"no {tool} here"
+    if (reason := maven.missing()) is not None:
+        return reason
     try:
         command = build(version, "Times", OPTIONS)
     except subprocess.CalledProcessError as error:

@@ -21,6 +21,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import maven
 from oracle import cases, ours
 from oracle.deviations import DEVIATIONS, Deviation, copy_without
 from oracle.minimal import minimal
@@ -72,10 +73,9 @@ def build(version: str, main: str = "Oracle", options: tuple[str, ...] = COMPARI
     newest = max(path.stat().st_mtime for path in sources)
     if not classpath.exists() or classpath.stat().st_mtime < newest:
         directory.mkdir(parents=True, exist_ok=True)
-        command = ["mvn", "--batch-mode", "--quiet", f"-Dpulsar.version={version}"]
-        command += [f"-Dtarget={directory}", f"-Dmdep.outputFile={classpath}"]
-        command += ["compile", "dependency:build-classpath"]
-        subprocess.run(command, cwd=HERE, check=True, stdout=sys.stderr)
+        properties = f"-Dpulsar.version={version}", f"-Dtarget={directory}"
+        output = f"-Dmdep.outputFile={classpath}"
+        maven.run(*properties, output, "compile", "dependency:build-classpath", folder=HERE)
         classpath.touch()
     log = f"-Dlog4j2.configurationFile={HERE / 'log4j2.properties'}"
     jars = f"{directory / 'classes'}:{classpath.read_text().strip()}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -21,6 +22,14 @@ RENAMED = {
     "bytesOutCounter": "bytesOutCount",
 }
 """Name in the stats of a topic → name here."""
+RESOURCES = {
+    "cpu": "cpu",
+    "memory": "memory",
+    "directMemory": "directMemory",
+    "bandwidth_in": "bandwidthIn",
+    "bandwidth_out": "bandwidthOut",
+}
+"""Name in a metric → name in a load report."""
 SHOWN = (
     "publishers",
     "replication",
@@ -38,8 +47,9 @@ SHOWN = (
 class BrokerStatsRoutes:
     """Statistics of all open topics."""
 
-    def __init__(self, owners: TopicOwners) -> None:
+    def __init__(self, owners: TopicOwners, load_report: Callable[[], bytes]) -> None:
         self._owners = owners
+        self._load_report = load_report
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -53,11 +63,29 @@ class BrokerStatsRoutes:
         return web.json_response(by_namespace(self._owners.host.open_stats()))
 
     async def metrics(self, _request: web.Request) -> web.Response:
-        """The traffic, clients and backlog of each namespace on this broker, under Pulsar's names.
+        """The traffic, clients and backlog of each namespace on this broker, and the broker's load,
+        under Pulsar's names.
 
         Pulsar's metrics of its own parts are absent; `/metrics` has those of loadmanager.
         """
-        return web.json_response(metrics_of(self._owners.host.open_stats()))
+        report = json.loads(self._load_report())
+        namespaces = metrics_of(self._owners.host.open_stats())
+        return web.json_response([*namespaces, load_metrics_of(report)])
+
+
+def load_metrics_of(report: Document) -> Document:
+    """The usage of each resource in percent (Pulsar's `getLoadBalancingMetrics`)."""
+    usages = {name: report[field] for name, field in RESOURCES.items()}
+    return {
+        "metrics": {
+            f"brk_lb_{name}_usage": 100 * one["usage"] / one["limit"] if one["limit"] else 0.0
+            for name, one in usages.items()
+        },
+        "dimensions": {
+            "broker": report["webServiceUrl"].partition("://")[2].rpartition(":")[0],
+            "metric": "loadBalancing",
+        },
+    }
 
 
 def by_namespace(bundles: Topics) -> Document:

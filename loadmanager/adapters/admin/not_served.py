@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 TREES = """
-bookies | functions | packages | sinks | sources | transactions | worker | worker-stats
+bookies | functions | packages | sink | sinks | source | sources | transactions |
+worker | worker-stats
 """
 NAMESPACE = """
 allowedClusters | autoSubscriptionCreation | autoTopicCreation | backlogQuota | backlogQuotaMap |

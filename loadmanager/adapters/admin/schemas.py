@@ -86,7 +86,7 @@ class SchemaRoutes:
         version = await self._use.directory.schemas.delete(_topic_of(request))
         if version is None:
             raise NotFoundError("Schema not found")
-        return web.json_response({"version": {"version": version}})
+        return web.json_response({"version": version})
 
 
 def _topic_of(request: web.Request) -> TopicName:

@@ -77,7 +77,7 @@ class AdminServer:
             NamespaceRoutes(use, cluster=cluster),
             TopicRoutes(use),
             StatsRoutes(self._owners),
-            BrokerStatsRoutes(self._owners),
+            BrokerStatsRoutes(self._owners, use.load_report),
             SubscriptionRoutes(self._owners),
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),

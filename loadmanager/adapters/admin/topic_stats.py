@@ -98,7 +98,8 @@ def total(documents: Iterable[Document]) -> Document:
     summed: Document = {}
     for document in documents:
         summed = _sum(summed, document)
-    summed.pop("ownerBroker", None)
+    for name in ("ownerBroker", "deduplicationStatus"):  # of one partition
+        summed.pop(name, None)
     return summed
 
 

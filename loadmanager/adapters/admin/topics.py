@@ -46,7 +46,7 @@ class TopicRoutes:
             web.get(path + "/partitions", self.partitions),
             web.put(path + "/partitions", self.create_partitioned),
             web.post(path + "/partitions", self.update_partitioned),
-            web.delete(path + "/partitions", self.delete),
+            web.delete(path + "/partitions", self.delete_partitioned),
             web.post(path + "/createMissedPartitions", self.create_missed),
             web.put(path, self.create),
             web.delete(path, self.delete),
@@ -177,8 +177,28 @@ class TopicRoutes:
         return web.Response(status=204)
 
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete a topic; `?force=true` although it has clients."""
-        await self._use.deleting.topic(topic_of(request), force=flag(request, "force"))
+        """Delete a topic; `?force=true` although it has clients or subscriptions.
+
+        Answers: 204; 404 when it does not exist; 409 when it is partitioned; 412 when it is in use.
+        """
+        topic = topic_of(request)
+        if await self._use.directory.partitions(topic, create=False):
+            raise ConflictError(
+                f"{topic} is a partitioned topic, instead of calling delete topic, please call "
+                "delete-partitioned-topic."
+            )
+        return await self.delete_partitioned(request)
+
+    async def delete_partitioned(self, request: web.Request) -> web.Response:
+        """Delete a topic with its partitions; `?force=true` although it has clients or
+        subscriptions.
+
+        Answers: 204; 404 when it does not exist; 412 when it is in use.
+        """
+        try:
+            await self._use.deleting.topic(topic_of(request), force=flag(request, "force"))
+        except ConflictError as error:
+            raise RefusedError(412, str(error)) from None
         return web.Response(status=204)
 
 

@@ -289,9 +289,8 @@ async def on_unsubscribe(connection: Connection, frame: Frame) -> None:
     if consumer is None:
         return
     if len(consumer.subscription.consumers) > 1 and not request.force:
-        connection.error(
-            request.request_id, pb.ConsumerBusy, "the subscription has other consumers"
-        )
+        text = "Unconnected or shared consumer attempting to unsubscribe: there are others"
+        connection.error(request.request_id, pb.MetadataError, text)
         return
     try:
         await connection.server.directory.forget_subscription(

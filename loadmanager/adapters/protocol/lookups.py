@@ -59,7 +59,9 @@ def on_pong(_connection: Connection, _frame: Frame) -> None:
 async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
     """PARTITIONED_METADATA: how many partitions a topic has."""
     request = frame.command.partition_metadata
-    response = pb.CommandPartitionedTopicMetadataResponse(request_id=request.request_id, response=0)
+    response = pb.CommandPartitionedTopicMetadataResponse(
+        request_id=request.request_id, response=0, partitions=0
+    )
     try:
         topic = TopicName.parse(request.topic)
         if topic != TRANSACTIONS:

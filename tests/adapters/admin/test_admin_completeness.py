@@ -92,10 +92,14 @@ async def with_traffic(served: Served) -> Any:
 
 
 async def test_broker_stats() -> None:
-    """The open topics by namespace, bundle and domain; the sums of each namespace."""
+    """The open topics by namespace, bundle and domain; the sums of each namespace; the load."""
     async with serving(1) as served:
         assert await served.get("/admin/v2/broker-stats/topics") == {}
-        assert await served.get("/admin/v2/broker-stats/metrics") == []
+        (load,) = await served.get("/admin/v2/broker-stats/metrics")
+        assert load["dimensions"] == {"broker": "127.0.0.1", "metric": "loadBalancing"}
+        report = await served.get("/admin/v2/broker-stats/load-report")
+        used, limit = (report["memory"][name] for name in ("usage", "limit"))
+        assert load["metrics"]["brk_lb_memory_usage"] == pytest.approx(100 * used / limit)
         await with_traffic(served)
         path = "/lookup/v2/topic/persistent/acme/orders/t/bundle"
         bundle = await served.get(path)
@@ -103,7 +107,7 @@ async def test_broker_stats() -> None:
         topic = stats["acme/orders"][bundle]["persistent"][str(T)]
         assert (topic["msgInCount"], topic["producerCount"]) == (1, 1)
         assert topic["subscriptions"]["s"]["msgBacklog"] == 1
-        (entry,) = await served.get("/admin/v2/broker-stats/metrics")
+        entry, _ = await served.get("/admin/v2/broker-stats/metrics")
         assert entry["dimensions"] == {"namespace": "acme/orders"}
         figures = entry["metrics"]
         assert (figures["brk_msg_backlog"], figures["brk_storage_size"]) == (

@@ -130,15 +130,25 @@ async def test_a_non_persistent_topic_is_not_created_without_clients() -> None:
 
 
 async def test_delete_topic() -> None:
-    """409 while it has subscriptions, 204 forced, 404 when it is gone."""
+    """412 while it has subscriptions, 204 forced, 404 when it is gone."""
     async with serving(1) as served:
         await served.ask("PUT", f"{TOPICS}/t")
         await served.brokers[0].use.directory.record_subscription(
             TopicName("persistent", ORDERS, "t"), "s"
         )
-        assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 409
+        assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 412
         assert (await served.ask("DELETE", f"{TOPICS}/t?force=true")).status == 204
         assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 404
+
+
+async def test_delete_partitioned_topic() -> None:
+    """Its partitions go with it, and only where it is said to be partitioned."""
+    async with serving(1) as served:
+        await served.ask("PUT", f"{TOPICS}/p/partitions", 2)
+        refused = await served.ask("DELETE", f"{TOPICS}/p")
+        assert (refused.status, "delete-partitioned-topic" in refused.reason) == (409, True)
+        assert (await served.ask("DELETE", f"{TOPICS}/p/partitions")).status == 204
+        assert await served.get(TOPICS) == []
 
 
 async def test_schemas() -> None:
@@ -156,7 +166,7 @@ async def test_schemas() -> None:
             answer = await served.get(path + version, at=at)
             assert (answer["version"], answer["type"], answer["data"]) == (0, "JSON", "1")
         assert (await served.ask("GET", path + "/1")).status == 404
-        assert (await served.call("DELETE", path)) == (200, {"version": {"version": 1}})
+        assert (await served.call("DELETE", path)) == (200, {"version": 1})
         assert (await served.ask("DELETE", path)).status == 404
         assert (await served.call("POST", path, second)) == (200, {"version": {"version": 2}})
         assert (await served.get(path, at=1))["data"] == "2"

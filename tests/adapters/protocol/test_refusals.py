@@ -52,6 +52,16 @@ async def test_key_shared_is_disabled(broker: Broker) -> None:
     assert wire.count(ERROR) == 1
 
 
+async def test_one_of_several_consumers_cannot_unsubscribe(broker: Broker) -> None:
+    """`MetadataError`, as in Pulsar: a consumer that is busy would be tried again."""
+    connection, wire = await broker.connect()
+    both = [a_subscribe(consumer_id=number, request_id=number) for number in (1, 2)]
+    asked = pb.CommandUnsubscribe(consumer_id=1, request_id=3)
+    await broker.say(connection, *both, encode(unsubscribe=asked))
+    error = wire.frames[-1].command.error
+    assert (error.request_id, error.error) == (3, pb.MetadataError)
+
+
 class OnlyOneTopic(OwnsAll):
     """A directory in which one topic exists."""
 
@@ -74,4 +84,5 @@ async def test_there_is_no_transaction_coordinator(
     asked = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=1)
     await broker.say(connection, encode(partition_metadata=asked))
     answer = wire.frames[-1].command.partition_metadata_response
+    assert answer.HasField("partitions"), "Java clients read it without asking"
     assert (answer.response, answer.partitions) == (0, partitions)
