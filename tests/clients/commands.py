@@ -37,7 +37,7 @@ clusters get-peer-clusters {cluster}
 clusters list-failure-domains {cluster}
 clusters create-failure-domain {cluster} --domain-name d --broker-list {broker}
 clusters get-failure-domain {cluster} --domain-name d
-clusters update-failure-domain {cluster} --domain-name d --broker-list {broker},b
+clusters update-failure-domain {cluster} --domain-name d --broker-list b
 clusters list-failure-domains {cluster}
 clusters delete-failure-domain {cluster} --domain-name d
 clusters get-failure-domain {cluster} --domain-name d
@@ -60,7 +60,6 @@ broker-stats mbeans
 broker-stats allocator-stats default
 resource-quotas get
 resource-quotas set -mi 1 -mo 1 -bi 1 -bo 1 -mem 1
-resource-quotas get -n public/default -b 0x00000000_0x40000000
 ns-isolation-policy set {cluster} i --auto-failover-policy-type min_available \
 --auto-failover-policy-params min_limit=1,usage_threshold=80 --namespaces public/iso.* \
 --primary .*
@@ -91,6 +90,11 @@ namespaces policies public/nosuch
 namespaces get-clusters {NS}
 namespaces set-clusters -c {{cluster}} {NS}
 namespaces set-clusters -c nosuch {NS}
+resource-quotas get -n {NS} -b 0x00000000_0x40000000
+resource-quotas set -n {NS} -b 0x00000000_0x40000000 -mi 2 -mo 2 -bi 2 -bo 2 -mem 2
+resource-quotas get -n {NS} -b 0x00000000_0x40000000
+resource-quotas reset-namespace-bundle-quota -n {NS} -b 0x00000000_0x40000000
+resource-quotas get -n {NS} -b 0x00000000_0x40000000
 namespaces create public/group
 namespaces set-anti-affinity-group -g g public/group
 namespaces get-anti-affinity-group public/group

@@ -12,7 +12,7 @@ from typing import Any
 MISSING = "(nothing)"
 VARIES = re.compile(
     r"(Rate|Throughput|Timestamp|Time|Age|Seconds)(In|Out|s|Seconds|InBacklogs?)?$"
-    r"|^(timestamp|address|connectedSince|clientVersion|producerName|ownerBroker|ledgerId)$"
+    r"|^(timestamp|address|connectedSince|clientVersion|producerName|ownerBroker|ledgerId|averageMsgSize)$"
     r"|^lastConsumed|^earliestMsg|^oldestBacklog|^(cpu|memory|directMemory|bandwidth(In|Out))$"
 )
 """Figures of time, addresses and names that a broker makes up: only their types are compared."""

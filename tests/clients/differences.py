@@ -80,7 +80,6 @@ ADMIN = [
         "standalone Pulsar has no load manager that reports",
         ("out*",),
     ),
-    Expected(("resource-quotas *",), "resource quotas are refused", ours="501"),
     Expected((f"namespaces policies {NS}",), SCHEMA, ("out.is_allow_auto_update_schema",), NOTHING),
     Expected(("resourcegroups delete rg #3",), "Pulsar fails with 500", ours="404"),
     Expected(
