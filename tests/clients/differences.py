@@ -105,6 +105,16 @@ ADMIN = [
         ),
         f"{NO_CREATION}: Pulsar has made it with the subscription",
     ),
+    Expected(
+        (
+            f"topics stats {T} #2",
+            f"topics stats {T} #3",
+            f"topics stats {P}-partition-0",
+            f"topics partitioned-stats {P}*",
+        ),
+        "sizes are those of the files, with 48 bytes of head an entry",
+        ("*storageSize", "*backlogSize"),
+    ),
     Expected(STATS, QUOTA, ("*backlogQuotaLimitSize",), "0"),
     Expected(
         (
