@@ -69,7 +69,7 @@ class Target:
         self.url = f"pulsar://127.0.0.1:{self.pulsar_port}"
         if isinstance(running, Cluster):
             self.process = psutil.Process(running.pid(0))
-            others = psutil.Process(running.process.pid).children()
+            others = psutil.Process(running.process.pid).children(recursive=True)
             self.store = [one for one in others if one.pid != self.process.pid]
         else:
             self.process, self.store = psutil.Process(running.process.pid), []
@@ -213,15 +213,15 @@ def _latency(target: Target) -> tuple[float, float]:
 
 def _drain(user: Any) -> float:
     """Messages/s of the stock client that receives and acknowledges a backlog."""
-    consumer = user.subscribe(f"{NAME}-drain", "s", receiver_queue_size=5000)
+    user.subscribe(f"{NAME}-drain", "s").close()
     producer = user.create_producer(
         f"{NAME}-drain", batching_enabled=False, block_if_queue_full=True
     )
-    consumer.pause_message_listener()
     for _ in range(DRAINED):
         producer.send_async(b"x" * 100, lambda _result, _id: None)
     producer.flush()
     began_s = time.monotonic()
+    consumer = user.subscribe(f"{NAME}-drain", "s", receiver_queue_size=5000)
     for _ in range(DRAINED):
         consumer.acknowledge(consumer.receive(10_000))
     return DRAINED / (time.monotonic() - began_s)
