@@ -37,7 +37,7 @@ def _arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--brokers", type=int, default=3, help="brokers of a cluster (3)")
     parser.add_argument(
-        "--faults-s", type=float, default=30.0, help="how long faults last, in virtual seconds (30)"
+        "--faults-s", type=float, default=25.0, help="how long faults last, in virtual seconds (25)"
     )
     parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (all cores)"

@@ -47,6 +47,8 @@ ALWAYS_RUNNING = frozenset(
     )
 )
 """The tasks that every ready broker must have."""
+BEGIN_S = 5.0
+"""When the first fault may happen: brokers are ready after two seconds."""
 COLLECT_EVERY = 10
 """Garbage is collected after so many runs, and not during a run, which would not repeat exactly."""
 
@@ -85,9 +87,9 @@ class Plan:
     seed: int
     brokers: int = 3
     session_timeout_s: float = 4.0
-    faults_s: float = 30.0
+    faults_s: float = 25.0
     settle_s: float = 45.0
-    mean_gap_s: float = 1.0
+    mean_gap_s: float = 0.8
     message_interval_s: float = 1.0
     hours: float | None = None
     """Set by `quiet`: a long run, with the timings of a large and quiet cluster."""
@@ -254,14 +256,13 @@ def run(plan: Plan) -> Outcome:
     )
     operators = Operators(cluster)
     observer = Observer(cluster, operators)
-    begin_s = 12.0
     script = draw(
-        world.rng, from_s=begin_s, until_s=begin_s + plan.faults_s, mean_gap_s=plan.mean_gap_s
+        world.rng, from_s=BEGIN_S, until_s=BEGIN_S + plan.faults_s, mean_gap_s=plan.mean_gap_s
     )
     failure = None
     with logs_into(lambda: world):
         try:
-            _run(plan, cluster, operators, observer, script, begin_s)
+            _run(plan, cluster, operators, observer, script)
         except SimulationError as error:
             failure = str(error)
         finally:
@@ -280,7 +281,6 @@ def _run(
     operators: Operators,
     observer: Observer,
     script: Sequence[Event],
-    begin_s: float,
 ) -> None:
     world = cluster.world
     _prepare(cluster)
@@ -302,7 +302,7 @@ def _run(
     for index, event in enumerate(script):
         if plan.only is None or index in plan.only:
             world.at(event.at_s, lambda event=event: operators.carry_out(event))  # type: ignore[misc]
-    world.run_until(begin_s + plan.faults_s)
+    world.run_until(BEGIN_S + plan.faults_s)
     operators.put_right()
     _settle(plan, cluster, clients)
 
