@@ -80,8 +80,8 @@ def java_times(
         return reason
     try:
         command = build(version, "Times", OPTIONS)
-    except subprocess.CalledProcessError as error:
-        return f"Maven cannot build the harness: exit status {error.returncode}"
+    except subprocess.SubprocessError as error:
+        return f"Maven cannot build the harness: {error}"
     full = dict(EXTENSIBLE)
     if shedder != "TransferShedder":
         name = f"{SHEDDERS}.impl.{shedder}"

@@ -25,7 +25,7 @@ HEAP = "-Xms256m -Xmx512m -XX:MaxDirectMemorySize=512m"
 
 
 def distribution(version: str = VERSION) -> Path:
-    """The folder of the unpacked distribution. Raises `CalledProcessError` where Maven Central is
+    """The folder of the unpacked distribution. Raises `SubprocessError` where Maven Central is
     not reached.
     """
     home = BUILD / f"apache-pulsar-{version}"

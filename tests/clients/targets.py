@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import maven
 import pulsar as python_client
 from clients import commands
 from clients.pulsar import BUILD, HERE, java
@@ -51,8 +52,14 @@ def request(target: Target, method: str, path: str, body: Any) -> None:
     urllib.request.urlopen(asked, timeout=30).close()
 
 
+def go_modules() -> None:
+    """Download what Go needs. Raises `SubprocessError` where the Go proxy is not reached."""
+    command = ["go", "mod", "download"]
+    subprocess.run(command, cwd=HERE / "go", check=True, timeout=maven.TIMEOUT_S)
+
+
 def go_program() -> Path:
-    """The Go cases, compiled. Raises `CalledProcessError` where the Go proxy is not reached."""
+    """The Go cases, compiled; `go_modules` have been downloaded."""
     program = BUILD / "go-cases"
     sources = list((HERE / "go").iterdir())
     if not program.exists() or program.stat().st_mtime < max(p.stat().st_mtime for p in sources):
