@@ -68,8 +68,10 @@ class Scope:
         task.add_done_callback(lambda done: self._tasks.pop(done, None))
         return task
 
-    async def finish(self, coroutine: Coroutine[Any, Any, T], name: str) -> T:
-        """Run a coroutine to its end, even if the caller is cancelled meanwhile.
+    async def finish(
+        self, name: str, work: Callable[..., Coroutine[Any, Any, T]], *arguments: Any
+    ) -> T:
+        """Run `work(*arguments)` to its end, even if the caller is cancelled meanwhile.
 
         The caller gets its result or error; an error does not end the scope.
         """
@@ -77,7 +79,7 @@ class Scope:
 
         async def run() -> None:
             try:
-                value = await coroutine
+                value = await work(*arguments)
             except asyncio.CancelledError:
                 result.cancel()
                 raise

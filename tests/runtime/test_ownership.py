@@ -272,7 +272,7 @@ async def test_the_opening_of_an_old_life_leaves_the_new_life_alone() -> None:
         broker.store.resume()
         # The old attempt is still in progress; nevertheless a new one can begin.
         new = await broker.ownership._scope.finish(
-            broker.ownership._acquire(BUNDLE, "second", Cause.LOOKUP), "second"
+            "second", broker.ownership._acquire, BUNDLE, "second", Cause.LOOKUP
         )
         assert new is None
         life = broker.ownership._lives.get(BUNDLE)

@@ -113,7 +113,7 @@ class StoredTopic:
         producer.connection.owe(1)
         self._owed.append(Owed(end_id, producer, sequence_id, entry_id))
         if self._committing is None:
-            self._committing = self._storing.run(self, self._commit(), "commit")
+            self._committing = self._storing.run(self, self._commit, "commit")
 
     async def _commit(self) -> None:
         """Store everything that was appended so far, then what came meanwhile, and so on."""
@@ -154,7 +154,7 @@ class StoredTopic:
         self._wanted[entry_id] = None
         if not self._loading and not self.closed:
             self._loading = True
-            self._storing.run(self, self._load(), "read")
+            self._storing.run(self, self._load, "read")
 
     async def _load(self) -> None:
         try:
@@ -323,7 +323,7 @@ class Storing:
         return self._cache.used_bytes
 
     def run(
-        self, stored: StoredTopic, work: Coroutine[Any, Any, Any], name: str
+        self, stored: StoredTopic, work: Callable[[], Coroutine[Any, Any, Any]], name: str
     ) -> asyncio.Task[Any] | None:
         """Start a task for a topic; None when the broker is stopping. A bug in it costs the topic's
         clients their connection.
@@ -331,7 +331,7 @@ class Storing:
 
         async def contained() -> None:
             try:
-                await work
+                await work()
             except Exception as error:  # noqa: BLE001 - contained: a bug costs this topic only
                 self._failures.report(f"storing {stored.topic} failed; it is closed", error)
                 self.failed(stored, LoadManagerError("internal error"))
@@ -341,7 +341,6 @@ class Storing:
             return self._spawn(running, name)
         except RuntimeError:
             running.close()
-            work.close()
             return None
 
     def check_writable(self) -> None:
@@ -428,7 +427,7 @@ class Storing:
         active = [segment for segment in stored.log.segments if segment.run == stored.log.run][-1:]
         if stored.log.end_id == stored.log.next_id and active and active[0].offsets:
             active[0].producers = dict(stored.log.producers)
-            self.run(stored, self._leave(stored, active), "close-log")
+            self.run(stored, lambda: self._leave(stored, active), "close-log")
 
     async def _leave(self, stored: StoredTopic, segments: Iterable[Any]) -> None:
         try:
@@ -440,7 +439,7 @@ class Storing:
         """Save the cursors that moved since the last time."""
         dirty, self.dirty = self.dirty, {}
         for stored in dirty:
-            self.run(stored, stored.save(), "save-cursors")
+            self.run(stored, stored.save, "save-cursors")
 
     async def settle(self, topics: Iterable[HostedTopic]) -> None:
         """Before a bundle is released: answer what was sent, save its cursors. Takes at most
@@ -450,7 +449,7 @@ class Storing:
         for hosted in topics:
             if isinstance(stored := hosted.stored, StoredTopic):
                 hosted.silent = False
-                running.append(self.run(stored, stored.settle(), "settle"))
+                running.append(self.run(stored, stored.settle, "settle"))
         if tasks := [task for task in running if task is not None]:
             await asyncio.wait(tasks, timeout=SETTLE_S)
         for hosted in topics:
@@ -460,4 +459,4 @@ class Storing:
         """Delete what a topic's log has dropped."""
         stored = hosted.stored
         if isinstance(stored, StoredTopic) and stored.log.first_id > stored.record.first_id:
-            self.run(stored, stored.trim(), "trim")
+            self.run(stored, stored.trim, "trim")

@@ -16,14 +16,14 @@ bundle never has two owners:
    lost or the lock was deleted, and a new life of the bundle may have begun. Code that resumes for
    a life that is over changes nothing, and the host ignores calls for any life but the open one.
 
-A step of a life, such as a release, runs to its end even if its caller is cancelled
-(`Scope.finish`).
+Steps such as a release run to their end even if their caller is cancelled (`Scope.finish`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 
@@ -270,7 +270,7 @@ class Ownership:
         if pending is not None:
             await asyncio.shield(pending)
         elif not self.served(bundle):
-            await self._scope.finish(self._acquire_once(bundle, reason, cause), f"acquire {bundle}")
+            await self._scope.finish(f"acquire {bundle}", self._acquire_once, bundle, reason, cause)
         if self.served(bundle):
             return Owner(self._self, self._store.session_id)
         owner = await self.owner(bundle)
@@ -381,14 +381,14 @@ class Ownership:
         cause = cause or Cause.of_order(epoch)
         life = self._lives.get(bundle)
         if life is None:
-            releasing = self._release_idle(bundle, reason, cause)
+            work = partial(self._release_idle, bundle, reason, cause)
         elif life.state is BundleState.OWNED:
-            releasing = self._release(life, reason, cause, destination, timeout_s, epoch=epoch)
+            work = partial(self._release, life, reason, cause, destination, timeout_s, epoch=epoch)
         else:
             raise ConflictError(f"{bundle} is in transit here ({life.state.value}); try again")
         try:
             async with asyncio.timeout(timeout_s + RELEASE_TIMEOUT_S):
-                return await self._scope.finish(releasing, f"release {bundle}")
+                return await self._scope.finish(f"release {bundle}", work)
         except TimeoutError:
             problem = "its lock could not be deleted in time; this broker goes on trying"
             raise OperationalError(f"{bundle} is not released yet: {problem}") from None
@@ -496,5 +496,5 @@ class Ownership:
                 f"{bundle} is not owned by {self._self.broker_id}, or is being moved"
             )
         return await self._scope.finish(
-            self._split_transaction.run(life, new_boundaries, reason), f"split {bundle}"
+            f"split {bundle}", self._split_transaction.run, life, new_boundaries, reason
         )
