@@ -79,6 +79,10 @@ class Directory(Protocol):
         """
         ...
 
+    def known(self, topic: TopicName) -> Lookup | None:
+        """The answer of `lookup` if it is in memory, without waiting for anything."""
+        ...
+
     async def owned_bundle(self, topic: TopicName) -> str | None:
         """The topic's bundle if this broker serves it now, else None."""
         ...

@@ -5,6 +5,8 @@ LOOKUP, GET_TOPICS_OF_NAMESPACE.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Coroutine
+from typing import Any
 
 from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.adapters.protocol.storing import StorageFullError
@@ -12,6 +14,7 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName, check_name
 from loadmanager.core.errors import BadInputError, CorruptDataError, LoadManagerError, NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameError, encode
+from loadmanager.ports.directory import Lookup
 
 PROTOCOL_VERSION_MAX = 20
 SERVER_VERSION = "loadmanager"
@@ -77,28 +80,51 @@ async def on_partition_metadata(connection: Connection, frame: Frame) -> None:
     connection.send(encode(partition_metadata_response=response))
 
 
-async def on_lookup(connection: Connection, frame: Frame) -> None:
-    """LOOKUP: which broker serves a topic."""
+def on_lookup(connection: Connection, frame: Frame) -> Coroutine[Any, Any, None] | None:
+    """LOOKUP: which broker serves a topic. The answer is sent at once when it is in memory."""
     request = frame.command.lookup
-    response = pb.CommandLookupTopicResponse(request_id=request.request_id)
+    directory = connection.server.directory
     try:
         listener = check_name(request.advertised_listener_name, "listener name")
         connection.listener = listener = listener or connection.listener
-        lookup = await connection.server.directory.lookup(
-            TopicName.parse(request.topic), authoritative=request.authoritative
-        )
-        broker = lookup.broker.of(listener)
+        topic = TopicName.parse(request.topic)
+        lookup = directory.known(topic)
+        if lookup is None:
+            return _look_up(connection, request, topic, listener)
+        _answer_lookup(connection, request.request_id, listener, lookup)
     except LoadManagerError as error:
-        response.response, response.error, response.message = (
-            FAILED_LOOKUP,
-            code_of(error),
-            str(error),
+        _refuse_lookup(connection, request.request_id, error)
+    return None
+
+
+async def _look_up(
+    connection: Connection, request: pb.CommandLookupTopic, topic: TopicName, listener: str
+) -> None:
+    try:
+        lookup = await connection.server.directory.lookup(
+            topic, authoritative=request.authoritative
         )
-    else:
-        response.response = 0 if lookup.redirect else 1
-        response.brokerServiceUrl = broker.service_url
-        response.authoritative = lookup.authoritative
-        response.proxy_through_service_url = False
+        _answer_lookup(connection, request.request_id, listener, lookup)
+    except LoadManagerError as error:
+        _refuse_lookup(connection, request.request_id, error)
+
+
+def _answer_lookup(connection: Connection, request_id: int, listener: str, lookup: Lookup) -> None:
+    """Raises `OperationalError` when the broker has no such listener."""
+    response = pb.CommandLookupTopicResponse(
+        request_id=request_id,
+        response=0 if lookup.redirect else 1,
+        brokerServiceUrl=lookup.broker.of(listener).service_url,
+        authoritative=lookup.authoritative,
+        proxy_through_service_url=False,
+    )
+    connection.send(encode(lookup_response=response))
+
+
+def _refuse_lookup(connection: Connection, request_id: int, error: LoadManagerError) -> None:
+    response = pb.CommandLookupTopicResponse(
+        request_id=request_id, response=FAILED_LOOKUP, error=code_of(error), message=str(error)
+    )
     connection.send(encode(lookup_response=response))
 
 

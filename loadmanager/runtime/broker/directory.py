@@ -47,6 +47,9 @@ class TopicDirectory:
     async def lookup(self, topic: TopicName, *, authoritative: bool = False) -> Lookup:
         return await self.lookups.lookup(topic, authoritative=authoritative)
 
+    def known(self, topic: TopicName) -> Lookup | None:
+        return self.lookups.known(topic)
+
     async def owned_bundle(self, topic: TopicName) -> str | None:
         """The topic's bundle if this broker serves it, else None.
 

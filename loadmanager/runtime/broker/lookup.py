@@ -58,8 +58,27 @@ class Lookups:
     """Durations of the last lookups, including the failed ones."""
     _searching: dict[tuple[str, bool], asyncio.Future[Lookup]] = field(default_factory=dict)
 
+    def known(self, topic: TopicName) -> Lookup | None:
+        """The answer, if the topic's bundle and its owner are in memory."""
+        began_s = self.clock.monotonic_s()
+        bundle = self.namespaces.known_bundle_of(topic)
+        owner = None if bundle is None else self.ownership.cached_owner(bundle)
+        if owner is None:
+            return None
+        self.answers += 1
+        self._took(began_s)
+        return Lookup(owner)
+
+    def _took(self, began_s: float) -> None:
+        took_s = self.clock.monotonic_s() - began_s
+        self.took_s_total += took_s
+        self.took_s.append(took_s)
+
     async def lookup(self, topic: TopicName, *, authoritative: bool) -> Lookup:
         """See `ports.directory.Directory.lookup`."""
+        known = self.known(topic)
+        if known is not None:
+            return known
         lookups_max = self.settings.value.lookups_max
         if self.pending >= lookups_max:
             self.failures += 1
@@ -67,27 +86,19 @@ class Lookups:
         self.pending += 1
         began_s = self.clock.monotonic_s()
         try:
-            answer = await self._lookup(topic, authoritative)
+            bundle = await self.namespaces.bundle_of(topic)
+            answer = await self._shared_search(bundle, authoritative)
         except BaseException:
             self.failures += 1
             raise
         finally:
             self.pending -= 1
-            took_s = self.clock.monotonic_s() - began_s
-            self.took_s_total += took_s
-            self.took_s.append(took_s)
+            self._took(began_s)
         if answer.redirect:
             self.redirects += 1
         else:
             self.answers += 1
         return answer
-
-    async def _lookup(self, topic: TopicName, authoritative: bool) -> Lookup:
-        bundle = await self.namespaces.bundle_of(topic)
-        owner = self.ownership.cached_owner(bundle)
-        if owner is not None:
-            return Lookup(owner)
-        return await self._shared_search(bundle, authoritative)
 
     async def _shared_search(self, bundle: str, authoritative: bool) -> Lookup:
         key = (bundle, authoritative)

@@ -91,6 +91,11 @@ class Namespaces:
             self._bundles[namespace] = bundles
         return bundles
 
+    def known_bundle_of(self, topic: TopicName) -> str | None:
+        """The bundle of a topic, if the boundaries are in the cache."""
+        cached = self._bundles.get(topic.namespace)
+        return None if cached is None else cached.bundle_of_topic(str(topic))
+
     async def bundle_of(self, topic: TopicName) -> str:
         """The bundle of a topic; raises as `bundles` does."""
         return (await self.bundles(topic.namespace)).bundle_of_topic(str(topic))
