@@ -23,6 +23,7 @@ from aiohttp import web
 from loadmanager import cli, settings
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.core.history import records
+from loadmanager.core.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
 from loadmanager.core.ownership.states import TRANSITIONS, BundleState
 from loadmanager.core.strategies import registry
 from loadmanager.ports.telemetry import Metric
@@ -259,7 +260,7 @@ def _answers(route: web.AbstractRoute) -> str:
 
 
 def states() -> str:
-    """The states of a bundle on one broker, with the transitions."""
+    """The states of a bundle on one broker and in its record, with the transitions."""
     documentation = attribute_docs(BundleState)
     blocks = []
     for state in BundleState:
@@ -271,8 +272,37 @@ def states() -> str:
         "Where a bundle stands on one broker. A bundle is served in the states `Owned` and "
         "`Splitting`, and in no other. A step that is not listed is a bug; the broker refuses it "
         "with the story of the bundle (`loadmanager.core.ownership.states:TRANSITIONS`).",
-        "\n".join(blocks),
+        "\n".join([*blocks, *record_states()]),
     )
+
+
+def record_states() -> list[str]:
+    """The states of a bundle's record in the extensible manager."""
+    documentation = attribute_docs(UnitState)
+
+    def names(states: tuple[UnitState, ...]) -> str:
+        return ", ".join(f"`{state.value}`" for state in states)
+
+    blocks = [
+        "",
+        "## States of a record",
+        "",
+        wrapped(
+            "The extensible load manager keeps a record of each bundle in the store "
+            "(`loadmanager.core.ownership.state_records:UNIT_TRANSITIONS`). A repair may change "
+            "it, too, when the owner's session is over or the record got stuck."
+        ),
+        "",
+    ]
+    for state in UnitState:
+        text = (
+            f"**{state.value}**: {documentation[state.name].rstrip('.')}. May become: "
+            f"{names(UNIT_TRANSITIONS[state])}."
+        )
+        if state in REPAIRS:
+            text += f" By a repair: {names(REPAIRS[state])}."
+        blocks.append(bullet(text))
+    return blocks
 
 
 def attribute_docs(kind: type) -> dict[str, str]:

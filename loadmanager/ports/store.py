@@ -31,13 +31,14 @@ class Node:
 
     `ephemeral_owner` is the session id of an ephemeral node, 0 for a persistent node.
     `created_txid` is the id of the transaction that created the node; a node that is deleted and
-    created again has another one.
+    created again has another one. `changed_txid` is the id of the transaction that wrote its value.
     """
 
     value: bytes
     version: int
     ephemeral_owner: int = 0
     created_txid: int = 0
+    changed_txid: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ from loadmanager.runtime.broker.directory import TopicDirectory
 from loadmanager.runtime.broker.health import Health
 from loadmanager.runtime.broker.limit_telemetry import samples as limit_samples
 from loadmanager.runtime.broker.limits import Limits
+from loadmanager.runtime.broker.locks import Locks
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.orders import Orders
@@ -211,7 +212,7 @@ class Parts:
             store=outside.store,
             namespaces=self._namespaces,
             hosting=self.hosting,
-            peers=outside.peers,
+            claims=Locks(outside.store, self._namespaces, outside.me, self._corrupt, outside.peers),
             clock=outside.clock,
             scope=self._scope,
             self_address=outside.me,
@@ -221,7 +222,6 @@ class Parts:
                 lease=outside.store.lease,
                 history=outside.history,
             ).on_transition,
-            corrupt=self._corrupt,
         )
 
     def _build_hosting(self) -> Service:

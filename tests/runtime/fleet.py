@@ -17,12 +17,14 @@ from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.ownership.states import Transition
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
 from loadmanager.ports.store import Node
+from loadmanager.runtime.broker.locks import Locks
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
@@ -133,7 +135,7 @@ class Broker:
             store=self.store,
             namespaces=self.namespaces,
             hosting=self.tenant,
-            peers=fleet,
+            claims=Locks(self.store, self.namespaces, self.address, Corrupt(), fleet),
             clock=clock,
             scope=fleet.scope,
             self_address=self.address,

@@ -367,7 +367,7 @@ async def test_a_late_request_deletes_no_lock_of_another_broker() -> None:
         first.store.expire()
         first.store.resume()
         await second.acquire(BUNDLE)
-        await first.ownership._locks.give_back(BUNDLE, life.token, life.session_id, again=False)
+        await first.ownership._claims.give_back(BUNDLE, life.token, life.session_id, again=False)
         assert fleet.owners(BUNDLE) == ["b1:8080"]
         node = await second.lock(BUNDLE)
         assert node is not None

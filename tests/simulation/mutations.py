@@ -168,7 +168,7 @@ MUTATIONS = (
     _one(
         "locks are not verified after a reconnect",
         OWNERSHIP,
-        3,
+        2,
         "self._spawn_verify(self._lives.all())",
     ),
     _one(
@@ -204,7 +204,7 @@ MUTATIONS = (
             Edit(SPLIT, 4, "token = await self._outcome(life, children)", "token = None"),
             Edit(
                 OWNERSHIP,
-                3,
+                2,
                 "self._spawn_verify(self._lives.all())",
             ),
             Edit(

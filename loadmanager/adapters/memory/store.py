@@ -106,7 +106,9 @@ class MemoryTree:
             raise VersionConflictError(f"{path} has changed meanwhile")
         match operation:
             case Put(value=value):
-                self.nodes[path] = replace(node, value=value, version=node.version + 1)
+                self.nodes[path] = replace(
+                    node, value=value, version=node.version + 1, changed_txid=self.txid
+                )
                 return Change(ChangeKind.CHANGED, path)
             case Delete():
                 if self.children(path):
@@ -125,9 +127,8 @@ class MemoryTree:
             raise _NoNodeError(f"the parent of {path} does not exist")
         if parent.ephemeral_owner:
             raise ConflictError(f"the parent of {path} is ephemeral")
-        self.nodes[path] = Node(
-            operation.value, 0, session_id if operation.ephemeral else 0, created_txid=self.txid
-        )
+        owner = session_id if operation.ephemeral else 0
+        self.nodes[path] = Node(operation.value, 0, owner, self.txid, self.txid)
         return Change(ChangeKind.CREATED, path)
 
 

@@ -435,4 +435,4 @@ def _node_of(answer: Any) -> Node | None:
         value, stat = _value_of(answer)
     except NoNodeError:
         return None
-    return Node(value, stat.version, stat.ephemeralOwner, stat.czxid)
+    return Node(value, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)

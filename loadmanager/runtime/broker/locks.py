@@ -12,7 +12,7 @@ The owner of a bundle is the broker whose session holds the ephemeral node `/nam
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -21,6 +21,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import CorruptDataError, OperationalError
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import (
     Change,
     ChangeKind,
@@ -28,36 +29,37 @@ from loadmanager.ports.store import (
     Create,
     Delete,
     Node,
+    Operation,
     Store,
     VersionConflictError,
     delete_below,
 )
+from loadmanager.runtime.broker.claims import Owner, SessionMark, in_session
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.listeners import listeners_document, read_listeners
 
 CACHED_OWNERS_MAX = 500_000
-RETRY_FIRST_S = 0.1
-RETRY_MAX_S = 1.0
 
 log = structlog.get_logger("ownership")
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """The holder of a bundle's lock."""
-
-    address: BrokerAddress
-    session_id: int
-
-
 class Locks:
-    """Takes and deletes the locks of this broker, and caches the owners of other bundles."""
+    """Implements `runtime.broker.claims.Claims` with locks, and caches the owners of bundles.
+
+    `peers` has the destination of an unload acquire the bundle.
+    """
 
     def __init__(
-        self, store: Store, namespaces: Namespaces, self_address: BrokerAddress, corrupt: Corrupt
+        self,
+        store: Store,
+        namespaces: Namespaces,
+        self_address: BrokerAddress,
+        corrupt: Corrupt,
+        peers: Peers,
     ) -> None:
+        self._peers = peers
         self._store = store
         self._corrupt = corrupt
         self._namespaces = namespaces
@@ -66,8 +68,7 @@ class Locks:
         self._generation = 0
         self._parents: set[NamespaceName] = set()
         """Namespaces whose parent node of locks exists."""
-        self._marked = 0
-        """The session whose own node exists (`in_session`)."""
+        self._mark = SessionMark(store)
 
     # Owners
 
@@ -133,7 +134,7 @@ class Locks:
         """
         namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
         path, session_id = paths.lock(bundle), self._store.session_id
-        await self.mark_session()
+        await self._mark.make()
         if namespace not in self._parents:
             await self._store.create(f"{paths.LOCKS}/{namespace}", b"")
             self._parents.add(namespace)
@@ -165,7 +166,7 @@ class Locks:
                 ]
             )
         except VersionConflictError:
-            self.forget_session()
+            self._mark.forget()
             raise OperationalError(
                 f"Failed to acquire ownership of {bundle}: its lock changed meanwhile; "
                 "look it up again"
@@ -175,18 +176,20 @@ class Locks:
         """The operation that creates our lock of a bundle."""
         return Create(paths.lock(bundle), _lock_value(self._self), ephemeral=True)
 
-    async def mark_session(self) -> None:
-        """Create the present session's own node, unless it exists."""
-        session_id = self._store.session_id
-        if self._marked != session_id:
-            await self._store.create(_session_path(session_id), b"", ephemeral=True)
-            self._marked = session_id
+    async def renew_session(self) -> None:
+        """Create the session's own node again, which an operator may have deleted."""
+        self._mark.forget()
+        await self._mark.make()
 
-    def forget_session(self) -> None:
-        """Let `mark_session` create the session's node again: an operator may have deleted it."""
-        self._marked = 0
-
-    async def give_back(self, bundle: str, token: int, session_id: int, *, again: bool) -> None:
+    async def give_back(
+        self,
+        bundle: str,
+        token: int,
+        session_id: int,
+        *,
+        again: bool,
+        destination: BrokerAddress | None = None,
+    ) -> None:
         """Delete our lock. `again`: an earlier attempt may have deleted it.
 
         Then a lock with another token, of a later life, is left alone.
@@ -196,21 +199,34 @@ class Locks:
                 await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])
             except VersionConflictError:  # the lock or the session is gone
                 if session_id == self._store.session_id and await self.held_in_session(bundle):
-                    self.forget_session()
-                    await self.mark_session()
+                    await self.renew_session()
                     raise OperationalError(
                         f"the lock of {bundle} could not be deleted in this session"
                     ) from None
         self.forget(bundle)
 
+    async def hand_over(
+        self, bundle: str, destination: BrokerAddress, *, epoch: int | None
+    ) -> None:
+        """Have the destination acquire a bundle whose lock was deleted."""
+        await self._peers.acquire_bundle(destination, bundle, epoch=epoch)
+
     async def holds(self, bundle: str, token: int) -> bool:
         """Whether this session holds the lock with this token."""
         return self._is_ours(await self._store.get(paths.lock(bundle)), token)
 
-    async def held_in_session(self, bundle: str) -> bool:
-        """Whether this session holds the lock, with any token."""
+    async def held_in_session(self, bundle: str) -> int | None:
+        """The token of a lock that this session holds, or None."""
         node = await self._store.get(paths.lock(bundle))
-        return node is not None and node.ephemeral_owner == self._store.session_id
+        ours = node is not None and node.ephemeral_owner == self._store.session_id
+        return node.created_txid if node is not None and ours else None
+
+    async def split_operations(
+        self, parent: str, children: Sequence[str], session_id: int
+    ) -> list[Operation]:
+        """What creates the children's locks and deletes the parent's."""
+        creations = [self.creation(child) for child in children]
+        return [in_session(session_id), *creations, Delete(paths.lock(parent))]
 
     async def missing(self, held: dict[str, int]) -> list[str]:
         """Those of the bundles (bundle → token) whose lock is no longer ours.
@@ -238,19 +254,6 @@ class Locks:
             and node.ephemeral_owner == self._store.session_id
             and node.created_txid == token
         )
-
-
-def in_session(session_id: int) -> Check:
-    """A check for transactions that delete a lock: they fail once that session is over.
-
-    A client library may send a request of an expired session in the next session, when another
-    broker may hold the lock.
-    """
-    return Check(_session_path(session_id))
-
-
-def _session_path(session_id: int) -> str:
-    return f"{paths.SESSIONS}/{session_id:x}"
 
 
 def _lock_value(address: BrokerAddress) -> bytes:

@@ -20,7 +20,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Lookup
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.runtime.broker.locks import Owner
+from loadmanager.runtime.broker.claims import Owner
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.brokers import Brokers

@@ -1,19 +1,19 @@
 """Which bundles this broker owns: acquiring, releasing, splitting and losing them.
 
-Theory of operation. The owner of a bundle is the broker that holds its lock
-(`runtime.broker.locks`). Each acquisition is a *life* with its own token. Four rules ensure that a
-bundle never has two owners:
+Theory of operation. The owner of a bundle is the broker that holds its claim: a lock or a state
+record (`runtime.broker.claims`). Each acquisition is a *life* with its own token. Four rules ensure
+that a bundle never has two owners:
 
-1. *Acquire.* Take the lock; then the host opens the bundle; only then is the bundle served. If the
-   host cannot open it, delete the lock.
-2. *Release.* Fence the bundle, which stops serving it at once; then delete the lock; then the
+1. *Acquire.* Take the claim; then the host opens the bundle; only then is the bundle served. If the
+   host cannot open it, give up the claim.
+2. *Release.* Fence the bundle, which stops serving it at once; then give up the claim; then the
    destination acquires the bundle; only then tell the clients where to go. So they find an owner
    that is ready.
 3. *Prove.* Serve a bundle only while `Lease.held`. The session keeper fences everything when the
    lease runs out. The protocol server checks the lease, too, before it processes received bytes,
    because a paused process may resume at any instruction.
 4. *Check the life after every `await`.* Meanwhile the life may have ended, because the session was
-   lost or the lock was deleted, and a new life of the bundle may have begun. Code that resumes for
+   lost or the claim was deleted, and a new life of the bundle may have begun. Code that resumes for
    a life that is over changes nothing, and the host ignores calls for any life but the open one.
 
 Steps such as a release run to their end even if their caller is cancelled (`Scope.finish`).
@@ -33,21 +33,19 @@ from loadmanager.core.errors import ConflictError, LoadManagerError, Operational
 from loadmanager.core.ownership.states import BundleLife, BundleState, Cause, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import BrokerAddress, Hosting
-from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Change, ChangeKind, Store
+from loadmanager.runtime.broker.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims, Owner
 from loadmanager.runtime.broker.lives import Lives
-from loadmanager.runtime.broker.locks import RETRY_FIRST_S, RETRY_MAX_S, Locks, Owner
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.split_transaction import SplitTransaction
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.tasks import Scope, sleep
 
 OPEN_TIMEOUT_S = 60.0
 CLOSE_TIMEOUT_S = 60.0
 RELEASE_TIMEOUT_S = 30.0  # beside the time that clients have to leave
 _HOLDING = (BundleState.OPENING, BundleState.OWNED)
-"""States in which the lock must exist. Releases and splits delete it themselves."""
+"""States in which the claim must exist. Releases and splits give it up themselves."""
 
 log = structlog.get_logger("ownership")
 
@@ -61,27 +59,25 @@ class Ownership:
         store: Store,
         namespaces: Namespaces,
         hosting: Hosting,
-        peers: Peers,
+        claims: Claims,
         clock: Clock,
         scope: Scope,
         self_address: BrokerAddress,
         observe: Callable[[Transition], None],
-        corrupt: Corrupt | None = None,
     ) -> None:
         self._store = store
         self._namespaces = namespaces
         self._hosting = hosting
-        self._peers = peers
         self._clock = clock
         self._scope = scope
         self._self = self_address
-        self._locks = Locks(store, namespaces, self_address, corrupt or Corrupt())
+        self._claims = claims
         self._lives = Lives(observe)
         self._split_transaction = SplitTransaction(
             store=store,
             namespaces=namespaces,
             hosting=hosting,
-            locks=self._locks,
+            claims=claims,
             lives=self._lives,
             verify=self._spawn_verify,
         )
@@ -124,25 +120,33 @@ class Ownership:
         """The owner, if it is this broker or in the cache; does not read the store."""
         if self.served(bundle):
             return self._self
-        owner = self._locks.cached_owner(bundle)
+        owner = self._claims.cached_owner(bundle)
         return owner.address if owner and owner.session_id != self._store.session_id else None
 
     async def owner(self, bundle: str) -> Owner | None:
-        """The holder of the lock, or None; see `Locks.owner`."""
-        return await self._locks.owner(bundle)
+        """The owner, or None; see `Claims.owner`."""
+        return await self._claims.owner(bundle)
 
     # Changes in the store
 
     def on_change(self, change: Change) -> None:
-        """Process a change of the locks."""
-        self._locks.on_change(change)
+        """Process a change of the locks, in the modular manager."""
+        self._claims.on_change(change)
         if change.kind is ChangeKind.RESYNC:
-            self._resyncs += 1
-            self._spawn_verify(self._lives.all())
+            self.verify_all()
             return
         bundle = paths.bundle_of_lock(change.path)
         if change.kind is ChangeKind.CREATED or bundle is None:
             return
+        self.verify(bundle)
+
+    def verify_all(self) -> None:
+        """Verify every claim: changes may have been missed."""
+        self._resyncs += 1
+        self._spawn_verify(self._lives.all())
+
+    def verify(self, bundle: str) -> None:
+        """Verify the claim of a bundle, which changed: now, or once it is known to be ours."""
         life = self._lives.get(bundle)
         if life is not None and life.state in _HOLDING:
             self._spawn_verify([life])
@@ -150,7 +154,7 @@ class Ownership:
             self._lives.lock_changed(bundle)
 
     def _spawn_verify(self, lives: list[BundleLife]) -> None:
-        self._scope.spawn(self._verify(lives), "verify-locks")
+        self._scope.spawn(self._verify(lives), "verify-claims")
 
     def on_boundaries(self, change: Change) -> None:
         """Process a change below /admin: an operator may have edited boundaries by hand."""
@@ -187,25 +191,19 @@ class Ownership:
                     "they no longer contain",
                     bundle=life.bundle,
                 )
-                await self._release(
-                    life,
-                    "boundaries changed by hand",
-                    Cause.OPERATOR,
-                    None,
-                    CLOSE_TIMEOUT_S,
-                    epoch=None,
-                )
+                reason = "boundaries changed by hand"
+                await self._release(life, reason, Cause.OPERATOR, None, CLOSE_TIMEOUT_S)
 
     async def _verify(self, lives: list[BundleLife]) -> None:
-        """Stop serving the bundles whose lock is no longer ours.
+        """Stop serving the bundles whose claim is no longer ours.
 
-        Reads the locks, because a notification may concern an earlier life.
+        Reads the claims, because a notification may concern an earlier life.
         """
         resyncs, wait_s = self._resyncs, RETRY_FIRST_S
-        while resyncs == self._resyncs:  # after another reconnect, another task verifies all locks
+        while resyncs == self._resyncs:  # after another reconnect, another task verifies all claims
             held = {life.bundle: life for life in lives if life.state in _HOLDING}
             try:
-                missing = await self._locks.missing(
+                missing = await self._claims.missing(
                     {bundle: life.token for bundle, life in held.items()}
                 )
             except LoadManagerError:
@@ -218,10 +216,10 @@ class Ownership:
             return
 
     def _drop(self, life: BundleLife) -> None:
-        """Stop serving a bundle whose lock was deleted: another broker may create it next."""
-        reason = "lock deleted by somebody else"
+        """Stop serving a bundle whose claim is gone: another broker may take it next."""
+        reason = "claim deleted by somebody else"
         log.error(
-            "the lock of a bundle is gone; the bundle is no longer served here",
+            "the claim of a bundle is gone; the bundle is no longer served here",
             bundle=life.bundle,
             reason=reason,
         )
@@ -241,7 +239,7 @@ class Ownership:
             return await self._hosting.close_bundle(
                 life.bundle, life.token, destination=destination, timeout_s=timeout_s
             )
-        except Exception:  # the host is foreign code; the lock is deleted already
+        except Exception:  # the host is foreign code; the claim is given up already
             log.exception("the host failed to close a bundle", bundle=life.bundle)
             return 0
 
@@ -254,7 +252,7 @@ class Ownership:
         for life in self._lives.all():
             life.cause = Cause.LOSS
             self._lives.become(life, BundleState.FREE, reason)
-        self._locks.forget_all()
+        self._claims.forget_all()
         return lost
 
     # Acquire
@@ -305,16 +303,16 @@ class Ownership:
         life, session_id = BundleLife(bundle, cause=cause), self._store.session_id
         self._lives.become(life, BundleState.ASSIGNING, reason)
         try:
-            token = await self._locks.take(bundle, boundaries.version)
+            token = await self._claims.take(bundle, boundaries.version)
         except BaseException:
-            self._lives.end(life, "the lock could not be taken")
+            self._lives.end(life, "the claim could not be taken")
             raise
         if life.over:
             return
         if token is None or session_id != self._store.session_id or not self._proven:
             self._lives.end(
                 life,
-                "another broker holds the lock"
+                "another broker owns it, or is to"
                 if token is None
                 else "the session changed meanwhile",
             )
@@ -342,11 +340,11 @@ class Ownership:
         self._lives.become(life, BundleState.OWNED, reason)
 
     async def _not_opened(self, life: BundleLife, error: Exception) -> None:
-        """Delete the lock of a bundle that the host cannot open, so that another broker may try."""
+        """Give up a bundle that the host cannot open, so that another broker may try."""
         text = str(error) or f"the host took longer than {OPEN_TIMEOUT_S:g} s"
         trace = None if isinstance(error, OperationalError | TimeoutError) else error
         log.error(
-            "a bundle cannot be opened here; deleting its lock",
+            "a bundle cannot be opened here; giving it up",
             bundle=life.bundle,
             error=text,
             exc_info=trace,
@@ -373,9 +371,9 @@ class Ownership:
         """Unload a bundle; returns the number of topics closed, or None if the bundle is not ours.
 
         With a destination, that broker acquires the bundle before clients are told to go there.
-        Also deletes an *idle* lock: this session holds it, but the bundle was fenced when the lease
-        ran out. Raises `ConflictError` while the bundle is being opened, split or unloaded here,
-        and `OperationalError` when the lock cannot be deleted in time; then the attempts go on.
+        Also gives up an *idle* claim: this session holds it, but the bundle was fenced when the
+        lease ran out. Raises `ConflictError` while the bundle is opened, split or unloaded here,
+        and `OperationalError` when the claim is not given up in time; then the attempts go on.
         `cause` is by default what `epoch` says: see `ports.peers.Peers`.
         """
         cause = cause or Cause.of_order(epoch)
@@ -390,24 +388,24 @@ class Ownership:
             async with asyncio.timeout(timeout_s + RELEASE_TIMEOUT_S):
                 return await self._scope.finish(f"release {bundle}", work)
         except TimeoutError:
-            problem = "its lock could not be deleted in time; this broker goes on trying"
+            problem = "its claim could not be given up in time; this broker goes on trying"
             raise OperationalError(f"{bundle} is not released yet: {problem}") from None
 
     async def _release_idle(self, bundle: str, reason: str, cause: Cause) -> int | None:
-        """Delete the lock of a bundle if this session holds it without a life here.
+        """Give up the claim of a bundle if this session holds it without a life here.
 
-        Otherwise the lock would stay until the next lookup, or the end of the session.
+        Otherwise it would stay until the next lookup, or the end of the session.
         """
         session_id = self._store.session_id
         if (
-            not await self._locks.held_in_session(bundle)
+            await self._claims.held_in_session(bundle) is None
             or session_id != self._store.session_id
             or self._lives.reserved(bundle)
         ):
             return None
         # While the bundle has this life, `acquire` refuses it.
         life = BundleLife(bundle, session_id=self._store.session_id, cause=cause)
-        self._lives.become(life, BundleState.ASSIGNING, f"idle lock: {reason}")
+        self._lives.become(life, BundleState.ASSIGNING, f"idle claim: {reason}")
         await self._give_back(life)
         self._lives.end(life, reason)
         return 0
@@ -420,7 +418,7 @@ class Ownership:
         destination: BrokerAddress | None,
         timeout_s: float,
         *,
-        epoch: int | None,
+        epoch: int | None = None,
     ) -> int | None:
         if life.state is not BundleState.OWNED:
             return None  # lost before this task began
@@ -435,9 +433,9 @@ class Ownership:
         )
         try:
             await self._hosting.settle_bundle(life.bundle, life.token)
-        except Exception:  # the host is foreign code; the lock is deleted all the same
+        except Exception:  # the host is foreign code; the claim is given up all the same
             log.exception("the host failed to settle a bundle", bundle=life.bundle)
-        await self._give_back(life)
+        await self._give_back(life, destination)
         if life.over:
             return None  # the session was lost: everything was fenced and closed
         handed_to = await self._hand_over(life, destination, epoch)
@@ -447,15 +445,17 @@ class Ownership:
         )
         return await self._close(life, handed_to, timeout_s)
 
-    async def _give_back(self, life: BundleLife) -> None:
-        """Delete the lock; retries until it is deleted or the life is over."""
+    async def _give_back(self, life: BundleLife, destination: BrokerAddress | None = None) -> None:
+        """Give up the claim; retries until it is given up or the life is over."""
         wait_s, again = RETRY_FIRST_S, False
         while not life.over:
             try:
-                await self._locks.give_back(life.bundle, life.token, life.session_id, again=again)
+                await self._claims.give_back(
+                    life.bundle, life.token, life.session_id, again=again, destination=destination
+                )
             except LoadManagerError as error:
                 log.warning(
-                    "a lock was not deleted; trying again",
+                    "a claim was not given up; trying again",
                     bundle=life.bundle,
                     error=str(error),
                     wait_s=wait_s,
@@ -471,7 +471,7 @@ class Ownership:
         if destination is None or destination == self._self:
             return None
         try:
-            await self._peers.acquire_bundle(destination, life.bundle, epoch=epoch)
+            await self._claims.hand_over(life.bundle, destination, epoch=epoch)
         except OperationalError as error:
             log.warning(
                 "the destination did not take the bundle; the next lookup places it",
@@ -486,7 +486,7 @@ class Ownership:
     async def split(self, bundle: str, new_boundaries: list[int], reason: str) -> list[str]:
         """Replace a bundle of ours by its children, which this broker owns; returns their names.
 
-        One transaction writes the boundaries, creates the children's locks and deletes the
+        One transaction writes the boundaries, takes the children's claims and gives up the
         parent's. Raises `BadInputError` for boundaries outside the bundle, and `ConflictError` when
         the bundle is not ours or in transit.
         """

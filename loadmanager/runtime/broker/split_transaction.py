@@ -11,20 +11,19 @@ from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.core.ownership.states import BundleLife, BundleState, Cause
 from loadmanager.ports.hosting import Hosting
-from loadmanager.ports.store import Delete, Operation, Store, VersionConflictError
+from loadmanager.ports.store import Store, VersionConflictError
+from loadmanager.runtime.broker.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims
 from loadmanager.runtime.broker.lives import Lives
-from loadmanager.runtime.broker.locks import RETRY_FIRST_S, RETRY_MAX_S, Locks, in_session
 from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
-from loadmanager.runtime.shared import paths
 from loadmanager.runtime.tasks import sleep
 
 T = TypeVar("T")
 
 
 class SplitTransaction:
-    """Writes the boundaries, creates the children's locks and deletes the parent's lock.
+    """Writes the boundaries, takes the children's claims and gives up the parent's.
 
-    `verify` must verify the locks of lives in a task of its own.
+    `verify` must verify the claims of lives in a task of its own.
     """
 
     def __init__(
@@ -33,14 +32,14 @@ class SplitTransaction:
         store: Store,
         namespaces: Namespaces,
         hosting: Hosting,
-        locks: Locks,
+        claims: Claims,
         lives: Lives,
         verify: Callable[[list[BundleLife]], None],
     ) -> None:
         self._store = store
         self._namespaces = namespaces
         self._hosting = hosting
-        self._locks = locks
+        self._claims = claims
         self._lives = lives
         self._verify = verify
         self.splits = 0
@@ -58,7 +57,7 @@ class SplitTransaction:
             children, token = await self._commit(
                 life, name, BundleRange.parse(bundle_range), new_boundaries
             )
-        except _LockLostError:
+        except _LostError:
             self._not_split(life)
             raise ConflictError(f"{life.bundle} was lost during the split") from None
         except Exception:
@@ -86,7 +85,7 @@ class SplitTransaction:
         return children
 
     def _not_split(self, life: BundleLife) -> None:
-        """Own the bundle as before, and verify its lock: a split ignores notifications."""
+        """Own the bundle as before, and verify its claim: a split ignores notifications."""
         if not life.over:
             self._lives.become(life, BundleState.OWNED, "not split")
             self._verify([life])
@@ -98,9 +97,9 @@ class SplitTransaction:
         parent: BundleRange,
         new_boundaries: list[int],
     ) -> tuple[list[str], int]:
-        """Commit the split; returns the children and the token of their locks.
+        """Commit the split; returns the children and the token of their claims.
 
-        Raises `_LockLostError` when the parent's lock is no longer ours.
+        Raises `_LostError` when the parent's claim is no longer ours.
         """
         for attempt in range(SPLIT_ATTEMPTS_MAX):
             self._namespaces.forget(name)
@@ -113,20 +112,14 @@ class SplitTransaction:
             ]
             self._lives.split_children.update(dict.fromkeys(children, life))
             writes = await self._namespaces.split_operations(after)
-            locks: list[Operation] = [
-                in_session(life.session_id),
-                *(self._locks.creation(child) for child in children),
-            ]
+            claims = await self._claims.split_operations(life.bundle, children, life.session_id)
             try:
-                return children, await self._store.commit(
-                    [*writes, *locks, Delete(paths.lock(life.bundle))]
-                )
+                return children, await self._store.commit([*writes, *claims])
             except VersionConflictError:
                 if not await self._parent_is_ours(life):
-                    raise _LockLostError from None
-                self._locks.forget_session()
+                    raise _LostError from None
                 with suppress(LoadManagerError):
-                    await self._locks.mark_session()
+                    await self._claims.renew_session()
                 if attempt == SPLIT_ATTEMPTS_MAX - 1:
                     raise
                 await sleep(RETRY_FIRST_S)
@@ -138,23 +131,23 @@ class SplitTransaction:
         raise AssertionError("unreachable")
 
     async def _parent_is_ours(self, life: BundleLife) -> bool:
-        return await self._read(life, lambda: self._locks.holds(life.bundle, life.token))
+        return await self._read(life, lambda: self._claims.holds(life.bundle, life.token))
 
     async def _outcome(self, life: BundleLife, children: list[str]) -> int | None:
         """Find out whether a split took effect, after its answer was lost.
 
-        Returns the token of the children's locks, or None if the parent's lock still exists. Raises
-        `_LockLostError` when this session holds neither.
+        Returns the token of the children's claims, or None if the parent's is still ours. Raises
+        `_LostError` when this session holds neither.
         """
         if await self._parent_is_ours(life):
             return None
-        node = await self._read(life, lambda: self._store.get(paths.lock(children[0])))
-        if node is None or node.ephemeral_owner != self._store.session_id:
-            raise _LockLostError
-        return node.created_txid
+        token = await self._read(life, lambda: self._claims.held_in_session(children[0]))
+        if token is None:
+            raise _LostError
+        return token
 
     async def _read(self, life: BundleLife, read: Callable[[], Awaitable[T]]) -> T:
-        """Read until the store answers. Raises `_LockLostError` when the life ends meanwhile."""
+        """Read until the store answers. Raises `_LostError` when the life ends meanwhile."""
         wait_s = RETRY_FIRST_S
         while not life.over:
             try:
@@ -162,8 +155,8 @@ class SplitTransaction:
             except LoadManagerError:
                 await sleep(wait_s)
                 wait_s = min(wait_s * 2, RETRY_MAX_S)
-        raise _LockLostError
+        raise _LostError
 
 
-class _LockLostError(Exception):
-    """The lock that a step relies on is no longer ours."""
+class _LostError(Exception):
+    """The claim that a step relies on is no longer ours."""

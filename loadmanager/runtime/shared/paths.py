@@ -14,8 +14,12 @@ RESOURCE_QUOTAS = "/loadbalance/resource-quota"
 BROKER_TIME_AVERAGE = "/loadbalance/broker-time-average"
 LEADER_EPOCHS = "/loadmanager/epochs"
 SESSIONS = "/loadmanager/sessions"
-"""An ephemeral node for each session that holds locks; see `runtime.broker.locks.in_session`."""
+"""An ephemeral node for each session that owns bundles; see `runtime.broker.claims.in_session`."""
 LOCKS = "/namespace"
+UNIT_STATES = "/service_unit_state"
+EXTENSIBLE_LEADER = "/loadbalance/extension/leader"
+LOAD_DATA = "/loadbalance/extension/broker-load-data"
+TOP_BUNDLES = "/loadbalance/extension/top-bundles-load-data"
 ADMIN = "/admin"
 CLUSTERS = "/admin/clusters"
 POLICIES = "/admin/policies"
@@ -58,6 +62,22 @@ def bundle_of_lock(path: str) -> str | None:
     """The bundle of a lock's path; None for the nodes above the locks."""
     bundle = path[len(LOCKS) + 1 :]
     return bundle if path.startswith(f"{LOCKS}/") and bundle.count("/") == 2 else None
+
+
+def session(session_id: int) -> str:
+    """A session's own node."""
+    return f"{SESSIONS}/{session_id:x}"
+
+
+def unit_state(bundle: str) -> str:
+    """The state record of a bundle."""
+    return f"{UNIT_STATES}/{bundle}"
+
+
+def bundle_of_unit_state(path: str) -> str | None:
+    """The bundle of a state record's path; None for the nodes above the records."""
+    bundle = path[len(UNIT_STATES) + 1 :]
+    return bundle if path.startswith(f"{UNIT_STATES}/") and bundle.count("/") == 2 else None
 
 
 def broker(broker_id: str) -> str:

@@ -173,6 +173,31 @@ class StoreContract:
         assert node is not None
         assert len(node.value) == VALUE_BYTES_MAX
 
+    async def test_nodes_name_the_transactions_that_made_and_changed_them(
+        self, store: Store
+    ) -> None:
+        """Their ids are those that `commit` returns, and grow."""
+        await store.create("/t", b"")
+        made = await store.commit([Create("/t/a", b"1")])
+        node = await store.get("/t/a")
+        assert node is not None
+        assert (node.created_txid, node.changed_txid) == (made, made)
+        changed = await store.commit([Put("/t/a", b"2", 0), Put("/t/a", b"3", 1)])
+        node = await store.get("/t/a")
+        assert node is not None
+        assert (node.created_txid, node.changed_txid, node.version) == (made, changed, 2)
+        assert changed > made
+
+    async def test_a_transaction_can_require_that_a_node_is_absent(self, store: Store) -> None:
+        """By creating and deleting it, which changes nothing."""
+        await store.create("/t", b"")
+        absent = [Create("/t/a", b""), Delete("/t/a")]
+        await store.commit([*absent, Create("/t/b", b"")])
+        await store.create("/t/a", b"", ephemeral=True)
+        with pytest.raises(VersionConflictError):
+            await store.commit([*absent, Create("/t/c", b"")])
+        assert await store.children("/t") == ["a", "b"]
+
     async def test_transactions_do_all(self, store: Store) -> None:
         """Every operation of a transaction takes effect."""
         await store.put("/t/old", b"old")
