@@ -56,9 +56,11 @@ def command(
     checked = _checked(base)
     if file.isatty():
         click.echo("one JSON object a line, Ctrl-D ends; --help has examples", err=True)
+    decided = False
     for number, raw in enumerate(file, start=1):
         if not raw.strip():
             continue
+        decided = True
         try:
             line = decode_line(raw)
             if line.config:
@@ -83,6 +85,8 @@ def command(
         else:
             sys.stdout.buffer.write(msgspec.json.encode({"now": line.now, **document}) + b"\n")
             sys.stdout.buffer.flush()
+    if not decided:
+        print("loadmanager decide: there was no line to decide", file=sys.stderr)
     return 0
 
 

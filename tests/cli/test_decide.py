@@ -54,6 +54,13 @@ def test_a_file_instead_of_standard_input(tmp_path: Path) -> None:
     assert (missing.returncode, "No such file" in missing.stderr) == (2, True)
 
 
+def test_no_line() -> None:
+    """Nothing in, nothing out, and a word about it."""
+    result = decide([])
+    assert (result.returncode, result.stdout) == (0, "")
+    assert "no line to decide" in result.stderr
+
+
 def test_one_line_in_one_line_out() -> None:
     """A decision has the documented fields and numbers."""
     result = decide([LINE])
