@@ -9,7 +9,7 @@ All methods may raise `OperationalError` when the storage does not answer or is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,12 +22,22 @@ class FencedError(OperationalError):
     """Another opening of the log has begun: this one's writes are not acknowledged any more."""
 
 
+class UnansweredError(OperationalError):
+    """The storage did not answer in time. What it was asked to do may still happen."""
+
+
+Batch = Mapping[int, Sequence[Piece]]
+"""Number of a log → what to write to the ends of its segments."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One opening of a log, and the first entry id that it gave."""
+    """One opening of a log, the first entry id that it gave, and the storage that writes it."""
 
     number: int
     first_id: int
+    writer: str
+    """See `Storage.writer`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,11 @@ class LogRecord:
 class Storage(Protocol):
     """Keeps logs, each known by a number. All methods are called on the event loop."""
 
+    @property
+    def writer(self) -> str:
+        """Who writes the runs that are opened now: a name that no other process has or had."""
+        ...
+
     async def open(
         self, log_id: int, runs: Sequence[Run], first_id: int
     ) -> tuple[list[SegmentIndex], int]:
@@ -59,11 +74,12 @@ class Storage(Protocol):
         """
         ...
 
-    async def append(self, log_id: int, pieces: Sequence[Piece]) -> None:
+    async def append(self, batch: Batch) -> set[int]:
         """Write to the ends of segments; when it returns, the data is as durable as the storage is
-        configured to make it. One call for a log at a time.
+        configured to make it. One call at a time.
 
-        Raises `FencedError`. After any error the caller must open the log again.
+        Returns the logs that another opening has fenced: what was written to them is not to be
+        acknowledged. After an error all logs of the batch must be opened again.
         """
         ...
 
@@ -76,8 +92,8 @@ class Storage(Protocol):
         ...
 
     async def close(self, log_id: int, segments: Sequence[SegmentIndex]) -> None:
-        """The log is not written any more; keep the index of its last segments for its next
-        opening.
+        """The log is not written any more; keep the index of the run's last segment for the next
+        opening, which is the quicker for it.
         """
         ...
 

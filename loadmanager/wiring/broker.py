@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -48,6 +49,10 @@ from loadmanager.wiring.parts import Outside, Parts, Service
 from loadmanager.wiring.plugins import register_plugins
 
 STILL_S_MIN = 15.0
+SWITCH_S = 0.000_5
+"""How long a thread of the storage waits for the event loop's thread at most, instead of 5 ms: each
+commit waits for it several times.
+"""
 """The process ends when its event loop stands still for two session timeouts, at least this."""
 
 log = structlog.get_logger("broker")
@@ -223,7 +228,7 @@ class _Broker:
                 scope.spawn(watchdog.run(), "watchdog")
                 self._run_storage(outside.storage, scope)
                 parts = Parts(settings, outside, scope)
-                admin = self._build_admin(parts, me, journal)
+                admin = self._build_admin(parts, me, journal, outside.storage)
 
                 async def start() -> None:
                     # Caches, then listening ports, then the registration, which brings work.
@@ -266,6 +271,7 @@ class _Broker:
             log.info("persistent topics are in memory: loadManagerStorageDirectory is not set")
             return None
         log.info("persistent topics are stored", directory=stored.value.directory)
+        sys.setswitchinterval(SWITCH_S)
         return DirectoryStorage(stored)
 
     @staticmethod
@@ -277,8 +283,11 @@ class _Broker:
         history = self._settings.leaf(HistorySettings)
         return Journal(history, cluster=self._broker.cluster_name, broker=me.broker_id, clock=clock)
 
-    def _build_admin(self, parts: Parts, me: BrokerAddress, journal: Journal | None) -> AdminServer:
-        sources = [*parts.telemetry.sources, *([] if journal is None else [journal.samples])]
+    def _build_admin(
+        self, parts: Parts, me: BrokerAddress, journal: Journal | None, storage: Storage | None
+    ) -> AdminServer:
+        more = [part for part in (journal, storage) if isinstance(part, Journal | DirectoryStorage)]
+        sources = [*parts.telemetry.sources, *(part.samples for part in more)]
         page = MetricsPage(
             Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id
         )

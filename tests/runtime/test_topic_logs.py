@@ -23,10 +23,10 @@ async def test_each_opening_fences_the_ones_before() -> None:
         logs = TopicLogs(store)
         await store.create(paths.subscription(T, "s"), b"")
         assert await logs.record(T) is None
-        first = await logs.save(T, LogRecord(7, 1, 0, (Run(1, 0),)))
+        first = await logs.save(T, LogRecord(7, 1, 0, (Run(1, 0, "w"),)))
         await logs.save_cursors(T, first, {"s": b"1"})
         assert await logs.record(T) == first
-        second = await logs.save(T, replace(first, life=2, runs=(Run(1, 0), Run(2, 5))))
+        second = await logs.save(T, replace(first, life=2, runs=(Run(1, 0, "w"), Run(2, 5, "w"))))
         with pytest.raises(ConflictError):
             await logs.save(T, replace(first, first_id=9))
         with pytest.raises(ConflictError):

@@ -134,6 +134,8 @@ class Process:
         self.world.note(f"{self.machine.name} stopped")
         for transport in list(self.transports):
             transport.cut()
+        if self.disk is not None:
+            self.disk.crash(lambda size: size)  # the system lives on, and writes everything
         if not self.machine.crashed:
             self.world.crash(self.machine)
 
@@ -459,7 +461,14 @@ class Cluster:
             await asyncio.sleep(self.world.delay_s(0.5))
             return call()
 
-        return LogFiles(process.disk, run)
+        direct_max = self.rng.choice((0, 2))
+        return LogFiles(
+            process.disk,
+            run,
+            names=lambda: f"{self.rng.getrandbits(64):016x}",
+            journal_bytes=2_000,
+            direct_max=direct_max,
+        )
 
     def process_of(self, address: BrokerAddress) -> Process | None:
         """The process at an address; a random one of two with the same name."""

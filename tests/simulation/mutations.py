@@ -353,28 +353,24 @@ MUTATIONS = (
     ),
     _stored(
         "messages are not synced before their receipts",
-        "adapters/files/log_files.py",
-        4,
-        "if syncs:",
-        "if not syncs:",
+        "adapters/files/writers.py",
+        3,
+        """
+        self._disk.write(path, self._size, data)
+        self._disk.sync(path)
+        """,
+        """
+        self._disk.write(path, self._size, data)
+        """,
     ),
     _stored(
         "receipts are sent before messages are stored",
-        "adapters/protocol/storing.py",
-        4,
+        "adapters/protocol/committing.py",
+        2,
+        "self._due[topic] = None",
         """
-        if pieces:
-            await self._storing.storage.append(self.record.log_id, pieces)
-        if self.closed:
-            break
-        self.log.stored(end_id, size)
-        self._answer()
-        """,
-        """
-        self.log.stored(end_id, size)
-        self._answer()
-        if pieces:
-            await self._storing.storage.append(self.record.log_id, pieces)
+        self._due[topic] = None
+        topic.committed(topic.log.next_id, 0)
         """,
     ),
 )

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
-OPEN_MAX = 64
+OPEN_MAX = 500
 """Files that a thread keeps open for writing."""
 
 
 class DirectoryDisk:
-    """Implements `log_files.Disk` below `root`. Threads may use it at once, each its own
+    """Implements `writers.Disk` below `root`. Threads may use it at once, each its own
     files."""
 
     def __init__(self, root: Path) -> None:
@@ -22,6 +23,7 @@ class DirectoryDisk:
         self._threads = threading.local()
         self._new: dict[str, None] = {}
         """Files whose name is not durable yet."""
+        self._locks: dict[str, int] = {}
 
     @property
     def _open(self) -> OrderedDict[str, int]:
@@ -39,80 +41,94 @@ class DirectoryDisk:
             return found
         target = self._root / path
         if flags & os.O_CREAT and not target.exists():
-            self._make_folder(target.parent)
+            self.make_folder(path.rpartition("/")[0])
             self._new[path] = None
         if len(opened) >= OPEN_MAX:
-            oldest = next(iter(opened))
-            self.sync(oldest)
-            self.release(oldest)
-        found = opened[path] = os.open(target, os.O_WRONLY | os.O_APPEND | flags, 0o644)
+            self.release(next(iter(opened)))
+        found = opened[path] = os.open(target, os.O_WRONLY | flags, 0o644)
         return found
 
-    def _make_folder(self, folder: Path) -> None:
-        if not folder.exists():
-            folder.mkdir(exist_ok=True)
-            self._sync_folder(self._root)
+    def make_folder(self, folder: str) -> None:
+        """See `writers.Disk`."""
+        target = self._root / folder
+        if not target.exists():
+            target.mkdir(exist_ok=True, parents=True)
+            for parent in target.parents:
+                self._sync_folder(parent)
+                if parent == self._root:
+                    break
 
-    def append(self, path: str, data: bytes) -> None:
-        """See `log_files.Disk`."""
+    def write(self, path: str, offset: int, data: bytes) -> None:
+        """See `writers.Disk`."""
         found, view = self._descriptor(path, os.O_CREAT), memoryview(data)
         while view:
-            view = view[os.write(found, view) :]
+            written = os.pwrite(found, view, offset)
+            view, offset = view[written:], offset + written
 
     def sync(self, path: str) -> None:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         os.fdatasync(self._descriptor(path, 0))
         if path in self._new:
             self._sync_folder((self._root / path).parent)
             self._new.pop(path, None)
 
     def create(self, path: str, data: bytes) -> None:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         target = self._root / path
-        self._make_folder(target.parent)
         draft = target.with_name(f"{target.name}.draft")
-        found = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(found, view) :]
-            os.fdatasync(found)
-        finally:
-            os.close(found)
+        draft.write_bytes(data)
         draft.replace(target)
-        self._sync_folder(target.parent)
 
     def read(self, path: str, offset: int = 0, size: int = -1) -> bytes:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         with (self._root / path).open("rb") as file:
             file.seek(offset)
             return file.read(size)
 
     def exists(self, path: str) -> bool:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         return (self._root / path).exists()
 
     def names(self, folder: str) -> list[str]:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         try:
             return sorted(path.name for path in (self._root / folder).iterdir())
         except FileNotFoundError:
             return []
 
     def release(self, path: str) -> None:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         found = self._open.pop(path, None)
         if found is not None:
             os.close(found)
 
     def remove(self, path: str) -> None:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         (self._root / path).unlink(missing_ok=True)
 
     def remove_folder(self, folder: str) -> None:
-        """See `log_files.Disk`."""
+        """See `writers.Disk`."""
         with suppress(FileNotFoundError):
             (self._root / folder).rmdir()
+
+    def lock(self, path: str) -> bool:
+        """See `writers.Disk`."""
+        self.make_folder(path.rpartition("/")[0])
+        found = os.open(self._root / path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(found)
+            return False
+        except OSError:
+            os.close(found)
+            raise
+        self._locks[path] = found
+        return True
+
+    def unlock(self, path: str) -> None:
+        """See `writers.Disk`."""
+        os.close(self._locks.pop(path))
 
     @staticmethod
     def _sync_folder(folder: Path) -> None:

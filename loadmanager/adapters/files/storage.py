@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import structlog
 
 from loadmanager.adapters.files.disk import DirectoryDisk
-from loadmanager.adapters.files.log_files import WORKERS, LogFiles
+from loadmanager.adapters.files.log_files import THREADS, LogFiles
 from loadmanager.adapters.files.worker import Worker
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConfigError, LoadManagerError
 from loadmanager.core.messaging.settings import StorageSettings
+from loadmanager.ports.telemetry import Sample, counter
+
+COMMITS = counter("loadmanager_storage_commits", "Writes to stored topics, of all that had come")
+COMMITTED = counter("loadmanager_storage_committed_bytes", "Bytes of these writes")
+COMMIT_S = counter("loadmanager_storage_commit_seconds", "Time of these writes in their thread")
+SYNC_S = counter("loadmanager_storage_sync_seconds", "Of that, the time until they were durable")
+DAMAGED = counter("loadmanager_storage_damaged", "Damaged parts of segments that were read")
+FLUSH_S = 1.0
+"""After so long the segments have what was committed."""
 
 log = structlog.get_logger("storage")
 
@@ -30,28 +39,51 @@ class DirectoryStorage(LogFiles):
             raise ConfigError(
                 f"loadManagerStorageDirectory: {root}: {error.strerror or error}"
             ) from None
-        self._workers = [Worker(f"storage-{number}") for number in range(WORKERS)]
+        self._workers = [Worker(f"storage-{number}") for number in range(THREADS)]
         self._settings = settings
-        super().__init__(disk, self._work, syncs=lambda: settings.value.sync == "always")
+        self._failing = False
+        super().__init__(
+            disk,
+            self._work,
+            syncs=lambda: settings.value.sync == "always",
+            timeout_s=lambda: settings.value.timeout_s,
+        )
+
+    def samples(self) -> Iterator[Sample]:
+        """The storage's metrics."""
+        yield COMMITS.sample(self.commits)
+        yield COMMITTED.sample(self.committed_bytes)
+        yield COMMIT_S.sample(self.commit_s)
+        yield SYNC_S.sample(self.sync_s)
+        yield DAMAGED.sample(self.damaged)
 
     def _work(self, number: int, call: Callable[[], Any]) -> Any:
         return self._workers[number].run(call)
 
     async def run(self) -> None:
-        """Bring to the disk what was written without (`loadManagerStorageSync=interval`). Ends the
-        threads when it is cancelled.
+        """Read the journals of processes that have ended; then bring to the disk what was written
+        without (`loadManagerStorageSync=interval`), and clear journals. Ends the threads when it is
+        cancelled.
         """
         try:
+            await self._try(self.recover)
+            since_s = 0.0
             while True:
-                await asyncio.sleep(self._settings.value.sync_interval_ms / 1000)
-                if self._settings.value.sync == "interval":
-                    await self._sync_now()
+                interval_s = self._settings.value.sync_interval_ms / 1000
+                await asyncio.sleep(interval_s)
+                if (since_s := since_s + interval_s) >= FLUSH_S:
+                    since_s = 0.0
+                    await self._try(self.flush)
+                await self._try(self.sync)
         finally:
             for worker in self._workers:
                 worker.close()
 
-    async def _sync_now(self) -> None:
+    async def _try(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            await self.sync()
+            await work()
+            self._failing = False
         except LoadManagerError as error:
-            log.error("messages could not be brought to the disk", error=str(error))
+            if not self._failing:
+                log.error("messages could not be brought to the disk", error=str(error))
+            self._failing = True

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import queue
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+WAITING_MAX = 10_000
 
 _Job = tuple[Callable[[], Any], asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
@@ -27,9 +29,11 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     async def run(self, call: Callable[[], T]) -> T:
-        """Run the call in the thread; returns its result. A caller that is cancelled leaves it
-        running.
+        """Run the call in the thread; returns its result. A call whose caller was cancelled before
+        it began is left out; one that runs is not ended. Raises `OSError` when too many wait.
         """
+        if self._jobs.qsize() >= WAITING_MAX:
+            raise OSError(errno.EBUSY, f"{WAITING_MAX} calls wait for one that does not end")
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
@@ -46,6 +50,8 @@ class Worker:
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
             call, loop, done = job
+            if done.cancelled():
+                continue
             result, error = None, None
             try:
                 result = call()

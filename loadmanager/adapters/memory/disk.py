@@ -14,35 +14,43 @@ class SharedFiles:
     def __init__(self) -> None:
         self.content: dict[str, bytearray] = {}
         self.room = -1
+        self.unsynced: dict[str, tuple[MemoryDisk, int]] = {}
+        """Path → who wrote to it last, and how many of its bytes are durable; those after them may
+        be lost.
+        """
+        self.locks: dict[str, MemoryDisk] = {}
 
 
 class MemoryDisk:
-    """Implements `adapters.files.log_files.Disk` for one machine."""
+    """Implements `adapters.files.writers.Disk` for one machine."""
 
     def __init__(self, files: SharedFiles) -> None:
         self._files = files
-        self._unsynced: dict[str, int] = {}
-        """Path → how many of its bytes are durable; those after them may be lost."""
         self.crashed = False
 
-    def append(self, path: str, data: bytes) -> None:
-        """Write at the end of a file. Raises `OSError` when the disk is full, after a part."""
+    def write(self, path: str, offset: int, data: bytes) -> None:
+        """Write to a file. Raises `OSError` when the disk is full, after a part."""
         self._check()
         content = self._files.content.setdefault(path, bytearray())
-        self._unsynced.setdefault(path, len(content))
-        room = self._files.room
-        if 0 <= room < len(data):
-            content += data[:room]
+        _, durable = self._files.unsynced.get(path, (self, len(content)))
+        self._files.unsynced[path] = self, durable
+        content += bytes(max(offset - len(content), 0))
+        room, more = self._files.room, max(offset + len(data) - len(content), 0)
+        if 0 <= room < more:
+            fits = len(data) - more + room
+            content[offset : offset + fits] = data[:fits]
             self._files.room = 0
             raise OSError(ENOSPC, "No space left on device")
-        content += data
+        content[offset : offset + len(data)] = data
         if room >= 0:
-            self._files.room -= len(data)
+            self._files.room -= more
 
     def sync(self, path: str) -> None:
-        """Make durable what was written to a file."""
+        """Make durable what was written to a file, by anybody."""
         self._check()
-        self._unsynced.pop(path, None)
+        if path not in self._files.content:
+            raise FileNotFoundError(2, "No such file", path)
+        self._files.unsynced.pop(path, None)
 
     def create(self, path: str, data: bytes) -> None:
         """Replace a whole file."""
@@ -58,16 +66,20 @@ class MemoryDisk:
         return bytes(self._files.content[path][offset:end])
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file."""
+        """Whether there is such a file; folders always exist."""
         self._check()
-        return path in self._files.content
+        return path in self._files.content or "/" not in path
 
     def names(self, folder: str) -> list[str]:
-        """The files of a folder, sorted."""
+        """The files and folders in a folder, sorted."""
         self._check()
         prefix = f"{folder}/"
         return sorted(
-            path[len(prefix) :] for path in self._files.content if path.startswith(prefix)
+            {
+                path[len(prefix) :].partition("/")[0]
+                for path in self._files.content
+                if path.startswith(prefix)
+            }
         )
 
     def release(self, path: str) -> None:
@@ -77,10 +89,27 @@ class MemoryDisk:
         """Delete a file, if it exists."""
         self._check()
         self._files.content.pop(path, None)
-        self._unsynced.pop(path, None)
+        self._files.unsynced.pop(path, None)
+
+    def make_folder(self, folder: str) -> None:
+        """Folders are not kept."""
 
     def remove_folder(self, folder: str) -> None:
         """Folders are not kept."""
+
+    def lock(self, path: str) -> bool:
+        """Lock a file until the machine crashes."""
+        self._check()
+        holder = self._files.locks.get(path)
+        if holder is not None and not holder.crashed:
+            return False
+        self._files.locks[path] = self
+        self._files.content.setdefault(path, bytearray())
+        return True
+
+    def unlock(self, path: str) -> None:
+        """Let others lock a file."""
+        del self._files.locks[path]
 
     def _check(self) -> None:
         if self.crashed:
@@ -89,10 +118,11 @@ class MemoryDisk:
     def crash(self, left: Callable[[int], int]) -> None:
         """The machine stops: of so many bytes that were not synced, `left` are there afterwards."""
         self.crashed = True
-        for path, durable in self._unsynced.items():
+        mine = {path: at for path, (disk, at) in self._files.unsynced.items() if disk is self}
+        for path, durable in mine.items():
+            del self._files.unsynced[path]
             content = self._files.content.get(path)
             if content is not None:
                 del content[durable + left(len(content) - durable) :]
                 if not content:
                     del self._files.content[path]
-        self._unsynced.clear()

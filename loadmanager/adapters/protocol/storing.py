@@ -15,6 +15,7 @@ from typing import Any
 
 import structlog
 
+from loadmanager.adapters.protocol.committing import Committer
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
 from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
@@ -34,7 +35,7 @@ from loadmanager.core.messaging.settings import MessagingSettings, StorageSettin
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
-from loadmanager.ports.log import FencedError, LogRecord, Run, Storage
+from loadmanager.ports.log import FencedError, LogRecord, Run, Storage, UnansweredError
 
 MIB = 1024 * 1024
 DUPLICATE = (1 << 64) - 1
@@ -85,7 +86,11 @@ class StoredTopic:
         self._cursors = cursors
         self._storing = storing
         self._owed: deque[Owed] = deque()
-        self._committing: asyncio.Task[Any] | None = None
+        self._answered = asyncio.Event()
+        """Not set while a receipt waits for the storage."""
+        self._answered.set()
+        self.left = False
+        """Whether the index of its last segment was left to the next opening."""
         self._wanted: dict[int, None] = {}
         self._loading = self.closed = False
         self._saved = asyncio.Event()
@@ -112,24 +117,19 @@ class StoredTopic:
         entry_id = DUPLICATE if entry is None else entry.entry_id
         producer.connection.owe(1)
         self._owed.append(Owed(end_id, producer, sequence_id, entry_id))
-        if self._committing is None:
-            self._committing = self._storing.run(self, self._commit, "commit")
+        self._answered.clear()
+        self._storing.committer.add(self)
 
-    async def _commit(self) -> None:
-        """Store everything that was appended so far, then what came meanwhile, and so on."""
-        try:
-            while self._owed and not self.closed:
-                pieces, end_id, size = self.log.take()
-                if pieces:
-                    await self._storing.storage.append(self.record.log_id, pieces)
-                if self.closed:
-                    break
-                self.log.stored(end_id, size)
-                self._answer()
-        except LoadManagerError as error:
-            self._storing.failed(self, error)
-        finally:
-            self._committing = None
+    def committed(self, end_id: int, size_bytes: int) -> None:
+        """See `committing.Committed`."""
+        self.log.stored(end_id, size_bytes)
+        self._answer()
+        if not self._owed:
+            self._answered.set()
+
+    def failed(self, error: LoadManagerError) -> None:
+        """See `committing.Committed`."""
+        self._storing.failed(self, error)
 
     def _answer(self) -> None:
         """Send the receipts for what is stored."""
@@ -145,7 +145,6 @@ class StoredTopic:
                 self._storing.dispatcher.written(producer.connection)
         if not self.hosted.fenced:
             self._storing.dispatcher.touch(self.hosted)
-        self._storing.dispatcher.deliver()
 
     # Reading
 
@@ -266,11 +265,16 @@ class StoredTopic:
             self._saved.set()
 
     async def settle(self) -> None:
-        """The topic is being unloaded: answer what was sent before, and save the cursors."""
-        if self._committing is not None:
-            await asyncio.wait([self._committing])
-        await self._saved.wait()
-        await self.save()
+        """The topic is being unloaded: answer what was sent before, save the cursors, and leave the
+        index of its last segment to the next owner.
+        """
+        await self._answered.wait()
+        if not self.closed:
+            leaving = self._storing.leave(self)
+            await self._saved.wait()
+            await self.save()
+            if leaving is not None:
+                await asyncio.wait([leaving])
 
     def close(self) -> None:
         """The topic is not served here any more."""
@@ -280,6 +284,7 @@ class StoredTopic:
         for receipt in self._owed:
             receipt.producer.connection.owe(-1)
         self._owed.clear()
+        self._answered.set()
         self._storing.close(self)
 
 
@@ -314,8 +319,12 @@ class Storing:
         self._failures = failures
         self._spawn = spawn
         self._close_topic = close_topic
+        self.committer = Committer(storage, spawn=spawn, failures=failures, done=self._committed)
         self._cache = EntryCache(settings.value.cache_mb * MIB)
         self._full_until_s = float("-inf")
+        self._hung_until_s = float("-inf")
+        self._failing = False
+        """Whether the storage failed the last time that it was written to."""
 
     @property
     def cached_bytes(self) -> int:
@@ -351,12 +360,18 @@ class Storing:
     async def open(self, topic: TopicName, life: int, subscriptions: Sequence[str]) -> StoredTopic:
         """Open a topic's log in a life of its bundle.
 
-        Raises `OperationalError` when a later life has opened it: the client looks it up again.
+        Raises `OperationalError` when a later life has opened it: the client looks it up again. The
+        same for a few seconds after the storage did not answer.
         """
+        if self.clock.monotonic_s() < self._hung_until_s:
+            raise OperationalError("the storage of this broker does not answer")
         try:
             return await self._open(topic, life, subscriptions)
         except ConflictError as error:
             raise OperationalError(f"{topic} is served by another broker by now: {error}") from None
+        except UnansweredError:
+            self._hung_until_s = self.clock.monotonic_s() + FULL_S
+            raise
 
     async def _open(self, topic: TopicName, life: int, subscriptions: Sequence[str]) -> StoredTopic:
         directory = self.directory()
@@ -369,7 +384,8 @@ class Storing:
         written = {segment.run for segment in segments}
         runs = [run for run in record.runs if run.number in written]
         number = max((run.number for run in record.runs), default=0) + 1
-        record = await self._record(topic, record, life, [*runs, Run(number, end_id)])
+        writer = self.storage.writer
+        record = await self._record(topic, record, life, [*runs, Run(number, end_id, writer)])
         # From here on nobody else can save a cursor.
         values = await directory.cursors(topic, subscriptions)
         cursors = {
@@ -381,7 +397,7 @@ class Storing:
             # Messages were lost that had been consumed: their ids must not be given again.
             log.error("stored messages are lost", topic=str(topic), entries=known_id - end_id)
             end_id = known_id
-            record = await self._record(topic, record, life, [*runs, Run(number, end_id)])
+            record = await self._record(topic, record, life, [*runs, Run(number, end_id, writer)])
         limits = self.settings.value
         rollover = Rollover(
             limits.segment_entries_max,
@@ -411,23 +427,43 @@ class Storing:
         """A topic cannot be written to: close it, so that it is opened again, here or elsewhere."""
         if stored.closed:
             return
-        if not isinstance(error, FencedError):
+        if isinstance(error, FencedError):
+            log.warning("a topic is closed", topic=str(stored.topic), reason=str(error))
+        else:
             self._full_until_s = self.clock.monotonic_s() + FULL_S
-        log.error(
-            "a topic cannot be stored; its clients are closed",
-            topic=str(stored.topic),
-            error=str(error),
-        )
+            if not self._failing:
+                log.error(
+                    "the storage cannot be written to; the clients of the topics that are written "
+                    "to are closed, and producers refused",
+                    topic=str(stored.topic),
+                    error=str(error),
+                )
+            self._failing = True
         stored.hosted.silent = True
         self._close_topic(str(stored.topic))
 
+    def _committed(self) -> None:
+        """A commit went well."""
+        if self._failing:
+            self._failing = False
+            log.info("the storage can be written to again")
+        self.dispatcher.deliver()
+
     def close(self, stored: StoredTopic) -> None:
-        """A topic is not served here any more; leave the index of its last segments."""
+        """A topic is not served here any more; leave the index of its last segment."""
         self.dirty.pop(stored, None)
-        active = [segment for segment in stored.log.segments if segment.run == stored.log.run][-1:]
-        if stored.log.end_id == stored.log.next_id and active and active[0].offsets:
-            active[0].producers = dict(stored.log.producers)
-            self.run(stored, lambda: self._leave(stored, active), "close-log")
+        self.leave(stored)
+
+    def leave(self, stored: StoredTopic) -> asyncio.Task[Any] | None:
+        """Leave the index of a topic's last segment to its next opening, unless something that was
+        sent is not stored; the task that does it.
+        """
+        last = stored.log.segments[-1]
+        if stored.left or stored.log.end_id != stored.log.next_id:
+            return None
+        stored.left = True
+        last.producers = dict(stored.log.producers)
+        return self.run(stored, lambda: self._leave(stored, [last]), "close-log")
 
     async def _leave(self, stored: StoredTopic, segments: Iterable[Any]) -> None:
         try:

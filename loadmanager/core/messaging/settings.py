@@ -149,6 +149,12 @@ class StorageSettings:
         "How often messages are brought to the disk with loadManagerStorageSync=interval",
         minimum=1,
     )
+    timeout_s: float = conf(
+        "loadManagerStorageTimeoutSeconds",
+        15.0,
+        "How long a call of the storage may take before it counts as failed",
+        minimum=0.1,
+    )
     segment_entries_max: int = conf(
         "managedLedgerMaxEntriesPerLedger",
         50_000,

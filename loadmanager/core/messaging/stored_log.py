@@ -41,9 +41,10 @@ class Rollover:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Bytes for the end of one segment; `finished`: its last ones."""
+    """Bytes for the end of one segment, from `offset` on; `finished`: its last ones."""
 
     segment: SegmentIndex
+    offset: int
     data: bytes
     finished: bool
 
@@ -177,7 +178,8 @@ class StoredLog:
         if self._unwritten or finished:
             data = b"".join(self._unwritten)
             self._unwritten.clear()
-            self._pieces.append(Piece(self._segments[-1], data, finished))
+            active = self._segments[-1]
+            self._pieces.append(Piece(active, active.size - len(data), data, finished))
 
     def take(self) -> tuple[list[Piece], int, int]:
         """What the writer has to store next, the id after its last entry, and the bytes of its

@@ -45,7 +45,10 @@ class TopicLogs:
             raise ConflictError(f"topic {topic} is being deleted")
         value = read_object(node.value, path)
         try:
-            runs = tuple(Run(_number(run), _number(first)) for run, first in value["runs"])
+            runs = tuple(
+                Run(_number(run), _number(first), _name(writer))
+                for run, first, writer in value["runs"]
+            )
             life, first_id = _number(value["life"]), _number(value["firstId"])
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path} is no record of a log: {error!r}") from None
@@ -117,11 +120,17 @@ def _path(topic: TopicName, log_id: int) -> str:
 
 
 def _value(record: LogRecord) -> bytes:
-    runs = [[run.number, run.first_id] for run in record.runs]
+    runs = [[run.number, run.first_id, run.writer] for run in record.runs]
     return write_object({"life": record.life, "firstId": record.first_id, "runs": runs})
 
 
 def _number(value: object) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"{str(value)[:40]} is no number")
+    return value
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value.isalnum():
+        raise ValueError(f"{str(value)[:40]} is no name of a writer")
     return value

@@ -13,12 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadmanager.adapters.files.disk import OPEN_MAX, DirectoryDisk
-from loadmanager.adapters.files.log_files import Disk, LogFiles
+from loadmanager.adapters.files.log_files import RETIRED_MAX, LogFiles
+from loadmanager.adapters.files.writers import Disk
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.segments import SegmentIndex, entries_in
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
-from loadmanager.ports.log import FencedError, Run
+from loadmanager.ports.log import FencedError, Run, UnansweredError
 
 
 async def inline(number: int, call: Callable[[], Any]) -> Any:
@@ -44,7 +45,7 @@ async def opened(
     segments, end_id = await files.open(7, runs, 0)
     number = max((run.number for run in runs), default=0) + 1
     log = a_log(segments, run=number, entries_max=entries_max)
-    return log, [*runs, Run(number, end_id)]
+    return log, [*runs, Run(number, end_id, files.writer)]
 
 
 async def write(files: LogFiles, log: StoredLog, *tails: bytes) -> None:
@@ -52,7 +53,8 @@ async def write(files: LogFiles, log: StoredLog, *tails: bytes) -> None:
     for tail in tails:
         log.append(tail, 1, 0, "p", log.next_id)
     pieces, end_id, size = log.take()
-    await files.append(7, pieces)
+    if await files.append({7: pieces}):
+        raise FencedError("it was opened again")
     log.stored(end_id, size)
 
 
@@ -151,14 +153,16 @@ async def test_more_topics_than_open_files(tmp_path: Path) -> None:
     """A thread writes to more segments than it keeps open."""
     files = LogFiles(DirectoryDisk(tmp_path), inline)
     logs = {number: a_log() for number in range(OPEN_MAX + 10)}
+    for number in logs:
+        await files.open(number, [], 0)
     for turn in range(2):
         for number, log in logs.items():
             log.append(b"%d" % turn, 1, 0, "p", turn)
             pieces, end_id, size = log.take()
-            await files.append(number, pieces)
+            await files.append({number: pieces})
             log.stored(end_id, size)
     for number in logs:
-        segments, _ = await files.open(number, [Run(1, 0)], 0)
+        segments, _ = await files.open(number, [Run(1, 0, files.writer)], 0)
         assert segments[0].end_id == 2
 
 
@@ -173,13 +177,14 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
 
     async def life(runs: list[Run], sent: list[bytes], kept: list[bytes]) -> list[Run]:
         disk = Dying(shared, data.draw(st.integers(0, 25)))
-        files = LogFiles(disk, inline)
+        files = LogFiles(disk, inline, journal_bytes=200, direct_max=data.draw(st.integers(0, 1)))
         try:
             segments, end_id = await files.open(7, runs, 0)
             assert is_between(kept, await tails(files, segments), sent)
             number = max((run.number for run in runs), default=0) + 1
             written = {segment.run for segment in segments}
-            runs = [*(run for run in runs if run.number in written), Run(number, end_id)]
+            kept_runs = [run for run in runs if run.number in written]
+            runs = [*kept_runs, Run(number, end_id, files.writer)]
             log = StoredLog(
                 a_log().memory, a_log()._cache, segments, run=number, next_id=end_id,
                 rollover=Rollover(3, 1 << 30, 10),
@@ -191,6 +196,8 @@ def test_a_crash_at_any_moment_loses_nothing_that_was_acknowledged(
                 sent += some
                 await write(files, log, *some)
                 kept += some
+                if data.draw(st.booleans()):
+                    await data.draw(st.sampled_from((files.flush, files.sync)))()
             await files.close(7, log.segments[-1:])
         except OperationalError:
             pass
@@ -221,3 +228,86 @@ class Dying(MemoryDisk):
         self._calls -= 1
         if self._calls < 0:
             raise OSError(5, "the machine has crashed")
+
+
+def journaled(disk: Disk) -> LogFiles:
+    """A storage that uses its journal for every write."""
+    return LogFiles(disk, inline, direct_max=0)
+
+
+@pytest.mark.asyncio
+async def test_what_only_a_journal_has_is_read_by_the_next_owner(disk: Disk) -> None:
+    """A writer that was paused after its receipts has written to no segment, and its process lives.
+    Another one opens the log with all that was acknowledged; the first is told that it is over.
+    """
+    first, second = journaled(disk), journaled(disk)
+    log, runs = await opened(first, [], entries_max=3)
+    await write(first, log, *(b"%d" % number for number in range(5)))
+    segments, end_id = await second.open(7, runs, 0)
+    assert (await tails(second, segments), end_id) == ([b"0", b"1", b"2", b"3", b"4"], 5)
+    with pytest.raises(FencedError):
+        await write(first, log, b"5")
+
+
+@pytest.mark.asyncio
+async def test_the_journals_of_a_process_that_has_ended_go_into_the_segments() -> None:
+    """Its folder is deleted, and what it had acknowledged is in the segments."""
+    shared = SharedFiles()
+    disk = MemoryDisk(shared)
+    log, runs = await opened(files := journaled(disk), [])
+    await write(files, log, b"a", b"b")
+    disk.crash(lambda size: 0)
+    assert not any(path.endswith(".log") for path in shared.content)
+    files = journaled(MemoryDisk(shared))
+    await files.recover()
+    assert not any(path.startswith("writers/") for path in shared.content)
+    segments, _ = await files.open(7, runs, 0)
+    assert await tails(files, segments) == [b"a", b"b"]
+
+
+@pytest.mark.asyncio
+async def test_journals_go_when_their_segments_are_durable(disk: Disk) -> None:
+    """Full journals are deleted; reads see what is in a journal only."""
+    files = LogFiles(disk, inline, direct_max=0, journal_bytes=100)
+    log, _ = await opened(files, [])
+    for number in range(20):
+        await write(files, log, b"%d" % number)
+    journals = [name for name in disk.names(f"writers/{files.writer}") if name.endswith(".journal")]
+    assert 0 < len(journals) <= RETIRED_MAX
+    await write(files, log, b"20")
+    assert await tails(files, log.segments) == [b"%d" % number for number in range(21)]
+    await files.sync()
+    assert disk.names(f"writers/{files.writer}") == ["lock"]
+
+
+@pytest.mark.asyncio
+async def test_a_storage_whose_folder_was_deleted_acknowledges_nothing_more() -> None:
+    """Another machine took it for dead; logs that are opened again go on."""
+    disk = fresh()
+    files = journaled(disk)
+    log, runs = await opened(files, [])
+    await write(files, log, b"a")
+    await files.flush()
+    for name in disk.names(f"writers/{files.writer}"):
+        disk.remove(f"writers/{files.writer}/{name}")
+    with pytest.raises(OperationalError, match="has ended this storage"):
+        await write(files, log, b"b")
+    log, runs = await opened(files, runs)
+    await write(files, log, b"c")
+    segments, _ = await files.open(7, runs, 0)
+    assert await tails(files, segments) in ([b"a", b"c"], [b"a", b"b", b"c"])
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
+    """A call that does not end counts as failed."""
+    hangs = asyncio.Event()
+
+    async def run(_thread: int, call: Callable[[], Any]) -> Any:
+        await hangs.wait()
+
+    files = LogFiles(fresh(), run, timeout_s=lambda: 0.01)
+    with pytest.raises(UnansweredError):
+        await files.open(7, [], 0)
+    with pytest.raises(UnansweredError):
+        await files.append({})

@@ -10,6 +10,7 @@ import pytest
 from adapters.protocol.driven_broker import ERROR, MESSAGE, RECEIPT, Broker, Wire
 from core.throttling.driven import TOPIC
 from simulation.clients import send_frame
+from structlog.testing import capture_logs
 
 from loadmanager.adapters.files.log_files import LogFiles
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
@@ -31,9 +32,9 @@ class Slow(Broker):
         self.files = files
         self.works = asyncio.Event()
         self.works.set()
-        self.server.store_in(
-            LogFiles(MemoryDisk(files), self._run), Live(StorageSettings(**settings))
-        )
+        self.timeout_s = 60.0
+        storage = LogFiles(MemoryDisk(files), self._run, timeout_s=lambda: self.timeout_s)
+        self.server.store_in(storage, Live(StorageSettings(**settings)))
 
     async def _run(self, _thread: int, call: Callable[[], Any]) -> Any:
         await self.works.wait()
@@ -152,3 +153,36 @@ async def test_a_topic_goes_on_after_its_bundle_was_closed() -> None:
     await broker.settle()
     again = [f.command.message.message_id for f in reader.frames if f.command.type == MESSAGE]
     assert again == [ids[2], ids[4]]
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_hangs_holds_nobody_for_long() -> None:
+    """Nothing is acknowledged; the clients are closed and refused in time, and it is logged once.
+    When the disk answers again, so does the broker, with everything that was acknowledged.
+    """
+    broker = Slow(SharedFiles())
+    connection, wire = await broker.begin()
+    await broker.say(connection, send_frame(1, 1))
+    broker.works.clear()
+    broker.timeout_s = 0.01
+    with capture_logs() as lines:
+        await broker.say(connection, send_frame(1, 2), send_frame(1, 3))
+        while not wire.count(CLOSE_PRODUCER):
+            await asyncio.sleep(0.01)
+        _, refused = await broker.producer()
+        while not refused.count(ERROR):
+            await asyncio.sleep(0.01)
+        _, again = await broker.producer()
+    assert (wire.count(RECEIPT), again.count(ERROR)) == (1, 1)
+    assert [line["event"][:31] for line in lines if line["log_level"] == "error"] == [
+        "the storage cannot be written t"
+    ]
+    broker.works.set()
+    broker.timeout_s = 60.0
+    broker.forward(10_000)
+    connection, wire = await broker.producer()
+    await broker.say(connection, send_frame(1, 2))
+    assert wire.count(RECEIPT) == 1
+    _, reader = await broker.consumer(permits=10)
+    await broker.settle()
+    assert reader.count(MESSAGE) == 2
