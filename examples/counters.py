@@ -54,7 +54,7 @@ class Bundle:
 
 
 class Counters:
-    """Implements `loadmanager.wiring.parts.Service`."""
+    """Implements `loadmanager.wiring.outside.Service`."""
 
     def __init__(self, folder: Path, _settings: object, *, clock: Clock, **_: Any) -> None:
         self._folder = folder
@@ -156,6 +156,21 @@ class Counters:
             added = {k: v for k, v in opened.added.items() if topic_hash(topic_of(k)) in span}
             self._bundles[child] = Bundle(children_life, added, rates)
 
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """Go on as one bundle with the keys of all."""
+        opened = [self._bundles.get(bundle) for bundle in parts]
+        if any(
+            one is None or one.life != life
+            for one, life in zip(opened, parts.values(), strict=True)
+        ):
+            return
+        joined = Bundle(merged_life)
+        for bundle in parts:
+            part = self._bundles.pop(bundle)
+            joined.added.update(part.added)
+            joined.rates.update(part.rates)
+        self._bundles[merged] = joined
+
     def fence_all(self) -> None:
         """The session cannot be proven: serve nothing."""
         self._bundles.clear()
@@ -185,6 +200,10 @@ class Counters:
         opened = self._bundles.get(bundle)
         rates = opened.rates if opened else {}
         return {topic_of(key): TopicTraffic(msg_rate_in=rate) for key, rate in rates.items()}
+
+    def clients(self, bundle: str) -> int:
+        """Clients of this service hold no bundle: each request finds its own."""
+        return 0
 
     def usage(self) -> HostUsage:
         """Bytes on the wire."""

@@ -1,4 +1,4 @@
-"""Tables and progress for people.
+"""Tables for people.
 
 A table on a terminal has its width: cells are folded, never cut. In a pipe or a file a row is one
 line. rich decides about colours (NO_COLOR, FORCE_COLOR, TERM).
@@ -7,14 +7,12 @@ line. rich decides about colours (NO_COLOR, FORCE_COLOR, TERM).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-T = TypeVar("T")
 Cell = str | int | float | None
 Shown = str | Table
 _WIDE = 1_000_000
@@ -53,12 +51,3 @@ def show(*parts: Shown) -> None:
         else:
             texts.append(part)
     print("\n\n".join(texts))
-
-
-def track(things: Sequence[T], text: str) -> Iterable[T]:
-    """The things, one after another; a bar on standard error says how far it is, on a terminal."""
-    if not sys.stderr.isatty():
-        return things
-    from rich.progress import track as tracked
-
-    return tracked(things, text, console=Console(stderr=True), transient=True)

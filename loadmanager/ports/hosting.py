@@ -134,6 +134,13 @@ class Hosting(Protocol):
         """Replace a bundle by its children, which share one token; topics stay open."""
         ...
 
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """Replace neighbouring bundles, each with its life, by one; topics stay open.
+
+        Do nothing unless every part is open in its life.
+        """
+        ...
+
     def fence_all(self) -> None:
         """Stop serving every bundle at once, and drop the clients: the session is not proven."""
         ...
@@ -144,6 +151,12 @@ class Hosting(Protocol):
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """Full name → traffic of a bundle's open topics."""
+        ...
+
+    def clients(self, bundle: str) -> int:
+        """Producers and consumers of a bundle now, or whatever else is told where the bundle goes
+        when it moves.
+        """
         ...
 
     def usage(self) -> HostUsage:

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from loadmanager.ports.hosting import BrokerAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a broker says of a bundle that it has unloaded."""
+
+    clients: int | None = None
+    """Producers and consumers that it had just before; None: not told."""
+    pause_ms: float | None = None
+    """From the fence until the destination, if any, had acquired it; None: not told."""
 
 
 class Peers(Protocol):
@@ -23,10 +35,18 @@ class Peers(Protocol):
         destination: BrokerAddress | None,
         *,
         epoch: int | None,
-    ) -> bool:
+    ) -> Released | None:
         """Ask the owner to unload a bundle; returns when the destination, if any, has acquired it.
 
-        False if the broker does not own the bundle.
+        None if the broker does not own the bundle.
+        """
+        ...
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """The bundles that a broker serves now, or the one that is named if it serves it; each with
+        the number of its producers and consumers.
         """
         ...
 

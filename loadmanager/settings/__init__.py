@@ -30,6 +30,7 @@ from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import NO_EFFECT, Key
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgSettings
@@ -48,6 +49,7 @@ LEAVES: tuple[type, ...] = (
     SamplerSettings,
     StrategySettings,
     SplitSettings,
+    MoveSettings,
     MessagingSettings,
     StorageSettings,
     ThrottlingSettings,

@@ -45,7 +45,8 @@ from loadmanager.runtime.tasks import LoopBusy, Scope, every
 from loadmanager.settings import Settings, check, unknown_text
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.initialize import record_cluster
-from loadmanager.wiring.parts import Outside, Parts, Service
+from loadmanager.wiring.outside import Outside, Service
+from loadmanager.wiring.parts import Parts
 from loadmanager.wiring.plugins import register_plugins
 
 STILL_S_MIN = 15.0

@@ -8,38 +8,26 @@ memory. `wiring.broker` adds what a process has: ports, signals, metrics page, h
 from __future__ import annotations
 
 import asyncio
-import random
-import socket
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Protocol
 
 import structlog
 
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.metrics.settings import MetricsSettings
 from loadmanager.adapters.protocol.registry import TopicRegistry
-from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.protocol.topic_host import RegistryTopics
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.core.moves.move import Move
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.ports.clock import Clock
-from loadmanager.ports.directory import Directory
-from loadmanager.ports.history import History
-from loadmanager.ports.hosting import BrokerAddress, Hosting
-from loadmanager.ports.log import Storage
-from loadmanager.ports.peers import Peers
-from loadmanager.ports.sampler import OwnTraffic, Sampler
-from loadmanager.ports.store import Store
-from loadmanager.ports.telemetry import Detail, Sample, Telemetry
+from loadmanager.ports.sampler import OwnTraffic
+from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.broker.deleting import Deleting
 from loadmanager.runtime.broker.directory import TopicDirectory
@@ -71,65 +59,15 @@ from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
-from loadmanager.runtime.tasks import Interval, LoopBusy, Scope, Steps, every, for_each, retrying
+from loadmanager.runtime.shared.wishes import OperatorWishes
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, retrying
 from loadmanager.settings.live import LiveSettings
+from loadmanager.wiring.leading import leader_work
+from loadmanager.wiring.outside import Outside, Service
 
 MIB = 1024 * 1024
 
 log = structlog.get_logger("broker")
-
-
-class Service(Hosting, Protocol):
-    """What a broker hosts: Pulsar's topics, or whatever else hashes into bundles."""
-
-    def begin(self, directory: Directory) -> None:
-        """Called once, before anything else, when `directory` can answer."""
-        ...
-
-    async def listen(self, sock: socket.socket, listener: str = "") -> None:
-        """Serve clients on a bound socket: that of `brokerServicePort`, or one of `bindAddresses`
-        with the name of its listener.
-        """
-        ...
-
-    async def stop(self) -> None:
-        """Hang up; the bundles were closed before."""
-        ...
-
-    def limits_changed(self) -> None:
-        """An operator changed rate limits: clients that wait may go on."""
-        ...
-
-    def samples(self, detail: Detail) -> Iterable[Sample]:
-        """The service's own metrics now; see `ports.telemetry.Source`."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outside:
-    """What a broker takes from outside."""
-
-    me: BrokerAddress
-    """Where clients and other brokers reach this broker."""
-    store: Store
-    clock: Clock
-    peers: Peers
-    sampler: Callable[[OwnTraffic], Sampler]
-    """Makes the sampler of CPU, memory and NIC."""
-    version: str
-    stop: Callable[[int], None]
-    """Called when an operator stops this broker: unload at most so many bundles/s (0: any)."""
-    history: History | None = None
-    busy: LoopBusy = field(default_factory=LoopBusy)
-    """Measures how busy the event loop is; the caller runs it."""
-    service: Callable[..., Service] = BrokerServer
-    """Makes what hosts the bundles; called with the arguments of `BrokerServer`."""
-    connections_cap: int = 0
-    """The most client connections that the process can serve; 0: any number."""
-    storage: Storage | None = None
-    """Where persistent topics are stored; None: they are kept in memory."""
-    seed: int = 0
-    """The seed of the leader's random numbers, together with the epoch of the term."""
 
 
 class Parts:
@@ -141,13 +79,12 @@ class Parts:
         self._broker = self.settings.live(BrokerSettings)
         self._strategies = self.settings.live(StrategySettings)
         self._splits = self.settings.live(SplitSettings)
-        self._leading = Leading()
-        self._counts = Counts()
-        self._corrupt = Corrupt()
+        self._leading, self._counts, self._corrupt = Leading(), Counts(), Corrupt()
         self.steps = Steps()
         store, cluster = outside.store, self._broker.value.cluster_name
         self._watchers: list[Watcher] = []
         self._brokers = Brokers(store, outside.clock, self._corrupt)
+        self._wishes = OperatorWishes(store, outside.clock, self._corrupt)
         self._namespaces = Namespaces(store, self._broker, self._corrupt)
         self._topics = Topics(store, self._namespaces, self._broker, self._corrupt)
         throttling_settings = self.settings.live(ThrottlingSettings)
@@ -208,6 +145,12 @@ class Parts:
 
     def _build_ownership(self) -> Ownership:
         outside = self._outside
+        self._ownership_log = OwnershipLog(
+            broker_id=outside.me.broker_id,
+            clock=outside.clock,
+            lease=outside.store.lease,
+            history=outside.history,
+        )
         return Ownership(
             store=outside.store,
             namespaces=self._namespaces,
@@ -216,12 +159,7 @@ class Parts:
             clock=outside.clock,
             scope=self._scope,
             self_address=outside.me,
-            observe=OwnershipLog(
-                broker_id=outside.me.broker_id,
-                clock=outside.clock,
-                lease=outside.store.lease,
-                history=outside.history,
-            ).on_transition,
+            observe=self._ownership_log.on_transition,
         )
 
     def _build_hosting(self) -> Service:
@@ -239,20 +177,17 @@ class Parts:
         return hosting
 
     def _build_leader_work(self) -> LeaderWork:
-        return LeaderWork(
-            store=self._outside.store,
+        return leader_work(
+            self._outside,
+            self.settings,
             brokers=self._brokers,
             policies=self.policies,
-            peers=self._outside.peers,
-            clock=self._outside.clock,
+            wishes=self._wishes,
             leading=self._leading,
             corrupt=self._corrupt,
-            broker=self._broker,
-            strategies=self._strategies,
-            splits=self._splits,
             bundle_count=self._namespaces.bundle_count,
-            rng=lambda epoch: random.Random(self._outside.seed + epoch),  # noqa: S311 - reproducible, not secret
             observe=self._on_plan,
+            observe_move=self._on_move,
         )
 
     def _build_reporter(self) -> Reporter:
@@ -339,6 +274,7 @@ class Parts:
                 ownership=self._ownership,
                 unloading=unloading,
                 splitting=splitting,
+                hosting=self.hosting,
             ),
             limits=self.limits,
             policies=self.policies,
@@ -357,6 +293,8 @@ class Parts:
             brokers=self._brokers,
             leading=self._leading,
             peers=self._outside.peers,
+            hosting=self.hosting,
+            pause_ms=self._ownership_log.pause_ms,
         )
 
     def _build_splitting(self) -> Splitting:
@@ -434,6 +372,7 @@ class Parts:
             Watcher(store, paths.LOCKS, self._ownership.on_change),
             Watcher(store, paths.BROKERS, self._brokers.on_change),
             Watcher(store, paths.LEADER, self._election.on_change),
+            Watcher(store, paths.WISHES, self._wishes.on_change),
         ]
         for watcher in self._watchers:
             self._scope.spawn(watcher.run(), f"watch{watcher.root.replace('/', '-')}")
@@ -492,3 +431,8 @@ class Parts:
         if self._recorder is not None:
             self._recorder.on_plan(epoch, cycle, plan)
         self._counts.on_plan(plan)
+
+    def _on_move(self, epoch: int, cycle: int, move: Move) -> None:
+        if self._recorder is not None:
+            self._recorder.on_move(epoch, cycle, move)
+        self._counts.on_move(move)

@@ -310,15 +310,15 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every bundle of the broker moves elsewhere, evenly; with --stop it is told to stop; an
-    unknown broker and the last broker are refused.
+    """Every bundle of the broker moves elsewhere, and it stays cordoned; with --stop it is told to
+    stop; an unknown broker and the last broker are refused.
     """
     async with serving(3) as served:
         shell = Shell(served, capsys)
         names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
         await served.own(*names, at=1)
         done = await shell.json("drain", served.broker_id(1), "--stop")
-        assert sorted(move["bundle"] for move in done["moves"]) == names
+        assert (done["state"], done["moved"], done["left"]) == ("drained", len(names), 0)
         assert sorted(served.owners().values()) == sorted(
             [served.broker_id(0), served.broker_id(2)] * 2
         )
@@ -326,6 +326,99 @@ async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("drain", "nobody:1"))[0] == 2
     async with serving(1) as served:
         assert (await Shell(served, capsys).run("drain", served.broker_id(0)))[0] == 1
+
+
+async def test_a_move_with_a_pin(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is done when the command ends; the pin is listed with its end, and removed."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await served.own(FIRST, at=0)
+        there = served.broker_id(1)
+        status, out, _ = await shell.run("bundles", "move", FIRST, "--to", there, "--pin", "2h")
+        assert (
+            status,
+            out.startswith(f"{FIRST} moved from {served.broker_id(0)} to {there}, p"),
+        ) == (
+            0,
+            True,
+        )
+        assert "; pinned until " in out
+        assert served.owners() == {FIRST: there}
+        assert (await shell.json("bundles", "pins", at=1))[FIRST]["broker"] == there
+        assert FIRST in (await shell.run("bundles", "pins"))[1]
+        assert (await shell.run("bundles", "unpin", FIRST))[0] == 0
+        assert (await shell.run("bundles", "unpin", FIRST))[0] == 1
+        status, out, _ = await shell.run("bundles", "move", FIRST, "--to", there)
+        assert (status, out) == (0, f"{there} owns it already")
+        assert (await shell.run("bundles", "move", FIRST, "--to", there, "--pin", "soon"))[0] == 2
+        assert (await shell.run("bundles", "move", FIRST, "--to", "nobody:1"))[0] == 1
+
+
+async def test_moves(capsys: pytest.CaptureFixture[str]) -> None:
+    """Listed with their outcomes; paused, cancelled, resumed; what does nothing says so."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await served.own(FIRST, at=0)
+        await shell.run("bundles", "move", FIRST, "--to", served.broker_id(1))
+        header, row = (await shell.run("moves", "list", at=1))[1].splitlines()
+        assert header.split()[:3] == ["ID", "STATE", "BUNDLE"]
+        assert (row.split()[1], "operator" in row, row.endswith("moved")) == ("done", True, True)
+        assert (await shell.run("moves", "resume"))[:2] == (1, "moves were not paused")
+        assert (await shell.run("moves", "pause", "10m", "--note", "look"))[0] == 0
+        assert "paused until " in (await shell.run("moves", "list"))[1]
+        await shell.run("drain", served.broker_id(1), "--no-wait")
+        async with asyncio.timeout(10):
+            while (await shell.json("moves", "list"))["waiting"] == 0:
+                await asyncio.sleep(0.05)
+        waiting = (await shell.json("moves", "list"))["moves"][0]["id"]
+        assert (await shell.run("moves", "cancel", waiting))[:2] == (0, "1 moves cancelled")
+        nothing = await shell.run("moves", "cancel", "--all")
+        assert nothing[:2] == (1, "no move waits: nothing to cancel")
+        assert (await shell.run("moves", "cancel"))[0] == 2
+        assert (await shell.run("moves", "resume"))[:2] == (0, "moves go on")
+
+
+async def test_cordon(capsys: pytest.CaptureFixture[str]) -> None:
+    """Shown in the list of brokers, with a note; undone once."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        there = served.broker_id(1)
+        assert (await shell.run("brokers", "cordon", there, "--note", "disk"))[0] == 0
+        listed = {item["broker"]: item for item in await shell.json("brokers", "list")}
+        assert (listed[there]["cordon"]["state"], listed[there]["active"]) == ("cordoned", True)
+        assert f"{there}" in (await shell.run("brokers", "list"))[1]
+        assert "cordoned (disk)" in (await shell.run("brokers", "list"))[1]
+        await shell.run("topics", "lookup", "acme/orders/t")
+        assert set(served.owners().values()) <= {served.broker_id(0)}
+        assert (await shell.run("brokers", "uncordon", there))[0] == 0
+        assert (await shell.run("brokers", "uncordon", there))[0] == 1
+        assert (await shell.run("brokers", "cordon", "nobody:1"))[0] == 1
+
+
+async def test_a_rolling_restart_that_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    """It stops at the broker, leaves it cordoned, and says what to do; what cannot begin is refused
+    before anything is done.
+    """
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        await served.own(FIRST, at=1)
+        there = served.broker_id(1)
+        restart = ("rolling-restart", there, "--command", "false {broker}", "--within", "20s")
+        status, out, err = await shell.run(*restart)
+        assert f"stopped at {there}: the command ended with status 1" in out, err
+        assert status == 1
+        assert f"brokers uncordon {there}" in out
+        assert f"running false {there}" in err
+        assert served.owners() == {FIRST: served.broker_id(0)}
+        status, _, err = await shell.run(*restart)
+        assert (status, "is cordoned already" in err) == (2, True)
+        assert (await shell.run("rolling-restart", "nobody:1"))[0] == 2
+        await shell.run("brokers", "uncordon", there)
+        never = ("rolling-restart", there, "--command", "true", "--within", "2s", "--json")
+        status, out, _ = await shell.run(*never)
+        told = json.loads(out)
+        assert (status, told["failed"], told["restarted"]) == (1, there, [])
+        assert "is not back and ready after 2 s" in told["error"]
 
 
 def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,10 +13,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 NAME = "acme/orders-of-the-last-century/0x00000000_0x10000000"
 SCRIPT = f"""
-from loadmanager.cli.terminal import show, table, track
+from loadmanager.cli.terminal import show, table
 rows = [({NAME!r}, "10.20.30.40:8080", 1.25), ("[x]", None, 0.0)]
 show(table(("bundle", "owner", "msg in/s"), rows))
-for _ in track(range(3), "moving"): pass
 """
 
 
@@ -44,7 +43,7 @@ def on_a_terminal(columns: int, **environment: str) -> list[str]:
 
 
 def test_in_a_pipe_a_row_is_a_line() -> None:
-    """Names are whole, nothing is coloured, there is no progress."""
+    """Names are whole, nothing is coloured, there is nothing else."""
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT],
         capture_output=True,

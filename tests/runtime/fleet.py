@@ -5,7 +5,7 @@ record the calls to them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
@@ -16,6 +16,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.ownership.states import Transition
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
+from loadmanager.ports.peers import Released
 from loadmanager.ports.store import Node
 from loadmanager.runtime.broker.locks import Locks
 from loadmanager.runtime.broker.lookup import Lookups
@@ -96,6 +97,15 @@ class Tenant:
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """Go on as children."""
         self.open = self.open - {parent} | set(children)
+
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """Go on as one."""
+        self.open = self.open - set(parts) | {merged}
+
+    def clients(self, bundle: str) -> int:
+        """As many as the traffic says."""
+        stats = self.stats.get(bundle)
+        return int(stats.producer_count + stats.consumer_count) if stats else 0
 
     def fence_all(self) -> None:
         """Stop."""
@@ -212,14 +222,22 @@ class Fleet:
         destination: BrokerAddress | None,
         *,
         epoch: int | None,
-    ) -> bool:
+    ) -> Released | None:
         """Peers."""
-        return (
-            await self.at(owner).ownership.release(
-                bundle, reason="peer", destination=destination, timeout_s=1
-            )
-            is not None
+        at = self.at(owner)
+        clients = at.tenant.clients(bundle)
+        closed = await at.ownership.release(
+            bundle, reason="peer", destination=destination, timeout_s=1
         )
+        return None if closed is None else Released(clients, 5.0)
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """Peers."""
+        at = self.at(broker)
+        served = at.ownership.owned() if bundle is None else [bundle]
+        return {name: at.tenant.clients(name) for name in served if at.ownership.served(name)}
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import msgspec
 from runtime.fleet import Fleet, LoopClock, a_fleet
@@ -14,17 +15,25 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.moves.move import Move
+from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader
+from loadmanager.runtime.leader.draining import Draining
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.moves import Moves
+from loadmanager.runtime.leader.operations import Operations
+from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.owners import stored_owner
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Scope, Steps
 
 
@@ -44,12 +53,29 @@ class Led:
 
         self.steps = Steps()
         self.view = ClusterView()
+        self.wishes = OperatorWishes(first.store, clock, Corrupt())
+        self.ended: list[Move] = []
+        self.move_settings = Live(MoveSettings())
+        self.moves = Moves(
+            epoch=1,
+            settings=self.move_settings,
+            brokers=first.brokers,
+            wishes=self.wishes,
+            view=self.view,
+            preferred=Preferred(clock),
+            mover=fleet.release_bundle,
+            owner=partial(stored_owner, first.store),
+            peers=fleet,
+            clock=clock,
+            scope=fleet.scope,
+            steps=self.steps,
+            observe=self._on_move,
+        )
         self.load_manager = LoadManager(
             epoch=1,
             view=self.view,
             policies=self.policies,
-            brokers=first.brokers,
-            peers=fleet,
+            moves=self.moves,
             clock=clock,
             rng=random.Random(1),
             strategies=self.strategies,
@@ -70,6 +96,25 @@ class Led:
             Leader("b0:8080", "http://b0:8080", 1),
             self.load_manager,
         )
+
+        self.draining = Draining(
+            moves=self.moves,
+            load_manager=self.load_manager,
+            brokers=first.brokers,
+            peers=fleet,
+            clock=clock,
+        )
+        self.operations = Operations(checks=(), moves=self.moves, draining=self.draining)
+
+    def _on_move(self, move: Move) -> None:
+        self.ended.append(move)
+        self.load_manager.moved(move)
+        self.draining.moved(move)
+
+    async def shed(self) -> None:
+        """A cycle, and all its moves."""
+        await self.load_manager.shed()
+        await self.moves.idle()
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until a watch has brought a change."""
@@ -114,9 +159,14 @@ async def led_fleet(
         led = Led(fleet, clock or LoopClock())
         if strategies is not None:
             led.strategies.set(strategies)
-        watcher = Watcher(led.store, paths.ADMIN, led.policies.on_change)
-        scope.spawn(watcher.run(), "watch-policies")
-        await watcher.synced.wait()
+        for root, reader in (
+            (paths.ADMIN, led.policies.on_change),
+            (paths.WISHES, led.wishes.on_change),
+        ):
+            watcher = Watcher(led.store, root, reader)
+            scope.spawn(watcher.run(), "watch")
+            await watcher.synced.wait()
+        scope.spawn(led.moves.run(), "moves")
         with led.feed:
             yield led
         scope.cancel()

@@ -76,7 +76,7 @@ class Recording:
         line: dict[str, Any] = {"now": self.clock.ms, "brokers": texts}
         if shedding:
             line["do"] = ["shed"]
-            await led.load_manager.shed()
+            await led.shed()
         else:
             bundle = self.spans[BUNDLES // 2 + number // 2]
             line.update(do=["place"], place=[bundle])

@@ -192,7 +192,7 @@ async def test_a_release_that_fails_leaves_nothing_under_way() -> None:
         await led.report(1, loads)
         led.fleet.unreachable.add("b1:8080")
         for _ in range(2):
-            await led.load_manager.shed()
+            await led.shed()
             planned = {unload.bundle for unload in led.observed[-1].unloads}
             assert planned, led.observed[-1].skipped
 
@@ -278,7 +278,7 @@ async def test_a_shedder_sees_every_report() -> None:
         async with led_fleet(2, strategies=StrategySettings(shedder=seen.name)) as led:
             await led.report(1, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats()})
             await led.report(1, {f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(topics=2)})
-            await led.load_manager.shed()
+            await led.shed()
             assert [skip.reason for skip in led.observed[-1].skipped] == [
                 "b0:8080=0 b1:8080=0 b1:8080=1 b1:8080=1"
             ]
@@ -291,7 +291,7 @@ async def test_a_slow_strategy_counts_as_a_failure() -> None:
     async with led_fleet(2) as led:
         led.load_manager.slow_s = -1.0  # every strategy takes longer
         with pytest.raises(OperationalError, match="ThresholdShedder took"):
-            await led.load_manager.shed()
+            await led.shed()
         assert led.load_manager.decisions(10) == []
         assert await led.load_manager.place("t/n/0x00000000_0xffffffff") in ("b0:8080", "b1:8080")
         assert led.steps.in_a_row["place"] == 1

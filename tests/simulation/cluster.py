@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from simulation.world import Machine, MachineClock, SimulationError, World
@@ -21,13 +21,15 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.peers import Released
 from loadmanager.ports.sampler import Reading, SystemUsage
 from loadmanager.ports.store import Node
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings import Settings, parse
 from loadmanager.settings.live import LiveSettings
-from loadmanager.wiring.parts import Outside, Parts
+from loadmanager.wiring.outside import Outside
+from loadmanager.wiring.parts import Parts
 
 PEER_TIMEOUT_S = 10.0
 RECEIPT = b"\x08\x07"
@@ -244,9 +246,9 @@ class Peers:
         destination: BrokerAddress | None,
         *,
         epoch: int | None,
-    ) -> bool:
+    ) -> Released | None:
         """See the port."""
-        released: bool = await self._ask(
+        released: Released | None = await self._ask(
             owner,
             "release",
             epoch,
@@ -254,6 +256,17 @@ class Peers:
             lambda parts: parts.use_cases.orders.release(bundle, destination, epoch=epoch),
         )
         return released
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """See the port."""
+
+        async def served(parts: Parts) -> Mapping[str, int]:
+            return parts.use_cases.orders.served(bundle)
+
+        told: Mapping[str, int] = await self._ask(broker, "served", None, bundle or "", served)
+        return told
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
@@ -534,7 +547,8 @@ class Cluster:
                 f"order {order} {bundle} of epoch {epoch} at {target.machine.name} (has read "
                 f"{newest}): {error or value}"
             )
-            if epoch is not None and epoch < newest and error is None and value is not False:
+            nothing_done = order == "release" and value is None
+            if epoch is not None and epoch < newest and error is None and not nothing_done:
                 self.world.fail(
                     f"{target.machine.name} carried out the {order} of {bundle} of epoch {epoch}, "
                     f"though it had read {newest}"

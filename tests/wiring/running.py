@@ -25,13 +25,14 @@ from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameReader, encode
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Peers
+from loadmanager.ports.peers import Peers, Released
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.leading import LoadManagement
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
-from loadmanager.wiring.parts import Outside, Parts
+from loadmanager.wiring.outside import Outside
+from loadmanager.wiring.parts import Parts
 
 NS = NamespaceName("public", "default")
 FAST = {
@@ -170,6 +171,8 @@ class Cluster:
         """Bundles that brokers which only report were asked to unload."""
         self.split: list[tuple[str, bool]] = []
         """Bundles that they were asked to split, and whether to unload the children."""
+        self.slow: asyncio.Event | None = None
+        """Brokers that only report answer an order to unload when this is set."""
         self.clients: list[Client] = []
         """Connections to close at the end."""
         self._reporting = self.tree.session(timeout_s=3600)
@@ -185,13 +188,20 @@ class Cluster:
         destination: BrokerAddress | None,
         *,
         epoch: int | None,
-    ) -> bool:
+    ) -> Released | None:
         broker = self.at(owner)
         if broker is None:
             self.released.append(bundle)
-        else:
-            await broker.use.orders.release(bundle, destination, epoch=epoch)
-        return True
+            if self.slow is not None:
+                await self.slow.wait()
+            return Released()
+        return await broker.use.orders.release(bundle, destination, epoch=epoch)
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        running = self.at(broker)
+        return {} if running is None else running.use.orders.served(bundle)
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None

@@ -23,6 +23,11 @@ from loadmanager import settings
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
+from loadmanager.core.load.wishes import Pause
+from loadmanager.core.moves.move import Author, MoveState
+from loadmanager.core.strategies.plan import Unload
+from loadmanager.runtime.leader.moves import Moves
+from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.shared import paths
 
 Observe = Callable[[], Awaitable[object]]
@@ -214,6 +219,71 @@ async def shed_after_a_move(cluster: Cluster) -> Observe:
 
     async def observe() -> object:
         return [move["bundle"] for move in await moves(cluster)] != []
+
+    return observe
+
+
+# The queue of moves
+
+
+async def a_queue(cluster: Cluster) -> Moves:
+    """The leader's queue; hot:1 and p:1 only report."""
+    await reported(cluster, "hot:1", BUNDLES)
+    await reported(cluster, "p:1")
+    operations = cluster.brokers[0].parts._leading.operations
+    assert isinstance(operations, Operations)
+    return operations.moves
+
+
+def eight_moves() -> list[Unload]:
+    """From hot:1 to p:1; each time of other bundles."""
+    names = [f"public/default/0x{next(_numbers):08x}_0xffffffff" for _ in range(8)]
+    return [Unload(name, "hot:1", "p:1", "test") for name in names]
+
+
+async def moves_under_way(cluster: Cluster) -> Observe:
+    """How many of eight moves are under way at once."""
+    cluster.slow = asyncio.Event()
+    queue = await a_queue(cluster)
+    queue.decide(eight_moves(), Author.CYCLE)
+    return _value(queue.queue.running)
+
+
+async def moves_made(cluster: Cluster) -> Observe:
+    """How many of eight moves have begun."""
+    (await a_queue(cluster)).decide(eight_moves(), Author.CYCLE)
+    return _value(lambda: len(cluster.released))
+
+
+async def moves_queued(cluster: Cluster) -> Observe:
+    """How many of eight moves wait while the queue is paused."""
+    queue = await a_queue(cluster)
+    await queue.wishes.set_pause(Pause(queue.clock.now_ms() + 1_000_000), ())
+
+    async def observe() -> object:
+        queue.cancel(None)
+        queue.decide(eight_moves(), Author.CYCLE)
+        return queue.queue.waiting
+
+    return observe
+
+
+async def moves_waiting(cluster: Cluster) -> Observe:
+    """How many of eight moves wait still, although the queue is paused."""
+    observe = await moves_queued(cluster)
+    await observe()
+    queue = await a_queue(cluster)
+    return _value(lambda: queue.queue.waiting)
+
+
+async def moves_given_up(cluster: Cluster) -> Observe:
+    """Whether a move that takes long is given up."""
+    cluster.slow = asyncio.Event()
+    queue = await a_queue(cluster)
+
+    async def observe() -> object:
+        queue.decide(eight_moves()[:1], Author.CYCLE)
+        return any(move.state is MoveState.FAILED for move in queue.queue.ended)
 
     return observe
 
@@ -843,7 +913,38 @@ CASES = {
         True,
         {"loadManagerHistoryIntervalSeconds": "0.1", "loadManagerHistoryMaxTopics": "0"},
     ),
+    "loadManagerMovesAtOnceMax": Case(
+        "5",
+        moves_under_way,
+        2,
+        5,
+        {
+            "loadManagerMovesAtOnceMax": "2",
+            "loadManagerMovesPerSourceMax": "99",
+            "loadManagerMovesPerDestinationMax": "99",
+        },
+    ),
     "loadManagerMovesPerCycleMax": Case("0", shed(), [A], []),
+    "loadManagerMovesPerDestinationMax": Case(
+        "5",
+        moves_under_way,
+        2,
+        5,
+        {"loadManagerMovesPerDestinationMax": "2", "loadManagerMovesPerSourceMax": "99"},
+    ),
+    "loadManagerMovesPerMinuteMax": Case(
+        "5", moves_made, 2, 5, {"loadManagerMovesPerMinuteMax": "2"}
+    ),
+    "loadManagerMovesPerSourceMax": Case(
+        "5",
+        moves_under_way,
+        2,
+        5,
+        {"loadManagerMovesPerSourceMax": "2", "loadManagerMovesPerDestinationMax": "99"},
+    ),
+    "loadManagerMovesQueueMax": Case("3", moves_queued, 8, 3),
+    "loadManagerMovesTTLInSeconds": Case("1", moves_waiting, 8, 0),
+    "loadManagerMovesTimeoutInSeconds": Case("1", moves_given_up, False, True),
     "maxConcurrentLookupRequest": Case("1", concurrent_lookups, 0, 1),
     "maxMessagePublishBufferSizeInMB": Case("76", memory_limit, 1024 + 256, 1024 + 76),
     "maxNamespacesPerTenant": Case("1", another_namespace, True, False),

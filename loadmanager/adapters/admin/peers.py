@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 from urllib.parse import quote
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from yarl import URL
 
@@ -16,12 +18,23 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.peers import Released
 
 PATH = "/admin/v2/loadmanager/bundles"
 TOPICS = "/admin/v2/loadmanager/topics"
 ACQUIRE_TIMEOUT_S = 5.0
 CONNECTIONS_MAX = 64
 EPOCH_MAX = 10**16
+BUNDLES_BYTES_MAX = 64 * 1024 * 1024
+T = TypeVar("T")
+
+
+class _Release(msgspec.Struct, rename="camel"):
+    """The answer to a release; earlier versions tell no more than `released`."""
+
+    released: bool
+    clients: int | None = None
+    pause_ms: float | None = None
 
 
 class PeerRoutes:
@@ -34,6 +47,7 @@ class PeerRoutes:
         """All routes."""
         bundle = PATH + "/{tenant}/{namespace}/{bundle}"
         return [
+            web.get(PATH, self.served),
             web.post(bundle + "/acquire", self.acquire),
             web.post(bundle + "/release", self.release),
             web.post(bundle + "/split", self.split),
@@ -48,14 +62,24 @@ class PeerRoutes:
     async def release(self, request: web.Request) -> web.Response:
         """Unload a bundle of this broker; `?destination=`, `?epoch=`.
 
-        Answers: 200 `{"released": true}`, or false when the broker does not own it.
+        Answers: 200 `{"released": true, "clients", "pauseMs"}`; `{"released": false}` when the
+        broker does not own it.
         """
         name = request.query.get("destination", "")
         destination = self._use.brokers.address(name) if name else None
         released = await self._use.orders.release(
             _bundle(request), destination, epoch=_epoch(request)
         )
-        return web.json_response({"released": released})
+        if released is None:
+            return web.json_response({"released": False})
+        told = {"clients": released.clients, "pauseMs": released.pause_ms}
+        return web.json_response({"released": True, **told})
+
+    async def served(self, request: web.Request) -> web.Response:
+        """The bundles that this broker serves, each with its producers and consumers; `?bundle=`
+        for one.
+        """
+        return web.json_response(self._use.orders.served(request.query.get("bundle") or None))
 
     async def split(self, request: web.Request) -> web.Response:
         """Split a bundle of this broker; `?unload=`, `?epoch=`."""
@@ -88,6 +112,13 @@ def _epoch(request: web.Request) -> int | None:
     return epoch or None
 
 
+def _decoded(broker: BrokerAddress, text: str, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except ValueError as error:
+        raise OperationalError(f"{broker.broker_id} gave no usable answer: {error}") from None
+
+
 class HttpPeers:
     """Implements `ports.peers.Peers` over HTTP, with one pool of connections."""
 
@@ -106,13 +137,24 @@ class HttpPeers:
         destination: BrokerAddress | None,
         *,
         epoch: int | None,
-    ) -> bool:
+    ) -> Released | None:
         """Ask the owner to unload a bundle."""
         query = {"destination": destination.broker_id} if destination else {}
         answer = await self._post(
             owner, f"{bundle}/release", query, epoch, self._release_timeout_s()
         )
-        return '"released": true' in answer
+        told = _decoded(owner, answer, _Release)
+        return Released(told.clients, told.pause_ms) if told.released else None
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """Ask a broker which bundles it serves."""
+        url, query = URL(broker.web_url + PATH), {"bundle": bundle} if bundle else {}
+        _, text = await self._ask(
+            broker, url, query, ACQUIRE_TIMEOUT_S, method="GET", text_max=BUNDLES_BYTES_MAX
+        )
+        return _decoded(broker, text, dict[str, int])
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
@@ -167,11 +209,21 @@ class HttpPeers:
         return text
 
     async def _ask(
-        self, broker: BrokerAddress, url: URL, query: dict[str, str], timeout_s: float
+        self,
+        broker: BrokerAddress,
+        url: URL,
+        query: dict[str, str],
+        timeout_s: float,
+        *,
+        method: str = "POST",
+        text_max: int = 300,
     ) -> tuple[int, str]:
         try:
-            async with asyncio.timeout(timeout_s), self._session.post(url, params=query) as answer:
-                text = (await answer.text())[:300]
+            async with (
+                asyncio.timeout(timeout_s),
+                self._session.request(method, url, params=query) as answer,
+            ):
+                text = (await answer.text())[:text_max]
                 if answer.status >= 300 and answer.status != 409:
                     raise OperationalError(f"{broker.broker_id} answered {answer.status}: {text}")
                 return answer.status, text

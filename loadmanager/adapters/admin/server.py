@@ -15,6 +15,7 @@ from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.middlewares import access, concurrency_limit, errors
+from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
@@ -83,6 +84,7 @@ class AdminServer:
             ThrottlingRoutes(use, self._owners),
             PolicyRoutes(use, cluster=cluster),
             QuotaRoutes(use),
+            MoveRoutes(use),
         ]
         for part in parts:
             for route in part.routes():

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from loadmanager.adapters.protocol.totals import Figures
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.log import Entry
@@ -299,6 +300,42 @@ def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:
         stats.consumer_count += len(hosted.attached)
         stats.cache_size += hosted.core.log.bytes
     return stats
+
+
+def clients_of(topics: dict[str, HostedTopic]) -> int:
+    """Producers and consumers of some topics, now."""
+    return sum(len(hosted.producers) + len(hosted.attached) for hosted in topics.values())
+
+
+def divide(
+    bundles: dict[str, OpenBundle], parent: str, life: int, children: list[str], children_life: int
+) -> None:
+    """Replace a bundle by its children: each topic goes to the one whose range has its hash."""
+    opened = bundles.get(parent)
+    if opened is None or opened.life != life:
+        return
+    del bundles[parent]
+    ranges = {child: BundleRange.parse(split_bundle_name(child)[1]) for child in children}
+    for child in children:
+        bundles[child] = OpenBundle(children_life)
+    for name, hosted in opened.topics.items():
+        value = topic_hash(name)
+        hosted.bundle = next(child for child, span in ranges.items() if value in span)
+        bundles[hosted.bundle].topics[name] = hosted
+
+
+def unite(
+    bundles: dict[str, OpenBundle], parts: dict[str, int], merged: str, merged_life: int
+) -> None:
+    """Replace bundles, each with its life, by one."""
+    opened = {bundle: bundles.get(bundle) for bundle in parts}
+    if any(item is None or item.life != parts[bundle] for bundle, item in opened.items()):
+        return
+    bundles[merged] = OpenBundle(merged_life)
+    for bundle in parts:
+        for name, hosted in bundles.pop(bundle).topics.items():
+            hosted.bundle = merged
+            bundles[merged].topics[name] = hosted
 
 
 def url_for(client: Client, destination: BrokerAddress | None) -> str:

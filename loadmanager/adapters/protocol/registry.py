@@ -22,7 +22,10 @@ from loadmanager.adapters.protocol.hosted import (
     Client,
     HostedTopic,
     OpenBundle,
+    clients_of,
+    divide,
     stats_of,
+    unite,
     url_for,
 )
 from loadmanager.adapters.protocol.resumer import Resumer
@@ -30,7 +33,6 @@ from loadmanager.adapters.protocol.storing import Storing
 from loadmanager.adapters.protocol.topic_telemetry import ConnectionCounts, samples
 from loadmanager.adapters.protocol.totals import NamespaceTotals
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
@@ -406,17 +408,11 @@ class TopicRegistry:
 
     def split_bundle(self, parent: str, life: int, children: list[str], children_life: int) -> None:
         """A bundle goes on as its children."""
-        opened = self._bundles.get(parent)
-        if opened is None or opened.life != life:
-            return
-        del self._bundles[parent]
-        ranges = {child: BundleRange.parse(split_bundle_name(child)[1]) for child in children}
-        for child in children:
-            self._bundles[child] = OpenBundle(children_life)
-        for name, hosted in opened.topics.items():
-            value = topic_hash(name)
-            hosted.bundle = next(child for child, span in ranges.items() if value in span)
-            self._bundles[hosted.bundle].topics[name] = hosted
+        divide(self._bundles, parent, life, children, children_life)
+
+    def merge_bundles(self, parts: dict[str, int], merged: str, merged_life: int) -> None:
+        """Bundles go on as one."""
+        unite(self._bundles, parts, merged, merged_life)
 
     def fence_all(self) -> None:
         """Stop serving everything, at once: connections are dropped, topics forgotten."""
@@ -480,6 +476,11 @@ class TopicRegistry:
         opened = self._bundles.get(bundle)
         topics = {} if opened is None else opened.topics
         return {name: hosted.traffic for name, hosted in topics.items()}
+
+    def clients(self, bundle: str) -> int:
+        """Producers and consumers of a bundle."""
+        opened = self._bundles.get(bundle)
+        return 0 if opened is None else clients_of(opened.topics)
 
     def usage(self) -> HostUsage:
         """Memory of topics and of unprocessed bytes, and bytes on the wire."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 import click
 import msgspec
 
-from loadmanager.cli.admin import brokers, bundles, contexts, leader, limits, namespaces, topics
+from loadmanager.cli.admin import (
+    brokers,
+    bundles,
+    contexts,
+    leader,
+    limits,
+    moves,
+    namespaces,
+    restarting,
+    topics,
+)
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, given_url
 from loadmanager.cli.terminal import table
@@ -16,7 +26,7 @@ EXAMPLES = """examples:
   loadmanager admin brokers list
   loadmanager admin namespaces create acme/orders --bundles 16 --create-tenant
   loadmanager admin bundles list acme/orders
-  loadmanager admin bundles unload acme/orders/0x00000000_0x10000000 --to 127.0.0.1:8082
+  loadmanager admin bundles move acme/orders/0x00000000_0x10000000 --to 127.0.0.1:8082 --pin 2h
   loadmanager admin topics lookup persistent://acme/orders/new --json
   loadmanager admin limits set acme/orders publishRate --messages 1000
   loadmanager admin limits why persistent://acme/orders/new
@@ -38,7 +48,9 @@ for subject in (
     limits.isolation,
     leader.decisions,
     leader.dry_run,
-    brokers.drain,
+    moves.group,
+    restarting.drain,
+    restarting.rolling_restart,
 ):
     command.add_command(subject)
 

@@ -1,4 +1,4 @@
-"""`loadmanager admin brokers …` and `drain`."""
+"""`loadmanager admin brokers …`."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.asking import (
-    V2,
-    ask_each,
-    cluster_of,
-    count_of_bundles,
-    owned,
-    unload_bundle,
-)
+from loadmanager.cli.admin.asking import V2, ask_each
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminCommand, AdminGroup, Output
-from loadmanager.cli.terminal import Cell, table, track
-from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
+from loadmanager.cli.admin.command import AdminGroup, Output
+from loadmanager.cli.admin.restarting import (
+    brokers_cordon,
+    brokers_uncordon,
+    cordons_of,
+    progress_text,
+)
+from loadmanager.cli.terminal import Cell, table
+from loadmanager.core.errors import LoadManagerError, OperationalError
 
-group = AdminGroup("brokers", help="Live brokers: list, leader, health, report.")
+group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon.")
 _broker = click.argument("broker", required=False)
 
 RESOURCES = (
@@ -33,16 +32,32 @@ RESOURCES = (
 
 @group.command("list")
 def brokers_list(admin: AdminClient) -> Output:
-    """List the live brokers, and mark the leader."""
+    """List the live brokers: which one leads, which ones are cordoned or drained, and how far."""
     brokers, leader = admin.get(f"{V2}/brokers"), _leader(admin)
-    data = [{"broker": broker, "leader": broker == leader} for broker in brokers]
-    return Output(
-        data,
-        table(
-            ("broker", "role"),
-            [(broker, "leader" if broker == leader else "") for broker in brokers],
-        ),
-    )
+    cordons = {} if leader is None else cordons_of(admin)
+    names = sorted({*brokers, *cordons})
+    data = [
+        {
+            "broker": broker,
+            "leader": broker == leader,
+            "active": broker in brokers,
+            "cordon": cordons.get(broker),
+        }
+        for broker in names
+    ]
+    rows = [(broker, "leader" if broker == leader else "") for broker in names]
+    if not cordons:
+        return Output(data, table(("broker", "role"), rows))
+    states = [_cordon_text(broker in brokers, cordons.get(broker)) for broker in names]
+    shown = [(*row, state) for row, state in zip(rows, states, strict=True)]
+    return Output(data, table(("broker", "role", "cordon"), shown))
+
+
+def _cordon_text(active: bool, cordon: dict[str, Any] | None) -> str:
+    if cordon is None:
+        return ""
+    note = f" ({cordon['note']})" if cordon["note"] else ""
+    return progress_text(cordon) + note if active else f"cordoned, not active{note}"
 
 
 def _leader(admin: AdminClient) -> str | None:
@@ -114,36 +129,5 @@ def _percent(usage: dict[str, float] | None) -> float | None:
     return 100.0 * usage["usage"] / usage["limit"] if usage and usage.get("limit", 0) > 0 else None
 
 
-@click.command(cls=AdminCommand)
-@click.argument("broker")
-@click.option("--stop", is_flag=True, help="stop the broker when its bundles are elsewhere")
-def drain(admin: AdminClient, broker: str, stop: bool) -> Output:
-    """Unload every bundle of a broker to the brokers with the fewest bundles.
-
-    BROKER is host:port, as `brokers list` shows it.
-    """
-    brokers = admin.get(f"{V2}/brokers")
-    if broker not in brokers:
-        raise BadInputError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
-    cluster = cluster_of(admin)
-    bundles, missing = ask_each(admin, brokers, lambda at, name: owned(at, cluster, name))
-    if broker in missing:
-        raise OperationalError(missing[broker])
-    counts = {name: len(names) for name, names in bundles.items() if name != broker}
-    if not counts:
-        raise OperationalError(f"no other broker than {broker} can take its bundles")
-    moves: list[dict[str, str]] = []
-    for bundle in track(sorted(bundles[broker]), f"moving bundles off {broker}"):
-        destination = min(counts, key=lambda name: (counts[name], name))
-        unload_bundle(admin, bundle, destination)
-        counts[destination] += 1
-        moves.append({"bundle": bundle, "to": destination})
-    if stop:
-        admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
-    summary = f"{count_of_bundles(len(moves))} moved off {broker}; " + (
-        "it stops now" if stop else "the leader may give it bundles again"
-    )
-    return Output(
-        {"moves": moves, "stopped": stop},
-        "\n".join([*(f"{move['bundle']} -> {move['to']}" for move in moves), summary]),
-    )
+group.command("cordon")(brokers_cordon)
+group.command("uncordon")(brokers_uncordon)

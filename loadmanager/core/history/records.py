@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.moves.move import Move, Outcome
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.plan_document import placement_reason, plan_document
 
@@ -97,7 +98,9 @@ class Decision(Record):
     cycle: int
     strategy: str
     action: str
-    """`unload`, `place`, `split` or `skip`."""
+    """`unload`, `place`, `split`, `skip`, or `move` when a move has ended: its outcome beside its
+    reason.
+    """
     bundle: str | None = None
     """None for a skip that concerns no bundle: `what` says what."""
     what: str | None = None
@@ -106,6 +109,24 @@ class Decision(Record):
     reason: str = ""
     why: dict[str, str] = msgspec.field(default_factory=dict)
     """The numbers that the decision came from, as texts."""
+    move: str | None = None
+    """The move's id; this and what follows: of `move` only."""
+    author: str | None = None
+    """Who wanted it: `cycle`, `operator`, `drain` or `merge`."""
+    state: str | None = None
+    """`done`, `failed`, `cancelled` or `expired`."""
+    outcome: str | None = None
+    """For people."""
+    owner: str | None = None
+    """The broker that owned the bundle afterwards."""
+    clients_closed: int | None = None
+    """Producers and consumers that the source had."""
+    clients_back: int | None = None
+    """Producers and consumers that the destination had some seconds later."""
+    pause_ms: float | None = None
+    """From the fence at the source to the acquisition by the destination."""
+    waited_ms: int | None = None
+    """From the decision to the beginning."""
 
 
 class OwnershipStep(Record):
@@ -246,6 +267,34 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
     ]
     found += [record("skip", **item) for item in document["skipped"][:SKIPS_MAX]]
     return found
+
+
+def move_record(ts: int, broker: str, move: Move, *, epoch: int, cycle: int) -> Decision:
+    """The record of a move that has ended."""
+    outcome = move.outcome or Outcome("")
+    begun_ms = move.started_ms
+    return Decision(
+        ts=ts,
+        broker=broker,
+        epoch=epoch,
+        cycle=cycle,
+        strategy="",
+        action="move",
+        bundle=move.bundle,
+        source=move.source,
+        destination=move.destination,
+        reason=move.reason,
+        why={name: str(value) for name, value in move.why.items()},
+        move=move.id,
+        author=move.author.value,
+        state=move.state.value,
+        outcome=outcome.text,
+        owner=outcome.owner,
+        clients_closed=outcome.clients_closed,
+        clients_back=outcome.clients_back,
+        pause_ms=outcome.pause_ms,
+        waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_ms),
+    )
 
 
 def _clipped(rejected: dict[str, str]) -> dict[str, str]:

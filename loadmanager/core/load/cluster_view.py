@@ -24,6 +24,7 @@ from loadmanager.core.load.reports import (
 )
 from loadmanager.core.load.served import Served
 from loadmanager.core.load.snapshot import ClusterSnapshot, Derived
+from loadmanager.core.load.wishes import NO_WISHES, Wishes
 
 T = TypeVar("T")
 
@@ -219,6 +220,8 @@ class ClusterView:
         isolation_policies: Mapping[str, Any],
         anti_affinity_groups: Mapping[str, str],
         failure_domains: Mapping[str, Sequence[str]],
+        wishes: Wishes = NO_WISHES,
+        leaving: Mapping[str, str] = NO_OWNERS,
         passing: bool = False,
     ) -> ClusterSnapshot:
         """The cluster now. Forgets moves, placements and averages that are too old to count.
@@ -254,6 +257,8 @@ class ClusterView:
             isolation_policies=isolation_policies,
             anti_affinity_groups=anti_affinity_groups if passing else dict(anti_affinity_groups),
             failure_domains=dict(failure_domains) if settings.failure_domains else {},
+            wishes=wishes,
+            leaving=leaving,
             _derived=derived,
         )
 

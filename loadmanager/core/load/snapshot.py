@@ -18,6 +18,7 @@ from loadmanager.core.load.reports import (
     TopBundlesLoadData,
 )
 from loadmanager.core.load.served import Served
+from loadmanager.core.load.wishes import NO_WISHES, Wishes
 
 
 @dataclass(slots=True)
@@ -72,6 +73,11 @@ class ClusterSnapshot:
     """Namespace → group."""
     failure_domains: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Domain → brokerIds; empty while failure domains do not count."""
+
+    wishes: Wishes = NO_WISHES
+    """The pins and cordons of operators."""
+    leaving: Mapping[str, str] = field(default_factory=dict)
+    """Bundle → the broker that it leaves: moves that wait or are under way."""
 
     _derived: Derived = field(default_factory=Derived, compare=False, repr=False)
 

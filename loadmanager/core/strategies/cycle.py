@@ -183,6 +183,10 @@ def _place(
     namespace = split_bundle_name(bundle)[0]
     rule = _rule_for(snapshot, namespace, settings)
     able, allowed, rejected = _able(snapshot, namespace, settings, leaving)
+    pin = snapshot.wishes.pins.get(bundle)
+    if pin is not None and pin.broker in allowed:
+        others = dict.fromkeys(snapshot.available - {pin.broker}, f"Pinned: to {pin.broker}")
+        return Placement(bundle, pin.broker, (pin.broker,), others), memories
     candidates, memories = _planned(rule, snapshot, able, settings, memories) or _candidates(
         rule, snapshot, able, settings, memories
     )
@@ -216,10 +220,11 @@ def _able(
         able, rejected = filters.extensible(snapshot, namespace, settings, leaving=leaving)
         return able, able, rejected
     allowed, isolated = filters.may_serve(snapshot, namespace)
+    allowed, cordoned = filters.uncordoned(snapshot, allowed, leaving)
     able, filtered = filters.modular(snapshot, allowed, namespace, settings, leaving=leaving)
     if leaving is not None:
         allowed = allowed.without(snapshot.columns.row_of.get(leaving))
-    return able, allowed, filters.Reasons(isolated, filtered)
+    return able, allowed, filters.Reasons(isolated, cordoned, filtered)
 
 
 def _rule_for(

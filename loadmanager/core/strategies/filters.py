@@ -17,6 +17,8 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity, eligibility, isolation
 from loadmanager.core.strategies.settings import StrategySettings
 
+CORDONED = "Cordoned: it gets no new bundle"
+
 Filter = Callable[[Sequence[str]], Mapping[str, str]]
 """Takes brokerIds; returns those to leave out, each with its reason."""
 
@@ -66,6 +68,23 @@ def may_serve(snapshot: ClusterSnapshot, namespace: str) -> tuple[Brokers, Mappi
         return everyone, NO_REASONS
     reasons = _isolation(snapshot, namespace)(columns.names)
     return columns.all_of([name for name in columns.names if name not in reasons]), reasons
+
+
+def uncordoned(
+    snapshot: ClusterSnapshot, brokers: Brokers, leaving: str | None = None
+) -> tuple[Brokers, Mapping[str, str]]:
+    """The brokers that operators have not cordoned; all if every one is: to serve comes first.
+
+    The broker that the bundle is `leaving` does not count.
+    """
+    cordons = snapshot.wishes.cordons
+    if not cordons:
+        return brokers, NO_REASONS
+    open_to_all = np.array([broker not in cordons for broker in brokers], np.bool_)
+    left = brokers.where(open_to_all)
+    if not set(left) - {leaving}:
+        return brokers, NO_REASONS
+    return left, {broker: CORDONED for broker in brokers if broker in cordons}
 
 
 def modular(
@@ -139,8 +158,9 @@ def extensible(
             if number >= settings.broker_topics_max
         }
 
-    able = sorted(snapshot.available - {leaving})
-    rejected: dict[str, str] = {}
+    everyone = Brokers.listed(sorted(snapshot.available - {leaving}))
+    left, cordoned = uncordoned(snapshot, everyone)
+    able, rejected = list(left), dict(cordoned)
     for drop_outs in (
         over_topic_limit,
         _anti_affinity(snapshot, namespace),

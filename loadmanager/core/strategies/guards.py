@@ -72,6 +72,7 @@ class Guards:
         self._settings = settings
         self._available = snapshot.available
         self._under_way = snapshot.under_way.bundles
+        self._busy = set(snapshot.leaving.values())
         self._has_policies = bool(snapshot.isolation_policies or snapshot.anti_affinity_groups)
         self._unfit: dict[str, str] | None = None
         self._allowed: dict[str, Unload] = {}
@@ -100,6 +101,8 @@ class Guards:
             or self._has_policies
             or snapshot.owners
             or snapshot.extensible
+            or snapshot.wishes
+            or snapshot.leaving
         ):
             return False
         bundles = {unload.bundle for unload in unloads}
@@ -151,6 +154,7 @@ class Guards:
         return (
             self._bundle_veto(unload.bundle, namespace)
             or self._broker_veto(unload)
+            or self._wish_veto(unload)
             or (self._policy_veto(unload, namespace) if self._has_policies else None)
         )
 
@@ -181,6 +185,16 @@ class Guards:
             return f"SameBroker: it is on {unload.source} already"
         return None
 
+    def _wish_veto(self, unload: Unload) -> str | None:
+        """An operator pinned the bundle, or earlier moves wait at the source."""
+        wishes = self._snapshot.wishes
+        pin = wishes.pins.get(unload.bundle)
+        if pin is not None and pin.broker == unload.source:
+            return f"Pinned: to {pin.broker} until {pin.until_ms}" + (pin.note and f", {pin.note}")
+        if unload.source in self._busy:
+            return f"MovesWait: earlier moves from {unload.source} have not ended"
+        return None
+
     def _policy_veto(self, unload: Unload, namespace: str) -> str | None:
         """Isolation leaves no other broker, or an anti-affinity group would be spread worse."""
         snapshot = self._snapshot
@@ -209,6 +223,8 @@ class Guards:
         None if placement may choose it, or if no destination is planned.
         """
         snapshot, destination = self._snapshot, unload.destination
+        if destination in snapshot.wishes.cordons:
+            return filters.CORDONED
         if destination is None or self._filtered:
             return None
         namespace = split_bundle_name(unload.bundle)[0]

@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from loadmanager.core.moves.move import ENDED, Author, Move
 from loadmanager.core.strategies.plan import Plan
-from loadmanager.ports.telemetry import Metric, Sample, counter
+from loadmanager.ports.telemetry import Metric, Sample, counter, gauge
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.shared.leading import Leading
 
@@ -28,6 +29,15 @@ UNLOAD_CYCLES = counter(
 UNLOADED_BUNDLES = counter(
     "pulsar_lb_unload_bundle", "Bundles that this broker moved as leader", "metric"
 )
+MOVES = counter(
+    "loadmanager_moves",
+    "As leader: moves that have ended, by who wanted them and by how they ended",
+    "author",
+    "state",
+)
+MOVES_WAITING = gauge("loadmanager_moves_waiting", "As leader: moves that have not begun")
+MOVES_RUNNING = gauge("loadmanager_moves_running", "As leader: moves under way")
+MOVES_PAUSED = gauge("loadmanager_moves_paused", "As leader: 1 while the queue of moves is paused")
 _BREAKDOWN = ("metric", "result", "reason")
 UNLOADS = counter(
     "pulsar_lb_unload_broker_breakdown",
@@ -58,6 +68,13 @@ class Counts:
     """Result and reason → times; likewise `splits`."""
     splits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    moves: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Author and state of moves that have ended → times."""
+
+    def on_move(self, move: Move) -> None:
+        """Count a move that has ended."""
+        self.moves[move.author.value, move.state.value] += 1
+
     def on_plan(self, plan: Plan) -> None:
         """Count a plan."""
         self.placed += len(plan.placements)
@@ -87,6 +104,15 @@ def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Samp
     failures = (0, 0) if leader is None else (leader.not_moved, leader.not_split)
     yield from _breakdown(UNLOADS, "bundleUnloading", counts.unloads, failures[0])
     yield from _breakdown(SPLITS, "bundlesSplit", counts.splits, failures[1])
+    for author in Author:
+        for state in sorted(ENDED, key=lambda state: state.value):
+            times = counts.moves[author.value, state.value]
+            yield MOVES.sample(times, author.value, state.value)
+    leads = leader is not None and leading.operations is not None
+    told = leading.operations.list_moves(0) if leads and leading.operations else {}
+    yield MOVES_WAITING.sample(told.get("waiting", 0))
+    yield MOVES_RUNNING.sample(told.get("running", 0))
+    yield MOVES_PAUSED.sample(told.get("paused") is not None)
     for result, times in (
         ("Success", counts.placed),
         ("Skip", max(0, lookups.placed - counts.placed)),

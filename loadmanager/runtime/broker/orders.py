@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.ownership.states import Cause
-from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.peers import Released
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.unloading import Unloading
@@ -26,6 +27,7 @@ class Orders:
     ownership: Ownership
     unloading: Unloading
     splitting: Splitting
+    hosting: Hosting
 
     async def acquire(self, bundle: str, *, epoch: int | None = None) -> None:
         """Acquire a bundle. Raises `OperationalError` when another broker owns it."""
@@ -40,11 +42,19 @@ class Orders:
         destination: BrokerAddress | None,
         *,
         epoch: int | None = None,
-    ) -> bool:
+    ) -> Released | None:
         """Unload a bundle; see `Unloading.release`."""
         self.leading.check(epoch)
         reason = "admin" if epoch is None else "leader"
         return await self.unloading.release(bundle, destination, reason, epoch=epoch)
+
+    def served(self, bundle: str | None) -> dict[str, int]:
+        """The bundles that this broker serves, or the one that is named if it serves it; each with
+        the number of its producers and consumers.
+        """
+        if bundle is None:
+            return {name: self.hosting.clients(name) for name in self.ownership.owned()}
+        return {bundle: self.hosting.clients(bundle)} if self.ownership.served(bundle) else {}
 
     async def split(
         self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None

@@ -20,6 +20,8 @@ EVENTS = {
     BundleState.FREE: "bundle released",
 }
 
+PAUSES_MAX = 1_000
+
 log = structlog.get_logger("ownership")
 
 
@@ -33,11 +35,22 @@ class OwnershipLog:
         self._clock = clock
         self._lease = lease
         self._history = history
+        self._pauses_ms: dict[str, float] = {}
+        """Bundle → the pause of its last release here, the newest last."""
+
+    def pause_ms(self, bundle: str) -> float | None:
+        """The pause of a bundle's last release; None if it was none of the last ones."""
+        return self._pauses_ms.get(bundle)
 
     def on_transition(self, step: Transition) -> None:
         """A bundle changed its state on this broker."""
         if self._history is not None:
             self._record(self._history, step)
+        if step.pause_ms is not None:
+            self._pauses_ms.pop(step.bundle, None)
+            self._pauses_ms[step.bundle] = step.pause_ms
+            if len(self._pauses_ms) > PAUSES_MAX:
+                del self._pauses_ms[next(iter(self._pauses_ms))]
         event = EVENTS.get(step.after)
         if event is None or (
             step.before is BundleState.ASSIGNING and step.after is BundleState.FREE

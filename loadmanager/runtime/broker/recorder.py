@@ -12,8 +12,10 @@ from loadmanager.core.history.records import (
     broker_load,
     bundle_loads,
     decisions,
+    move_record,
 )
 from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.moves.move import Move
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.throttling.broker import BrokerThrottling
@@ -56,6 +58,11 @@ class Recorder:
         self.history.append(
             *decisions(self.clock.now_ms(), self.broker_id, plan, epoch=epoch, cycle=cycle)
         )
+
+    def on_move(self, epoch: int, cycle: int, move: Move) -> None:
+        """A move that the leader, which is this broker, carried out has ended."""
+        now_ms = self.clock.now_ms()
+        self.history.append(move_record(now_ms, self.broker_id, move, epoch=epoch, cycle=cycle))
 
     async def sample(self) -> None:
         """Record loads and limits since the last sample."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Peers
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.peers import Peers, Released
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.brokers import Brokers
@@ -33,6 +33,9 @@ class Unloading:
     brokers: Brokers
     leading: Leading
     peers: Peers
+    hosting: Hosting
+    pause_ms: Callable[[str], float | None]
+    """The pause of a bundle's last release here."""
 
     async def namespace(self, namespace: NamespaceName) -> None:
         """Unload all bundles of a namespace, `AT_ONCE_MAX` at once."""
@@ -50,8 +53,8 @@ class Unloading:
     ) -> str | None:
         """Unload one bundle; returns None, or the web URL of the broker that the caller must ask.
 
-        That broker is the owner; with a destination it is the leader, which prefers the destination
-        at the next placement (Pulsar's unload affinity), and unloads the bundle from its owner.
+        That broker is the owner; with a destination it is the leader, which moves the bundle, and
+        prefers the destination at its next placement (Pulsar's unload affinity).
         `destination` is a brokerId or its web URL. Raises `ConflictError` when it is not an active
         broker, or when the bundle does not exist.
         """
@@ -68,8 +71,7 @@ class Unloading:
         return None
 
     async def _to(self, bundle: str, destination: str) -> str | None:
-        address = self.brokers.address(destination)
-        if address is None:
+        if self.brokers.address(destination) is None:
             raise ConflictError(
                 f"Destination broker {destination} is not active: the brokers are "
                 f"{', '.join(sorted(self.brokers.reports))}"
@@ -79,8 +81,8 @@ class Unloading:
             if leader is None or leader.broker_id == self.self_address.broker_id:
                 raise OperationalError("The leader is not known yet; try again")
             return leader.service_url
-        self.leading.load_manager.prefer(bundle, destination)
-        await self._anywhere(bundle, address, "admin")
+        assert self.leading.operations is not None  # `Leading` gets it before the load manager
+        await self.leading.operations.move(bundle, destination)
         return None
 
     async def _anywhere(self, bundle: str, destination: BrokerAddress | None, reason: str) -> None:
@@ -99,13 +101,14 @@ class Unloading:
         reason: str,
         *,
         epoch: int | None = None,
-    ) -> bool:
-        """Unload a bundle of this broker; returns False if this broker does not own it.
+    ) -> Released | None:
+        """Unload a bundle of this broker; returns None if this broker does not own it.
 
         `epoch` as in `ports.peers.Peers`. Raises `ConflictError` while the bundle is in transit.
         """
         timeout_s = self.settings.value.bundle_unload_timeout_ms / 1000
+        clients = self.hosting.clients(bundle)
         closed = await self.ownership.release(
             bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch
         )
-        return closed is not None
+        return None if closed is None else Released(clients, self.pause_ms(bundle))

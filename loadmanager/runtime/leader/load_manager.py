@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -22,29 +22,25 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.moves.move import Author, Move, MoveState, move_document
 from loadmanager.core.strategies import cycle, registry
-from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.plan import Placement, Plan, Unload
+from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.plan_document import (
-    log_fields,
     placement_document,
     placement_reason,
     plan_document,
     split_document,
-    unload_document,
 )
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.peers import Peers
-from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.tasks import Steps
 
 DECISIONS_KEPT = 1_000
-PREFERENCE_MS_MAX = 60_000
 FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
 """Places bundles while the configured strategy fails."""
 
@@ -60,8 +56,7 @@ class LoadManager:
         epoch: int,
         view: ClusterView,
         policies: PlacementPolicies,
-        brokers: Brokers,
-        peers: Peers,
+        moves: Moves,
         clock: Clock,
         rng: cycle.Rng,
         strategies: Live[StrategySettings],
@@ -77,8 +72,9 @@ class LoadManager:
         self._epoch = epoch
         self._view = view
         self._policies = policies
-        self._brokers = brokers
-        self._peers = peers
+        self._brokers = moves.brokers
+        self._peers = moves.peers
+        self._moves = moves
         self._clock = clock
         self._rng = rng
         self._strategies = strategies
@@ -91,8 +87,6 @@ class LoadManager:
         """Bundle → when the order to split it was last sent."""
         self._unsplittable_ms: dict[str, int] = {}
         """Bundle → when the warning was last logged that it is too big and is not split."""
-        self._preferred: dict[str, tuple[str, int]] = {}
-        """Bundle → the broker that gets it next, and since when."""
         self._decisions: deque[tuple[dict[str, Any], Callable[[], dict[str, Any]]]] = deque(
             maxlen=DECISIONS_KEPT
         )
@@ -110,13 +104,9 @@ class LoadManager:
 
         Raises `OperationalError` if no broker qualifies.
         """
-        preferred = self._preferred.pop(bundle, None)
-        if (
-            preferred
-            and preferred[0] in self._brokers.reports
-            and self._clock.now_ms() - preferred[1] <= PREFERENCE_MS_MAX
-        ):
-            return self._placed(bundle, preferred[0], "preferred by the unload before")
+        preferred = self._moves.preferred.take(bundle)
+        if preferred in self._brokers.reports:
+            return self._placed(bundle, preferred, "preferred by the unload before")
         under_way = self._view.under_way(bundle, self._clock.now_ms())
         if under_way is not None:
             return under_way
@@ -153,23 +143,10 @@ class LoadManager:
         log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self._epoch)
         return broker_id
 
-    def prefer(self, bundle: str, broker_id: str) -> None:
-        """The next placement of this bundle goes to this broker (Pulsar's unload affinity).
-
-        Deviation: keyed by the bundle's whole name, and forgotten after a minute.
-        """
-        now_ms = self._clock.now_ms()
-        self._preferred = {
-            name: (broker, since_ms)
-            for name, (broker, since_ms) in self._preferred.items()
-            if now_ms - since_ms <= PREFERENCE_MS_MAX
-        }
-        self._preferred[bundle] = (broker_id, now_ms)
-
     # Shedding
 
     async def shed(self) -> None:
-        """One cycle: decide, then move bundle by bundle while the term lasts."""
+        """One cycle: decide, and queue the moves."""
         settings, began_s = self._strategies.value, self._clock.monotonic_s()
         plan, self._memories = self._plan(settings, self._rng)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
@@ -178,37 +155,7 @@ class LoadManager:
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
             self._remember("shed", lambda: plan_document(plan))
-        for moves in together(plan.unloads):
-            # The bundle that goes out stands last in a swap, and moves first: without it, nothing
-            # may come back.
-            for unload in reversed(moves):
-                if not await self._move(unload):
-                    break
-
-    async def _move(self, unload: Unload) -> bool:
-        """Have the owner unload a bundle; returns whether the bundle left its broker."""
-        source = self._brokers.address(unload.source)
-        destination = self._brokers.address(unload.destination) if unload.destination else None
-        if source is None:
-            return False  # the owner died: the next lookups have its bundles placed
-        log.info("bundle unloads", epoch=self._epoch, **log_fields(unload_document(unload)))
-        if destination is not None:
-            self.prefer(unload.bundle, destination.broker_id)
-            self._view.placed(unload.bundle, destination.broker_id, self._clock.now_ms())
-        try:
-            released = await self._peers.release_bundle(
-                source, unload.bundle, destination, epoch=self._epoch
-            )
-        except OperationalError as error:
-            released = False
-            log.warning("a bundle was not unloaded", bundle=unload.bundle, error=str(error))
-        if not released:
-            self.not_moved += 1
-            self._preferred.pop(unload.bundle, None)
-            self._view.not_placed(unload.bundle)
-            return False
-        self._view.moved(unload.bundle, unload.source, self._clock.now_ms())
-        return True
+        self.not_moved += self._moves.decide(plan.unloads, Author.CYCLE)
 
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now, as a plan's document.
@@ -230,6 +177,8 @@ class LoadManager:
             isolation_policies=self._policies.isolation,
             anti_affinity_groups=self._policies.groups,
             failure_domains=self._policies.domains,
+            wishes=self._moves.wishes.now(),
+            leaving=self._moves.queue.sources(),
             passing=passing,
         )
 
@@ -309,6 +258,25 @@ class LoadManager:
             "cycle": self.cycles,
         }
         self._decisions.appendleft((head, document))
+
+    def moved(self, move: Move) -> None:
+        """Put a move that has ended among the decisions: its outcome beside its reason."""
+        if move.state is MoveState.FAILED and move.author is Author.CYCLE:
+            self.not_moved += 1
+        self._remember("move", lambda: move_document(move))
+
+    def destinations(
+        self, source: str, bundles: Sequence[str], reason: str
+    ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
+        """Where the placement rule would have these bundles of a broker; and why some stay."""
+        settings = self._strategies.value
+        snapshot = self._snapshot(settings)
+        why = {"broker": source}
+        unloads = tuple(Unload(bundle, source, None, reason, why) for bundle in bundles)
+        plan, self._memories = cycle.destinations(
+            snapshot, Plan(reason, unloads), settings, self._memories, self._rng
+        )
+        return plan.unloads, plan.skipped
 
     def failed(self, step: str, error: Exception) -> None:
         """Put the failure of a step among the decisions, where people look for reasons."""

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.moves.move import Move
+from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.cycle import Rng
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
@@ -16,8 +18,12 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Store
+from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.moves import Mover, Moves
+from loadmanager.runtime.leader.operations import Operations
+from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.leader.quotas import Quotas
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
@@ -25,6 +31,7 @@ from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, forever
 
 SLOW_FRACTION = 1 / 3
@@ -47,21 +54,29 @@ class LeaderWork:
     splits: Live[SplitSettings]
     bundle_count: Callable[[NamespaceName], Awaitable[int]]
     """How many bundles a namespace has; 0 for one that does not exist."""
+    wishes: OperatorWishes
+    moves: Live[MoveSettings]
+    mover: Mover
+    """How this cluster's load manager moves a bundle."""
+    owner: Callable[[str], Awaitable[str | None]]
+    """Bundle → the brokerId of its owner, as stored."""
     rng: Callable[[int], Rng]
     """Epoch → its generator of random numbers."""
     observe: Callable[[int, int, Plan], None]
     """Called with the epoch, the cycle and the plan."""
+    observe_move: Callable[[int, int, Move], None]
+    """Called with the epoch, the cycle and a move that has ended."""
 
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Lead until cancelled."""
         view = ClusterView()
         quotas = Quotas(self.store, term.checks, self.corrupt, view.expected)
+        moves = self._build_moves(term, view, scope, steps)
         load_manager = LoadManager(
             epoch=term.epoch,
             view=view,
             policies=self.policies,
-            brokers=self.brokers,
-            peers=self.peers,
+            moves=moves,
             clock=self.clock,
             rng=self.rng(term.epoch),
             strategies=self.strategies,
@@ -70,6 +85,20 @@ class LeaderWork:
             steps=steps,
             observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
         )
+        draining = Draining(
+            moves=moves,
+            load_manager=load_manager,
+            brokers=self.brokers,
+            peers=self.peers,
+            clock=self.clock,
+        )
+
+        def moved(move: Move) -> None:
+            load_manager.moved(move)
+            draining.moved(move)
+            self.observe_move(term.epoch, load_manager.cycles, move)
+
+        moves.observe = moved
         load_manager.slow_s = self.store.session_timeout_s * SLOW_FRACTION
         feed = LoadFeed(
             view,
@@ -85,10 +114,31 @@ class LeaderWork:
         if paths.last(paths.BUNDLE_DATA) in stored:
             await feed.restore(self.store)
         with feed:
-            self.leading.quotas, self.leading.load_manager = quotas, load_manager
+            operations = Operations(checks=term.checks, moves=moves, draining=draining)
+            self.leading.quotas, self.leading.operations = quotas, operations
+            self.leading.load_manager = load_manager
+            scope.spawn(moves.run(), "moves")
+            scope.spawn(every(lambda: INTERVAL_S, draining.step, "drain", steps), "drain")
             if self.broker.value.load_balancer_enabled:
                 self._run_cycles(term, load_manager, feed, scope, steps)
             await forever()
+
+    def _build_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
+        return Moves(
+            epoch=term.epoch,
+            settings=self.moves,
+            brokers=self.brokers,
+            wishes=self.wishes,
+            view=view,
+            preferred=Preferred(self.clock),
+            mover=self.mover,
+            owner=self.owner,
+            peers=self.peers,
+            clock=self.clock,
+            scope=scope,
+            steps=steps,
+            observe=lambda _move: None,
+        )
 
     def _run_cycles(
         self, term: Term, load_manager: LoadManager, feed: LoadFeed, scope: Scope, steps: Steps
@@ -101,6 +151,7 @@ class LeaderWork:
         saving = Interval(broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
         async def save() -> None:
+            await self.wishes.forget_old(term.checks)
             await feed.save(self.store, broker.value.bundles_in_report_max, term.checks)
 
         for interval, step, name in (

@@ -39,6 +39,7 @@ KINDS = (
     "report",
     "schema",
     "topic",
+    "wish",
 )
 """What `Corrupt` counts apart."""
 """So many corrupt paths are remembered. Further ones are not logged, and counted at each read."""
@@ -65,8 +66,7 @@ def stored(path: str) -> Iterator[None]:
 class Corrupt:
     """The corrupt objects of the metadata store, counted, and logged once until they are mended.
 
-    The kinds are report, lock, policy, boundaries, dynamic, averages, leader, schema and
-    topic.
+    The kinds are those of `KINDS`.
     """
 
     def __init__(self) -> None:

@@ -40,10 +40,6 @@ class LoadManagement(Protocol):
         """
         ...
 
-    def prefer(self, bundle: str, broker_id: str) -> None:
-        """Make the next placement of a bundle choose this broker (Pulsar's unload affinity)."""
-        ...
-
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""
         ...
@@ -57,6 +53,48 @@ class LoadManagement(Protocol):
         ...
 
 
+class LeaderOperations(Protocol):
+    """What operators ask of the leader: see `runtime.leader.operations.Operations`."""
+
+    async def move(
+        self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
+    ) -> dict[str, Any]:
+        """Move a bundle, and pin it; returns the move."""
+        ...
+
+    def list_moves(self, limit: int) -> dict[str, Any]:
+        """The moves, and the pause."""
+        ...
+
+    def cancel(self, move_id: str | None) -> int:
+        """Cancel a move that waits, or all; returns how many."""
+        ...
+
+    async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
+        """Pause the queue of moves, or let it go on."""
+        ...
+
+    def pins(self) -> dict[str, Any]:
+        """Bundle → its pin."""
+        ...
+
+    async def unpin(self, bundle: str) -> None:
+        """Remove a pin."""
+        ...
+
+    def cordons(self) -> list[dict[str, Any]]:
+        """The cordoned brokers with the progress of their drains."""
+        ...
+
+    async def cordon(self, broker: str, *, drain: bool, note: str = "") -> dict[str, Any]:
+        """Cordon a broker, and drain it."""
+        ...
+
+    async def uncordon(self, broker: str) -> None:
+        """End a cordon."""
+        ...
+
+
 @dataclass(slots=True)
 class Leading:
     """The present leader, and the load manager if this broker leads.
@@ -67,6 +105,8 @@ class Leading:
     leader: Leader | None = None
     load_manager: LoadManagement | None = None
     quotas: ResourceQuotas | None = None
+    """Those of the last term of this broker."""
+    operations: LeaderOperations | None = None
     """Those of the last term of this broker."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""

@@ -33,6 +33,10 @@ SCHEMAS = "/loadmanager/schemas"
 LOGS = "/loadmanager/logs"
 LEDGER_COUNTER = "/loadmanager/ledger-counter"
 HEALTH = "/loadmanager/health"
+WISHES = "/loadmanager/wishes"
+PINS = "/loadmanager/wishes/pins"
+CORDONS = "/loadmanager/wishes/cordons"
+PAUSE = "/loadmanager/wishes/pause"
 
 
 def encode(name: str) -> str:
@@ -141,3 +145,13 @@ def log(topic: TopicName) -> str:
 def schema(topic: TopicName) -> str:
     """The schema of a topic and its partitions, persistent or not."""
     return f"{SCHEMAS}/{topic.namespace}/{encode(topic.partitioned_topic.local)}"
+
+
+def pin(bundle: str) -> str:
+    """The pin of a bundle."""
+    return f"{PINS}/{encode(bundle)}"
+
+
+def cordon(broker_id: str) -> str:
+    """The cordon of a broker."""
+    return f"{CORDONS}/{encode(broker_id)}"

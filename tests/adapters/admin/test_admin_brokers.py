@@ -158,7 +158,10 @@ async def test_peers_release_and_acquire() -> None:
         assert (await served.ask("POST", f"{base}/acquire")).status == 204
         assert (await served.ask("POST", f"{base}/acquire", at=1)).status == 503
         answer = await served.ask("POST", f"{base}/release?destination={served.broker_id(1)}")
-        assert (answer.status, answer.body) == (200, {"released": True})
+        assert (answer.status, answer.body["released"], answer.body["clients"]) == (200, True, 0)
+        assert answer.body["pauseMs"] > 0
+        served_at = f"/admin/v2/loadmanager/bundles?bundle={bundle}"
+        assert (await served.get(served_at), await served.get(served_at, at=1)) == ({}, {bundle: 0})
         assert served.owners() == {bundle: served.broker_id(1)}
         assert (await served.ask("POST", f"{base}/release")).body == {"released": False}
         assert served.owners() == {bundle: served.broker_id(1)}

@@ -1,0 +1,153 @@
+"""`loadmanager admin moves …`, and what `bundles` does through the leader's queue of moves."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from loadmanager.cli.admin.asking import V2, query
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.terminal import Cell, table
+from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+
+MOVES = f"{V2}/loadmanager/moves"
+PINS = f"{V2}/loadmanager/pins"
+UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
+
+
+class Duration(click.ParamType[float]):
+    """A number of seconds, written `90s`, `30m`, `2h` or `1d`."""
+
+    name = "DURATION"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Seconds."""
+        if isinstance(value, str) and value[-1:] in UNITS_S:
+            with contextlib.suppress(ValueError):
+                if 0 < (seconds := float(value[:-1]) * UNITS_S[value[-1]]) < float("inf"):
+                    return seconds
+        return self.fail(f"{value}: a duration such as 90s, 30m, 2h or 1d is expected", param, ctx)
+
+
+@group.command("list")
+@click.option("--limit", default=100, metavar="N", help="at most N moves")
+def moves_list(admin: AdminClient, limit: int) -> Output:
+    """List the moves that wait or are under way, and the last ones that ended, with outcomes."""
+    told = admin.get(MOVES + query(limit=limit))
+    headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
+    parts: list[Any] = [table(headers, [_row(move) for move in told["moves"]])]
+    pause = told["paused"]
+    if pause is not None:
+        parts.append(f"paused until {clock(pause['until'])}  {pause['note']}".rstrip())
+    return Output(told, tuple(parts))
+
+
+def _row(move: dict[str, Any]) -> tuple[Cell, ...]:
+    outcome = move["outcome"] or {}
+    clients = ""
+    if outcome.get("clientsClosed"):
+        clients = f"; {outcome['clientsBack']} of {outcome['clientsClosed']} clients back"
+    return (
+        move["id"],
+        move["state"],
+        move["bundle"],
+        move["source"],
+        move["destination"],
+        move["reason"],
+        move["author"],
+        outcome.get("pauseMs"),
+        f"{outcome.get('text', '')}{clients}",
+    )
+
+
+def clock(at_ms: int) -> str:
+    """A time for people."""
+    return f"{datetime.fromtimestamp(at_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+@group.command("cancel")
+@click.argument("move", required=False)
+@click.option("--all", "everything", is_flag=True, help="cancel every move that has not begun")
+def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Output:
+    """Cancel a move that has not begun, or all; a swap is cancelled as a whole."""
+    if (move is None) != everything:
+        raise click.UsageError("name a move, or say --all")
+    path = MOVES if move is None else f"{MOVES}/{quote(move, safe='')}"
+    cancelled = _decoded(admin.send("DELETE", path))["cancelled"]
+    text = f"{cancelled} moves cancelled" if cancelled else "no move waits: nothing to cancel"
+    return Output({"cancelled": cancelled}, text, status=0 if cancelled else 1)
+
+
+@group.command("pause")
+@click.argument("duration", type=Duration(), metavar="DURATION")
+@click.option("--note", default="", help="why, for others")
+def moves_pause(admin: AdminClient, duration: float, note: str) -> Output:
+    """Let no move begin for a time (90s, 30m, 2h); `bundles move` is not held."""
+    pause = _decoded(admin.send("PUT", f"{MOVES}/pause", {"seconds": duration, "note": note}))
+    return done(f"moves are paused until {clock(pause['until'])}", **pause)
+
+
+@group.command("resume")
+def moves_resume(admin: AdminClient) -> Output:
+    """End the pause."""
+    paused = admin.get(MOVES + query(limit=1))["paused"] is not None
+    admin.send("DELETE", f"{MOVES}/pause")
+    text = "moves go on" if paused else "moves were not paused"
+    return Output({"resumed": paused}, text, status=0 if paused else 1)
+
+
+# `loadmanager admin bundles …`
+
+
+@click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
+@click.option("--to", required=True, metavar="BROKER", help="host:port of the next owner")
+@click.option("--pin", type=Duration(), help="keep the bundle there for so long (90s, 30m, 2h)")
+@click.option("--note", default="", help="why, for others")
+def bundles_move(admin: AdminClient, bundle: str, to: str, pin: float | None, note: str) -> Output:
+    """Move a bundle to a broker, and wait for the outcome; --pin keeps the balancer from it."""
+    body = {"bundle": bundle, "destination": to, "note": note}
+    move = _decoded(admin.send("POST", MOVES, body if pin is None else {**body, "pinSeconds": pin}))
+    outcome = move["outcome"]
+    if move["state"] is None:
+        text = outcome["text"]
+    else:
+        pause = outcome["pauseMs"]
+        told = "" if pause is None else f", pause {pause:.0f} ms"
+        text = f"{bundle} moved from {move['source']} to {outcome['owner']}{told}"
+    if pin is not None:
+        text += f"; pinned until {clock(move['pinnedUntil'])}"
+    return Output(move, text)
+
+
+def bundles_pins(admin: AdminClient) -> Output:
+    """List the pinned bundles: the balancer leaves them where they are."""
+    pins = admin.get(PINS)
+    rows = [
+        (bundle, pin["broker"], clock(pin["until"]), pin["note"]) for bundle, pin in pins.items()
+    ]
+    return Output(pins, table(("bundle", "broker", "until", "note"), rows))
+
+
+@click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
+def bundles_unpin(admin: AdminClient, bundle: str) -> Output:
+    """Remove the pin of a bundle."""
+    namespace, bundle_range = split_bundle_name(bundle)
+    name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
+    admin.send("DELETE", f"{PINS}/{name}")
+    return done(f"{bundle} is no longer pinned")
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    import json
+
+    document: dict[str, Any] = json.loads(raw)
+    return document

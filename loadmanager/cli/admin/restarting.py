@@ -1,0 +1,272 @@
+"""`loadmanager admin drain` and `rolling-restart`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from loadmanager.cli.admin.asking import V2, query
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output, done
+from loadmanager.cli.admin.moves import Duration
+from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
+
+CORDONS = f"{V2}/loadmanager/cordons"
+POLL_S = 1.0
+STDERR = 2
+"""The command's output goes there, so that with --json there is JSON alone on standard output."""
+
+
+@click.argument("broker")
+@click.option("--note", default="", help="why, for others")
+def brokers_cordon(admin: AdminClient, broker: str, note: str) -> Output:
+    """Send no new bundle to a broker, also after its restart; it keeps what it has."""
+    admin.send("PUT", f"{CORDONS}/{broker}", {"note": note})
+    return done(f"{broker} is cordoned: it gets no new bundle until `brokers uncordon {broker}`")
+
+
+@click.argument("broker")
+def brokers_uncordon(admin: AdminClient, broker: str) -> Output:
+    """Let a broker have bundles again; its drain ends."""
+    admin.send("DELETE", f"{CORDONS}/{broker}")
+    return done(f"{broker} may have bundles again")
+
+
+@click.command(cls=AdminCommand)
+@click.argument("broker")
+@click.option("--stop", is_flag=True, help="stop the broker when its bundles are elsewhere")
+@click.option("--no-wait", is_flag=True, help="only begin; `brokers list` shows how far it is")
+@click.option(
+    "--within", type=Duration(), help="give up waiting after so long (90s, 30m); the drain goes on"
+)
+@click.option("--note", default="", help="why, for others")
+def drain(
+    admin: AdminClient, broker: str, *, stop: bool, no_wait: bool, within: float | None, note: str
+) -> Output:
+    """Cordon a broker, and move all its bundles away at the pace of the queue of moves.
+
+    BROKER is host:port, as `brokers list` shows it. It stays cordoned, also after a restart, until
+    `brokers uncordon`.
+    """
+    if stop and no_wait:
+        raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
+    _require(admin, broker)
+    began = _begin(admin, broker, note)
+    if no_wait:
+        return Output(began, f"{broker} drains; `brokers list` shows how far it is")
+    progress = _drained(admin, broker, within)
+    if stop:
+        admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
+    end = "it stops now" if stop else f"it stays cordoned until `brokers uncordon {broker}`"
+    text = f"{broker} is drained: {progress['moved']} bundles moved; {end}"
+    return Output({**progress, "stopped": stop}, text)
+
+
+def _require(admin: AdminClient, broker: str) -> None:
+    brokers = admin.get(f"{V2}/brokers")
+    if broker not in brokers:
+        raise BadInputError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
+
+
+def _begin(admin: AdminClient, broker: str, note: str) -> dict[str, Any]:
+    path = f"{CORDONS}/{broker}" + query(drain=True)
+    document: dict[str, Any] = json.loads(admin.send("PUT", path, {"note": note}))
+    return document
+
+
+def _drained(admin: AdminClient, broker: str, within_s: float | None) -> dict[str, Any]:
+    """Wait until a broker is drained; returns the last progress.
+
+    Raises `OperationalError` when it does not end in time, or somebody ended it.
+    """
+    until_s = None if within_s is None else time.monotonic() + within_s
+    shown = ""
+    while True:
+        progress = cordon_of(admin, broker)
+        if progress is None or progress["state"] == "cordoned":
+            raise OperationalError(f"somebody ended the drain of {broker}")
+        if progress["state"] == "drained":
+            return progress
+        if (text := progress_text(progress)) != shown:
+            tell(shown := text)
+        if until_s is not None and time.monotonic() >= until_s:
+            raise OperationalError(
+                f"{broker} is not drained in time: {progress_text(progress)}. The drain goes on; "
+                f"`brokers uncordon {broker}` ends it"
+            )
+        time.sleep(POLL_S)
+
+
+def cordons_of(admin: AdminClient) -> dict[str, dict[str, Any]]:
+    """brokerId → its cordon and the progress of its drain."""
+    return {str(cordon["broker"]): cordon for cordon in admin.get(CORDONS)}
+
+
+def cordon_of(admin: AdminClient, broker: str) -> dict[str, Any] | None:
+    """The cordon of a broker."""
+    return cordons_of(admin).get(broker)
+
+
+def progress_text(progress: dict[str, Any]) -> str:
+    """How far a drain is."""
+    if progress["state"] == "cordoned":
+        return "cordoned"
+    left, seconds = progress["left"], progress["secondsLeft"]
+    parts = [f"{'?' if left is None else left} of {progress['total']} bundles left"]
+    if progress["state"] == "drained":
+        parts = ["drained"]
+    elif seconds is not None:
+        parts.append(f"about {seconds} s")
+    if progress["failed"]:
+        parts.append(f"{progress['failed']} moves failed")
+    if progress["problem"]:
+        parts.append(progress["problem"])
+    return ", ".join(parts)
+
+
+def tell(text: str) -> None:
+    """Say on standard error how it goes."""
+    click.echo(f"loadmanager admin: {text}", err=True)
+
+
+# Rolling restart
+
+
+@click.command("rolling-restart", cls=AdminCommand)
+@click.argument("brokers", nargs=-1, metavar="[BROKER]...")
+@click.option(
+    "--command",
+    "command_line",
+    metavar="COMMAND",
+    help="restarts a broker; {broker} and {host} stand for its name; without a command, you "
+    "restart each broker when you are told to",
+)
+@click.option(
+    "--within",
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    help="stop when the drain or the restart of one broker takes longer",
+)
+@click.option("--note", default="rolling restart", help="why, for others")
+def rolling_restart(
+    admin: AdminClient,
+    brokers: tuple[str, ...],
+    command_line: str | None,
+    within: float,
+    note: str,
+) -> Output:
+    """Restart brokers one after the other: drain, restart, wait until ready, uncordon.
+
+    All brokers by default, the leader last. Stops at the first failure, and says what to do. A
+    broker that somebody else cordoned is refused.
+    """
+    order = _order(admin, brokers)
+    restarted: list[str] = []
+    for broker in order:
+        tell(f"{broker}: draining ({len(restarted) + 1} of {len(order)})")
+        try:
+            _restart(admin, broker, command_line, within, note)
+        except (LoadManagerError, OSError) as error:
+            return _stopped(broker, order, restarted, error)
+        restarted.append(broker)
+    text = f"{len(restarted)} brokers restarted: {', '.join(restarted)}"
+    return Output({"restarted": restarted, "left": [], "failed": None}, text)
+
+
+def _order(admin: AdminClient, brokers: tuple[str, ...]) -> list[str]:
+    """The brokers to restart, the leader last."""
+    active = admin.get(f"{V2}/brokers")
+    chosen = list(dict.fromkeys(brokers)) or sorted(active)
+    unknown = [broker for broker in chosen if broker not in active]
+    if unknown:
+        raise BadInputError(f"{unknown[0]} is not active; the brokers are {', '.join(active)}")
+    if len(active) < 2:
+        raise BadInputError("there is one broker only: nobody could serve its bundles meanwhile")
+    cordoned = cordons_of(admin).keys() & set(chosen)
+    if cordoned:
+        broker = min(cordoned)
+        raise BadInputError(f"{broker} is cordoned already; `brokers uncordon {broker}` first")
+    leader = admin.get(f"{V2}/brokers/leaderBroker")["brokerId"]
+    return sorted(chosen, key=lambda broker: broker == leader)
+
+
+def _restart(
+    admin: AdminClient, broker: str, command_line: str | None, within_s: float, note: str
+) -> None:
+    before = _start_of(admin.at(broker))
+    _begin(admin, broker, note)
+    _drained(admin, broker, within_s)
+    if command_line is None:
+        tell(f"{broker}: drained; restart it now")
+    else:
+        words = [
+            word.replace("{broker}", broker).replace("{host}", broker.rpartition(":")[0])
+            for word in shlex.split(command_line)
+        ]
+        tell(f"{broker}: drained; running {shlex.join(words)}")
+        try:
+            result = subprocess.run(words, check=False, stdout=STDERR, timeout=within_s)
+        except subprocess.TimeoutExpired:
+            raise OperationalError(f"the command takes longer than {within_s:g} s") from None
+        if result.returncode != 0:
+            raise OperationalError(f"the command ended with status {result.returncode}")
+    _until(lambda: _is_back(admin, broker, before), within_s, f"{broker} is not back and ready")
+    at = admin.at(broker)  # it knows the leader by now, which may be another one than before
+    _until(
+        lambda: _quietly(lambda: at.send("DELETE", f"{CORDONS}/{broker}")),
+        within_s,
+        f"{broker} could not be uncordoned",
+    )
+    tell(f"{broker}: back, ready and no longer cordoned")
+
+
+def _start_of(at: AdminClient) -> int:
+    return int(at.get(f"{V2}/broker-stats/load-report")["startTimestamp"])
+
+
+def _is_back(admin: AdminClient, broker: str, before: int) -> bool:
+    """Whether a newer process of the broker is ready and registered."""
+    at = admin.at(broker)
+    return _quietly(
+        lambda: (
+            _start_of(at) > before
+            and at.text(f"{V2}/brokers/ready") == "ok"
+            and broker in at.get(f"{V2}/brokers")
+            and at.get(f"{V2}/brokers/leaderBroker") is not None
+        )
+    )
+
+
+def _quietly(step: Callable[[], object]) -> bool:
+    """Whether a step succeeded; brokers that restart do not answer for a while."""
+    try:
+        return step() is not False
+    except OperationalError:
+        return False
+
+
+def _until(condition: Callable[[], bool], within_s: float, otherwise: str) -> None:
+    until_s = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() >= until_s:
+            raise OperationalError(f"{otherwise} after {within_s:g} s")
+        time.sleep(POLL_S)
+
+
+def _stopped(broker: str, order: list[str], restarted: list[str], error: Exception) -> Output:
+    left = [name for name in order if name not in restarted and name != broker]
+    text = (
+        f"stopped at {broker}: {error}\n"
+        f"It stays cordoned. Look at it, restart it if need be, then: "
+        f"loadmanager admin brokers uncordon {broker}\n"
+        f"restarted: {', '.join(restarted) or 'none'}; not restarted: {', '.join(left) or 'none'}"
+    )
+    data = {"restarted": restarted, "left": left, "failed": broker, "error": str(error)}
+    return Output(data, text, status=1)

@@ -1,0 +1,62 @@
+"""What operators want of the balancer for a while: pins, cordons, a pause. All are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from loadmanager.core.errors import BadInputError
+
+NOTE_MAX = 500
+HOLD_S_MAX = 366 * 86_400.0
+"""Nothing is pinned or paused for longer than a year."""
+
+
+class Pin(msgspec.Struct, frozen=True, rename="camel"):
+    """A bundle stays at a broker until a time (ms since the epoch)."""
+
+    broker: str
+    until_ms: int
+    note: str = ""
+
+
+class Cordon(msgspec.Struct, frozen=True, rename="camel"):
+    """A broker gets no new bundle; with `drain`, its bundles leave it, too."""
+
+    since_ms: int
+    drain: bool = False
+    total: int = 0
+    """Bundles that it had when its drain began."""
+    note: str = ""
+
+
+class Pause(msgspec.Struct, frozen=True, rename="camel"):
+    """No queued move begins before a time (ms since the epoch)."""
+
+    until_ms: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The pins and cordons that count now."""
+
+    pins: Mapping[str, Pin] = field(default_factory=dict)
+    """Bundle → its pin."""
+    cordons: Mapping[str, Cordon] = field(default_factory=dict)
+    """brokerId → its cordon."""
+
+    def __bool__(self) -> bool:
+        return bool(self.pins or self.cordons)
+
+
+NO_WISHES = Wishes()
+
+
+def check_hold(seconds: float) -> float:
+    """Raise `BadInputError` for a duration that is not positive, or too long."""
+    if not 0 < seconds <= HOLD_S_MAX:
+        raise BadInputError(f"a duration of more than 0 s and at most {HOLD_S_MAX:g} s is expected")
+    return seconds

@@ -1,0 +1,1 @@
+"""Moves of bundles: what they are, and when each may start."""

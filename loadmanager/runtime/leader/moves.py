@@ -1,0 +1,384 @@
+"""Carries out the leader's queue of moves during one term, and verifies each move afterwards.
+
+A move is ordered from the source (`Mover`), which fences the bundle, gives it up and has the
+destination acquire it. Whatever the answer is, and if none comes in time, the leader then reads who
+owns the bundle: that is what is recorded. A bundle that nobody owns is acquired by the destination
+or, if that refuses, by the source. Some seconds later the leader asks how many clients came back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count
+from typing import Any, Protocol
+
+import structlog
+
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.moves.move import Author, Move, MoveState, Outcome, move_document
+from loadmanager.core.moves.queue import Group, MoveQueue
+from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.strategies.guards import together
+from loadmanager.core.strategies.plan import Unload
+from loadmanager.core.strategies.plan_document import log_fields
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.peers import Peers, Released
+from loadmanager.runtime.leader.preferred import Preferred
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.wishes import OperatorWishes
+from loadmanager.runtime.tasks import Scope, Steps, sleep
+
+TICK_S = 1.0
+READ_ATTEMPTS = 4
+READ_AGAIN_S = 0.5
+CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0)
+"""Waits between the questions how many clients came back."""
+VERIFYING_MAX = 100
+"""So many moves wait at once for their clients; of others nobody asks."""
+
+log = structlog.get_logger("moves")
+
+
+class Mover(Protocol):
+    """How a load manager moves a bundle: `ports.peers.Peers.release_bundle` of the modular one."""
+
+    async def __call__(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        """Move a bundle; returns when the destination has it. None: it is not the source's."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Moves:
+    """The moves of one term."""
+
+    epoch: int
+    settings: Live[MoveSettings]
+    brokers: Brokers
+    wishes: OperatorWishes
+    view: ClusterView
+    preferred: Preferred
+    mover: Mover
+    owner: Callable[[str], Awaitable[str | None]]
+    """Bundle → the brokerId of its owner, as stored."""
+    peers: Peers
+    clock: Clock
+    scope: Scope
+    steps: Steps
+    observe: Callable[[Move], None]
+    """Called once for each move, when its outcome is known."""
+    queue: MoveQueue = field(default_factory=MoveQueue)
+    _numbers: count[int] = field(default_factory=lambda: count(1))
+    _wake: asyncio.Event = field(default_factory=asyncio.Event)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Replaced by another one when a move ends."""
+    _verifying: int = 0
+
+    # Adding
+
+    def decide(self, unloads: Sequence[Unload], author: Author) -> int:
+        """Queue the moves of a plan; returns how many were refused, because the queue is full."""
+        refused = 0
+        for swap in together(unloads):
+            # The bundle that goes out stands last in a swap, and moves first: without it, nothing
+            # may come back.
+            moves = [self._move(unload, author) for unload in reversed(swap)]
+            try:
+                self._add(moves)
+            except ConflictError as error:
+                refused += len(moves)
+                for move in moves:
+                    log.warning("a move was not queued", bundle=move.bundle, error=str(error))
+        return refused
+
+    def _move(self, unload: Unload, author: Author) -> Move:
+        return Move(
+            id=f"{self.epoch}-{next(self._numbers)}",
+            bundle=unload.bundle,
+            source=unload.source,
+            destination=unload.destination,
+            reason=unload.reason,
+            author=author,
+            why=unload.why,
+            swap=unload.swap,
+            created_ms=self.clock.now_ms(),
+        )
+
+    def _add(self, moves: Sequence[Move]) -> None:
+        self.queue.add(moves, self.clock.monotonic_s(), self.settings.value)
+        for move in moves:
+            self._expect(move)
+        self._wake.set()
+
+    def _expect(self, move: Move) -> None:
+        """Count a bundle at its destination, for the decisions until it is there."""
+        if move.destination is not None:
+            self.view.placed(move.bundle, move.destination, self.clock.now_ms())
+
+    async def move(self, unload: Unload, author: Author = Author.OPERATOR) -> Move:
+        """Move a bundle now, before what the leader itself wants, and wait until that has ended.
+
+        Raises `ConflictError` when the bundle is moving already.
+        """
+        known = self.queue.move_of(unload.bundle)
+        if known is not None and known.state is MoveState.QUEUED:
+            self.cancel(known.id)
+        move = self._move(unload, author)
+        self._add([move])
+        while not move.ended:
+            await self._changed.wait()
+        return move
+
+    async def idle(self) -> None:
+        """Wait until no move waits or is under way."""
+        while any(True for _ in self.queue.open_moves()):
+            await self._changed.wait()
+
+    # Queries and changes
+
+    def document(self, limit: int) -> dict[str, Any]:
+        """The pause, the moves that have not ended, and the last ones that have."""
+        pause = self.wishes.pause()
+        open_moves = list(self.queue.open_moves())
+        ended = list(self.queue.ended)[: max(0, limit - len(open_moves))]
+        return {
+            "paused": None if pause is None else {"until": pause.until_ms, "note": pause.note},
+            "waiting": self.queue.waiting,
+            "running": self.queue.running(),
+            "moves": [move_document(move) for move in [*open_moves[:limit], *ended]],
+        }
+
+    def cancel(self, move_id: str | None) -> int:
+        """Cancel a move that waits, or all; returns how many. See `MoveQueue.cancel`."""
+        return self._drop(self.queue.cancel(move_id, self.clock.now_ms()))
+
+    def cancel_of(self, source: str, author: Author) -> int:
+        """Cancel the waiting moves away from a broker that an author wanted."""
+        return self._drop(self.queue.cancel_of(source, author, self.clock.now_ms()))
+
+    def _drop(self, moves: Sequence[Move]) -> int:
+        for move in moves:
+            self.view.not_placed(move.bundle)
+            self._record(move)
+        if moves:
+            self._tell()
+        return len(moves)
+
+    def wake(self) -> None:
+        """Look now what may start: a pause ended, say."""
+        self._wake.set()
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+        self._wake.set()
+
+    # Running
+
+    async def run(self) -> None:
+        """Start moves as soon as they may start, until the term ends."""
+        try:
+            while True:
+                self._wake.clear()
+                await self.steps.run("move", self._turn)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await self._wake.wait()
+        finally:
+            ended = Outcome("the leader's term ended; what came of it is not known")
+            for move in list(self.queue.open_moves()):
+                move.state, move.outcome = MoveState.CANCELLED, ended
+                move.ended_ms = self.clock.now_ms()
+                self._record(move)
+            self._tell()
+
+    async def _turn(self) -> None:
+        now_s, settings = self.clock.monotonic_s(), self.settings.value
+        self._drop(self.queue.expire(now_s, self.clock.now_ms(), settings))
+        for move in self.queue.open_moves():
+            self._expect(move)
+        paused = self.wishes.pause() is not None
+        for group in self.queue.start(now_s, settings, paused=paused):
+            self.scope.spawn(self._run(group), f"move {group.moves[0].bundle}")
+
+    async def _run(self, group: Group) -> None:
+        for move in group.moves:
+            if move.ended:
+                continue  # a move of its swap failed
+            if not await self.steps.run("move", partial(self._make, move)) and not move.ended:
+                self._end(move, MoveState.FAILED, Outcome("a bug; the log has it"), left=False)
+
+    async def _make(self, move: Move) -> None:
+        source = self.brokers.address(move.source)
+        destination = self.brokers.address(move.destination) if move.destination else None
+        problem = self._obstacle(move, source, destination)
+        if problem is not None or source is None:
+            self._end(move, MoveState.FAILED, Outcome(str(problem)), left=False)
+            return
+        move.state, move.started_ms = MoveState.RUNNING, self.clock.now_ms()
+        document = move_document(move)
+        log.info(
+            "bundle moves",
+            epoch=self.epoch,
+            **log_fields({name: document[name] for name in LOGGED}),
+        )
+        if destination is not None:
+            self.preferred.set(move.bundle, destination.broker_id)
+        released, problem = await self._order(move, source, destination)
+        owner, problem = await self._settled(move, source, destination, problem)
+        there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
+        clients, pause_ms = (released.clients, released.pause_ms) if released else (None, None)
+        outcome = Outcome(
+            problem or "moved",
+            None if owner == UNKNOWN else owner,
+            clients_closed=clients,
+            pause_ms=pause_ms,
+        )
+        state = MoveState.DONE if there else MoveState.FAILED
+        self._end(move, state, outcome, left=owner not in (move.source, UNKNOWN))
+
+    def _obstacle(
+        self, move: Move, source: BrokerAddress | None, destination: BrokerAddress | None
+    ) -> str | None:
+        """Why a move cannot begin any more."""
+        if source is None:
+            return f"{move.source} is gone: the next lookup places the bundle"
+        if move.destination is not None and destination is None:
+            return f"{move.destination} is gone"
+        if move.author is Author.OPERATOR:
+            return None
+        wishes = self.wishes.now()
+        if move.destination in wishes.cordons:
+            return f"{move.destination} was cordoned meanwhile"
+        pin = wishes.pins.get(move.bundle)
+        if pin is not None and pin.broker == move.source and move.author is not Author.DRAIN:
+            return f"it was pinned to {pin.broker} meanwhile"
+        return None
+
+    async def _order(
+        self, move: Move, source: BrokerAddress, destination: BrokerAddress | None
+    ) -> tuple[Released | None, str | None]:
+        """Have the source release the bundle; returns its answer, and what went wrong."""
+        epoch = None if move.author is Author.OPERATOR else self.epoch
+        timeout_s = self.settings.value.timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                released = await self.mover(source, move.bundle, destination, epoch=epoch)
+        except OperationalError as error:
+            return None, str(error)
+        except TimeoutError:
+            return None, f"{source.broker_id} did not finish within {timeout_s:g} s"
+        return released, None if released else NOT_OWNED
+
+    async def _settled(
+        self,
+        move: Move,
+        source: BrokerAddress,
+        destination: BrokerAddress | None,
+        problem: str | None,
+    ) -> tuple[str | None, str | None]:
+        """Who owns the bundle now, after a repair if nobody does; and what went wrong."""
+        owner = await self._owner(move.bundle)
+        if owner is not None or destination is None or problem == NOT_OWNED:
+            return owner, problem
+        for broker in (destination, source):
+            with contextlib.suppress(LoadManagerError):
+                await self.peers.acquire_bundle(broker, move.bundle, epoch=self.epoch)
+                break
+        repaired = await self._owner(move.bundle)
+        problem = problem or f"{destination.broker_id} did not take it"
+        if repaired is None:
+            return None, f"{problem}; the next lookup places it"
+        return repaired, f"{problem}; repaired: {repaired} owns it"
+
+    async def _owner(self, bundle: str) -> str | None:
+        """The owner; `UNKNOWN` if the store does not say."""
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                return await self.owner(bundle)
+            except LoadManagerError:
+                if attempt < READ_ATTEMPTS - 1:
+                    await sleep(READ_AGAIN_S)
+        return UNKNOWN
+
+    # Ending
+
+    def _end(self, move: Move, state: MoveState, outcome: Outcome, *, left: bool) -> None:
+        """Record the end of a move; `left`: the source no longer owns the bundle."""
+        ended = self.queue.end(move, state, outcome, self.clock.now_ms())
+        if left:
+            self.view.moved(move.bundle, move.source, self.clock.now_ms())
+        if state is not MoveState.DONE:
+            self.preferred.forget(move.bundle)
+            for other in ended:
+                self.view.not_placed(other.bundle)
+        self._tell()
+        for other in ended[1:]:
+            self._record(other)
+        if state is MoveState.DONE and move.destination and outcome.clients_closed:
+            self.scope.spawn(self._verify(move, outcome), f"verify {move.bundle}")
+        else:
+            self._record(move)
+
+    async def _verify(self, move: Move, outcome: Outcome) -> None:
+        """Ask the destination for the clients that came back, then record the move."""
+        closed = outcome.clients_closed or 0
+        self._verifying += 1
+        try:
+            for wait_s in CLIENTS_ASKED_AFTER_S if self._verifying <= VERIFYING_MAX else ():
+                await sleep(wait_s)
+                back = await self._clients(move)
+                if back is not None:
+                    move.outcome = outcome = replace(outcome, clients_back=back)
+                    if back >= closed:
+                        break
+        finally:
+            self._verifying -= 1
+            self._record(move)
+
+    async def _clients(self, move: Move) -> int | None:
+        address = self.brokers.address(move.destination or "")
+        if address is None:
+            return None
+        try:
+            served = await self.peers.served_bundles(address, move.bundle)
+        except LoadManagerError:
+            return None
+        return served.get(move.bundle)
+
+    def _record(self, move: Move) -> None:
+        outcome = move.outcome
+        tell = log.info if move.state is MoveState.DONE else log.warning
+        tell(
+            "move ended",
+            id=move.id,
+            bundle=move.bundle,
+            state=move.state.value,
+            reason=move.reason,
+            source=move.source,
+            destination=move.destination,
+            outcome=outcome and outcome.text,
+            owner=outcome and outcome.owner,
+            clients_closed=outcome and outcome.clients_closed,
+            clients_back=outcome and outcome.clients_back,
+            pause_ms=outcome and outcome.pause_ms,
+        )
+        self.observe(move)
+
+
+UNKNOWN = "?"
+NOT_OWNED = "the source did not own it"
+LOGGED = ("id", "bundle", "source", "destination", "reason", "why", "author")

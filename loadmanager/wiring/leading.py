@@ -1,0 +1,60 @@
+"""Builds the leader's work of a broker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.moves.move import Move
+from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.strategies.plan import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.runtime.leader.term import LeaderWork
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.owners import stored_owner
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.shared.wishes import OperatorWishes
+from loadmanager.settings.live import LiveSettings
+from loadmanager.wiring.outside import Outside
+
+
+def leader_work(
+    outside: Outside,
+    settings: LiveSettings,
+    *,
+    brokers: Brokers,
+    policies: PlacementPolicies,
+    wishes: OperatorWishes,
+    leading: Leading,
+    corrupt: Corrupt,
+    bundle_count: Callable[[NamespaceName], Awaitable[int]],
+    observe: Callable[[int, int, Plan], None],
+    observe_move: Callable[[int, int, Move], None],
+) -> LeaderWork:
+    """What this broker does whenever it leads."""
+    return LeaderWork(
+        store=outside.store,
+        brokers=brokers,
+        policies=policies,
+        wishes=wishes,
+        peers=outside.peers,
+        mover=outside.peers.release_bundle,
+        owner=partial(stored_owner, outside.store),
+        clock=outside.clock,
+        leading=leading,
+        corrupt=corrupt,
+        broker=settings.live(BrokerSettings),
+        strategies=settings.live(StrategySettings),
+        splits=settings.live(SplitSettings),
+        moves=settings.live(MoveSettings),
+        bundle_count=bundle_count,
+        rng=lambda epoch: random.Random(outside.seed + epoch),  # noqa: S311 - reproducible, not secret
+        observe=observe,
+        observe_move=observe_move,
+    )

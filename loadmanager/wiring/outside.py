@@ -1,0 +1,73 @@
+"""What a broker takes from outside: everything that touches the world."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.directory import Directory
+from loadmanager.ports.history import History
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.log import Storage
+from loadmanager.ports.peers import Peers
+from loadmanager.ports.sampler import OwnTraffic, Sampler
+from loadmanager.ports.store import Store
+from loadmanager.ports.telemetry import Detail, Sample
+from loadmanager.runtime.tasks import LoopBusy
+
+
+class Service(Hosting, Protocol):
+    """What a broker hosts: Pulsar's topics, or whatever else hashes into bundles."""
+
+    def begin(self, directory: Directory) -> None:
+        """Called once, before anything else, when `directory` can answer."""
+        ...
+
+    async def listen(self, sock: socket.socket, listener: str = "") -> None:
+        """Serve clients on a bound socket: that of `brokerServicePort`, or one of `bindAddresses`
+        with the name of its listener.
+        """
+        ...
+
+    async def stop(self) -> None:
+        """Hang up; the bundles were closed before."""
+        ...
+
+    def limits_changed(self) -> None:
+        """An operator changed rate limits: clients that wait may go on."""
+        ...
+
+    def samples(self, detail: Detail) -> Iterable[Sample]:
+        """The service's own metrics now; see `ports.telemetry.Source`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """What a broker takes from outside."""
+
+    me: BrokerAddress
+    """Where clients and other brokers reach this broker."""
+    store: Store
+    clock: Clock
+    peers: Peers
+    sampler: Callable[[OwnTraffic], Sampler]
+    """Makes the sampler of CPU, memory and NIC."""
+    version: str
+    stop: Callable[[int], None]
+    """Called when an operator stops this broker: unload at most so many bundles/s (0: any)."""
+    history: History | None = None
+    busy: LoopBusy = field(default_factory=LoopBusy)
+    """Measures how busy the event loop is; the caller runs it."""
+    service: Callable[..., Service] = BrokerServer
+    """Makes what hosts the bundles; called with the arguments of `BrokerServer`."""
+    connections_cap: int = 0
+    """The most client connections that the process can serve; 0: any number."""
+    storage: Storage | None = None
+    """Where persistent topics are stored; None: they are kept in memory."""
+    seed: int = 0
+    """The seed of the leader's random numbers, together with the epoch of the term."""

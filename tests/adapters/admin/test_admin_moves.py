@@ -1,0 +1,110 @@
+"""`/admin/v2/loadmanager/moves`, `pins` and `cordons`."""
+
+from __future__ import annotations
+
+from adapters.admin.serving import Served, serving
+from wiring.running import eventually
+
+MOVES = "/admin/v2/loadmanager/moves"
+PINS = "/admin/v2/loadmanager/pins"
+CORDONS = "/admin/v2/loadmanager/cordons"
+FIRST, SECOND = "acme/orders/0x00000000_0x40000000", "acme/orders/0x40000000_0x80000000"
+
+
+async def test_every_broker_leads_to_the_leader() -> None:
+    """307 elsewhere, 503 without a leader."""
+    async with serving() as served:
+        paths = (MOVES, PINS, CORDONS)
+        for path in paths:
+            answer = await served.ask("GET", path, at=1)
+            assert (answer.status, answer.headers["Location"]) == (307, served.url(0) + path)
+        await served.depose()
+        for path in paths:
+            assert (await served.ask("GET", path)).status == 503
+
+
+async def test_a_move_with_a_pin() -> None:
+    """The answer is the outcome; the pin is listed and removed."""
+    async with serving() as served:
+        await served.own(FIRST, at=0)
+        body = {"bundle": FIRST, "destination": served.broker_id(1), "pinSeconds": 60, "note": "n"}
+        answer = await served.ask("POST", MOVES, body)
+        assert (answer.status, answer.body["state"]) == (200, "done")
+        assert answer.body["outcome"]["owner"] == served.broker_id(1)
+        assert served.owners() == {FIRST: served.broker_id(1)}
+        listed = await served.get(MOVES)
+        assert [move["id"] for move in listed["moves"]] == [answer.body["id"]]
+        pins = await served.get(PINS)
+        assert (pins[FIRST]["broker"], pins[FIRST]["note"]) == (served.broker_id(1), "n")
+        assert pins[FIRST]["until"] == answer.body["pinnedUntil"]
+        assert (await served.ask("DELETE", f"{PINS}/{FIRST}")).status == 204
+        assert (await served.ask("DELETE", f"{PINS}/{FIRST}")).status == 404
+        unload = f"/admin/v2/namespaces/{FIRST}/unload?destinationBroker={served.broker_id(0)}"
+        assert (await served.ask("PUT", unload)).status == 204
+        assert served.owners() == {FIRST: served.broker_id(0)}
+        assert len((await served.get(MOVES))["moves"]) == 2
+
+
+async def test_requests_that_are_refused() -> None:
+    """With the reason, and nothing is changed."""
+    async with serving() as served:
+        there = served.broker_id(1)
+        for body, status in (
+            ({"bundle": FIRST, "destination": "nobody:1"}, 409),
+            ({"bundle": FIRST, "destination": there, "pinSeconds": 0}, 412),
+            ({"bundle": FIRST, "destination": there, "pinSeconds": "2h"}, 400),
+            ({"bundle": FIRST}, 400),
+            ({"bundle": "acme/orders/0x1_0x2", "destination": there}, 412),
+            ({"bundle": "acme/none/0x00000000_0xffffffff", "destination": there}, 404),
+            ({"bundle": "x", "destination": there}, 412),
+        ):
+            answer = await served.ask("POST", MOVES, body)
+            assert (answer.status, bool(answer.reason)) == (status, True), body
+        for method, path, body, status in (
+            ("DELETE", f"{MOVES}/1-7", None, 404),
+            ("PUT", f"{MOVES}/pause", {}, 400),
+            ("PUT", f"{MOVES}/pause", {"seconds": True}, 400),
+            ("PUT", f"{MOVES}/pause", {"seconds": -1}, 412),
+            ("PUT", f"{MOVES}/pause", {"seconds": 5, "note": 7}, 400),
+            ("GET", f"{MOVES}?limit=0", None, 412),
+            ("PUT", f"{CORDONS}/nobody:1", None, 404),
+            ("DELETE", f"{CORDONS}/{there}", None, 404),
+        ):
+            answer = await served.ask(method, path, body)
+            assert (answer.status, bool(answer.reason)) == (status, True), (path, body)
+        assert await served.get(PINS) == {}
+
+
+async def test_pause_and_cancel() -> None:
+    """What waits is cancelled, one or all; the pause is listed and ends."""
+    async with serving(3) as served:
+        await served.own(FIRST, SECOND, at=1)
+        pause = await served.ask("PUT", f"{MOVES}/pause", {"seconds": 600, "note": "look"})
+        assert (pause.status, pause.body["note"]) == (200, "look")
+        cordon = await served.ask("PUT", f"{CORDONS}/{served.broker_id(1)}?drain=true")
+        assert (cordon.body["state"], cordon.body["total"]) == ("draining", 2)
+
+        async def waiting() -> object:
+            return (await served.get(MOVES))["waiting"]
+
+        await eventually(waiting, lambda count: count == 2)
+        moves = (await served.get(MOVES))["moves"]
+        one = await served.ask("DELETE", f"{MOVES}/{moves[0]['id']}")
+        assert (one.status, one.body) == (200, {"cancelled": 1})
+        assert (await served.ask("DELETE", f"{MOVES}/{moves[0]['id']}")).status == 409
+        assert (await served.ask("DELETE", MOVES)).body == {"cancelled": 1}
+        assert (await served.ask("DELETE", f"{MOVES}/pause")).status == 204
+        assert (await served.get(MOVES))["paused"] is None
+        await drained(served)
+        assert served.broker_id(1) not in served.owners().values()
+        assert (await served.ask("DELETE", f"{CORDONS}/{served.broker_id(1)}")).status == 204
+        assert await served.get(CORDONS) == []
+
+
+async def drained(served: Served) -> None:
+    """The one cordoned broker is empty."""
+
+    async def state() -> object:
+        return [cordon["state"] for cordon in await served.get(CORDONS)]
+
+    await eventually(state, lambda states: states == ["drained"], within_s=30)
