@@ -207,6 +207,7 @@ class Parts:
             strategies=self._strategies,
             self_address=outside.me,
             version=outside.version,
+            epoch=lambda: self._leading.epoch,
         )
 
     def _build_recorder(self) -> Recorder | None:

@@ -26,6 +26,7 @@ from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.wishes import Pause
 from loadmanager.core.moves.move import Author, MoveState
 from loadmanager.core.strategies.plan import Unload
+from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.shared import paths
@@ -274,6 +275,15 @@ async def moves_waiting(cluster: Cluster) -> Observe:
     await observe()
     queue = await a_queue(cluster)
     return _value(lambda: queue.queue.waiting)
+
+
+async def first_cycle(cluster: Cluster) -> Observe:
+    """Whether there was a cycle, though most brokers reported before the term began."""
+    load_manager = cluster.brokers[0].load_manager
+    assert isinstance(load_manager, LoadManager)
+    assert load_manager.warm_up is not None
+    load_manager.warm_up.heard = frozenset()
+    return _value(lambda: load_manager.cycles > 0)
 
 
 async def moves_given_up(cluster: Cluster) -> Observe:
@@ -945,6 +955,16 @@ CASES = {
     "loadManagerMovesQueueMax": Case("3", moves_queued, 8, 3),
     "loadManagerMovesTTLInSeconds": Case("1", moves_waiting, 8, 0),
     "loadManagerMovesTimeoutInSeconds": Case("1", moves_given_up, False, True),
+    "loadManagerMovesWarmUpInSeconds": Case(
+        "0",
+        first_cycle,
+        False,
+        True,
+        {
+            "loadManagerMovesWarmUpInSeconds": "3600",
+            "loadBalancerSheddingIntervalMinutes": "0.01",
+        },
+    ),
     "maxConcurrentLookupRequest": Case("1", concurrent_lookups, 0, 1),
     "maxMessagePublishBufferSizeInMB": Case("76", memory_limit, 1024 + 256, 1024 + 76),
     "maxNamespacesPerTenant": Case("1", another_namespace, True, False),

@@ -189,6 +189,10 @@ class ClusterView:
             for name, at_ms in moves.items():
                 times.set([name], at_ms)
 
+    def recent_moves(self) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Bundle → when it was moved, and broker → when a bundle left it."""
+        return self._unloaded_ms, self._unloaded_brokers_ms
+
     def restore(self, bundle_data: Mapping[str, BundleData], now_ms: int) -> None:
         """Replace all averages by stored or given ones."""
         self.bundle_data = BundleAverages(bundle_data, expected=self.expected)

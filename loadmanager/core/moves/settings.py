@@ -55,6 +55,14 @@ class MoveSettings:
         minimum=1,
         dynamic=True,
     )
+    warm_up_s: float = conf(
+        "loadManagerMovesWarmUpInSeconds",
+        120.0,
+        "A new leader sheds nothing before a majority of the brokers has reported to it, but waits "
+        "no longer than this (0: not at all)",
+        minimum=0,
+        dynamic=True,
+    )
     timeout_s: float = conf(
         "loadManagerMovesTimeoutInSeconds",
         120.0,

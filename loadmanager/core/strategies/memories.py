@@ -11,7 +11,7 @@ from loadmanager.core.strategies.strategy import Strategy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memories:
-    """The memory of every strategy and of the cycle itself; empty when a term begins."""
+    """The memory of every strategy and of the cycle itself."""
 
     strategies: Mapping[tuple[type[Strategy], str], Any] = field(default_factory=dict)
     """Kind and name of a strategy → its memory."""

@@ -1,7 +1,7 @@
 """What a strategy is: an object with its name, its needs and its functions.
 
-A strategy keeps its own memory: a value that its functions get and return. A term of leadership
-begins with what `memory` makes. No other strategy sees it.
+A strategy keeps its own memory: a value that its functions get and return. No other strategy sees
+it. A leader stores it for the next one, if the strategy says how.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ class Shedder:
     `to_place` of the snapshot holds the bundles that are about to be placed.
     """
     memory: Callable[[], Any] = no_memory
+    stored: Any = None
+    """The type (msgspec's) as which its memory is stored for the next leader; None: it is not, and
+    a term of leadership begins with what `memory` makes.
+    """
     settings: type | None = None
     """The dataclass of its own broker.conf keys (`core.conf.conf`), which `StrategySettings.of`
     gives it.
@@ -80,6 +84,8 @@ class PlacementRule:
     of the request.
     """
     memory: Callable[[], Any] = no_memory
+    stored: Any = None
+    """As a shedder's."""
     settings: type | None = None
     """As a shedder's."""
     observe: Observe | None = None

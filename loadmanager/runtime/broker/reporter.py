@@ -6,6 +6,7 @@ With many bundles the report is shortened, so that it fits into a node.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -44,6 +45,7 @@ class _Published:
     throughput: float
     bundles: int
     usage: float
+    epoch: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -59,6 +61,8 @@ class Reporter:
     strategies: Live[StrategySettings]
     self_address: BrokerAddress
     version: str
+    epoch: Callable[[], int] = lambda: 0
+    """The epoch of the present term: a new leader gets a new report."""
     published: bytes = b"{}"
     """The last report published, as JSON."""
     report: LocalBrokerData = field(default_factory=LocalBrokerData)
@@ -177,6 +181,8 @@ class Reporter:
 
     def _due(self, before: _Published) -> bool:
         settings, report = self.settings.value, self.report
+        if self.epoch() != before.epoch:
+            return True
         if self.clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
             return True
         change = max(
@@ -249,6 +255,7 @@ class Reporter:
             report.throughput,
             int(report.num_bundles),
             usage,
+            self.epoch(),
         )
 
 

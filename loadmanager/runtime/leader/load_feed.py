@@ -5,7 +5,7 @@ store.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -43,17 +43,23 @@ class LoadFeed:
     clock: Clock
     corrupt: Corrupt
     steps: Steps
+    heard: set[str] = field(default_factory=set)
+    """Brokers that have reported since the feed began."""
 
     def __enter__(self) -> LoadFeed:
         """Take the present reports, and every later one."""
         for broker_id, report in self.brokers.reports.items():
             self._on_report(broker_id, report)
-        self.brokers.listeners.append(self._on_report)
+        self.brokers.listeners.append(self._hear)
         return self
 
     def __exit__(self, *_: object) -> None:
         """Stop listening: the term is over."""
-        self.brokers.listeners.remove(self._on_report)
+        self.brokers.listeners.remove(self._hear)
+
+    def _hear(self, broker_id: str, report: LocalBrokerData | None) -> None:
+        self.heard.add(broker_id)
+        self._on_report(broker_id, report)
 
     def _on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
         try:

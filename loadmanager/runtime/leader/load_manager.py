@@ -37,6 +37,7 @@ from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.leader.moves import Moves
+from loadmanager.runtime.leader.warm_up import WarmUp
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.tasks import Steps
 
@@ -82,7 +83,10 @@ class LoadManager:
         self._bundle_count = bundle_count
         self._steps = steps
         self._observe = observe
-        self._memories = Memories()
+        self.memories = Memories()
+        self.warm_up: WarmUp | None = None
+        """Holds the first cycles of a term."""
+        self._held = False
         self._split_ms: dict[str, int] = {}
         """Bundle → when the order to split it was last sent."""
         self._unsplittable_ms: dict[str, int] = {}
@@ -95,7 +99,7 @@ class LoadManager:
 
     def observe(self, broker_id: str, report: LocalBrokerData) -> None:
         """Show a broker's report to the strategies."""
-        self._memories = cycle.observe(broker_id, report, self._strategies.value, self._memories)
+        self.memories = cycle.observe(broker_id, report, self._strategies.value, self.memories)
 
     # Placing
 
@@ -133,8 +137,8 @@ class LoadManager:
         return self._placed(bundle, choice.broker, placement_reason(choice.candidates))
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
-        (choice,), self._memories = cycle.place(
-            self._snapshot(settings, passing=True), [bundle], settings, self._memories, self._rng
+        (choice,), self.memories = cycle.place(
+            self._snapshot(settings, passing=True), [bundle], settings, self.memories, self._rng
         )
         return choice
 
@@ -148,7 +152,9 @@ class LoadManager:
     async def shed(self) -> None:
         """One cycle: decide, and queue the moves."""
         settings, began_s = self._strategies.value, self._clock.monotonic_s()
-        plan, self._memories = self._plan(settings, self._rng)
+        if self._holds(settings):
+            return
+        plan, self.memories = self._plan(settings, self._rng)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
@@ -156,6 +162,17 @@ class LoadManager:
         if plan.unloads or self.cycles == 1:
             self._remember("shed", lambda: plan_document(plan))
         self.not_moved += self._moves.decide(plan.unloads, Author.CYCLE)
+
+    def _holds(self, settings: StrategySettings) -> bool:
+        """Whether the leader waits for reports; says so, and when that is over."""
+        reason = None if self.warm_up is None else self.warm_up.reason()
+        if reason is not None or self._held:
+            over = "WarmUpOver: cycles begin"
+            plan = Plan(settings.shedder, skipped=(Skip("cluster", reason or over),))
+            self._held = reason is not None
+            self._observe(self.cycles, plan)
+            self._remember("shed", lambda: plan_document(plan))
+        return reason is not None
 
     def dry_run(self) -> dict[str, Any]:
         """What a shedding cycle would do right now, as a plan's document.
@@ -167,7 +184,7 @@ class LoadManager:
 
     def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memories]:
         snapshot = self._snapshot(settings)
-        plan, memories = cycle.shed(snapshot, settings, self._memories)
+        plan, memories = cycle.shed(snapshot, settings, self.memories)
         return cycle.destinations(snapshot, plan, settings, memories, rng)
 
     def _snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
@@ -273,8 +290,8 @@ class LoadManager:
         snapshot = self._snapshot(settings)
         why = {"broker": source}
         unloads = tuple(Unload(bundle, source, None, reason, why) for bundle in bundles)
-        plan, self._memories = cycle.destinations(
-            snapshot, Plan(reason, unloads), settings, self._memories, self._rng
+        plan, self.memories = cycle.destinations(
+            snapshot, Plan(reason, unloads), settings, self.memories, self._rng
         )
         return plan.unloads, plan.skipped
 

@@ -21,10 +21,12 @@ from loadmanager.ports.store import Store
 from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.memory_keeper import MemoryKeeper
 from loadmanager.runtime.leader.moves import Mover, Moves
 from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.leader.quotas import Quotas
+from loadmanager.runtime.leader.warm_up import WarmUp
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
@@ -108,11 +110,26 @@ class LeaderWork:
             corrupt=self.corrupt,
             steps=steps,
         )
+        load_manager.warm_up = WarmUp(
+            brokers=self.brokers,
+            heard=feed.heard,
+            settings=self.moves,
+            clock=self.clock,
+            began_s=self.clock.monotonic_s(),
+        )
+        keeper = MemoryKeeper(
+            store=self.store,
+            checks=term.checks,
+            corrupt=self.corrupt,
+            strategies=self.strategies,
+            clock=self.clock,
+        )
         stored = await self.store.children(paths.LOAD_BALANCE)
         if paths.last(paths.RESOURCE_QUOTAS) in stored:
             await quotas.restore()
         if paths.last(paths.BUNDLE_DATA) in stored:
             await feed.restore(self.store)
+        load_manager.memories = await keeper.restore(view)
         with feed:
             operations = Operations(checks=term.checks, moves=moves, draining=draining)
             self.leading.quotas, self.leading.operations = quotas, operations
@@ -120,7 +137,7 @@ class LeaderWork:
             scope.spawn(moves.run(), "moves")
             scope.spawn(every(lambda: INTERVAL_S, draining.step, "drain", steps), "drain")
             if self.broker.value.load_balancer_enabled:
-                self._run_cycles(term, load_manager, feed, scope, steps)
+                self._run_cycles(term, load_manager, feed, keeper, scope=scope, steps=steps)
             await forever()
 
     def _build_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
@@ -141,7 +158,14 @@ class LeaderWork:
         )
 
     def _run_cycles(
-        self, term: Term, load_manager: LoadManager, feed: LoadFeed, scope: Scope, steps: Steps
+        self,
+        term: Term,
+        load_manager: LoadManager,
+        feed: LoadFeed,
+        keeper: MemoryKeeper,
+        *,
+        scope: Scope,
+        steps: Steps,
     ) -> None:
         broker = self.broker
         shedding = Interval(
@@ -150,12 +174,16 @@ class LeaderWork:
         splitting = Interval(self.splits, lambda settings: settings.interval_minutes * 60)
         saving = Interval(broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
+        async def shed() -> None:
+            await load_manager.shed()
+            await keeper.save(load_manager.memories, feed.view)
+
         async def save() -> None:
             await self.wishes.forget_old(term.checks)
             await feed.save(self.store, broker.value.bundles_in_report_max, term.checks)
 
         for interval, step, name in (
-            (shedding, load_manager.shed, "shed"),
+            (shedding, shed, "shed"),
             (splitting, load_manager.split, "split"),
             (saving, save, "save"),
         ):

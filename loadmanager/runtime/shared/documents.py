@@ -35,6 +35,7 @@ KINDS = (
     "dynamic",
     "leader",
     "lock",
+    "memory",
     "policy",
     "report",
     "schema",

@@ -113,6 +113,7 @@ PLACEMENT = PlacementRule(
     name="LeastResourceUsageWithWeight",
     candidates=candidates,
     memory=dict,
+    stored=dict[str, float],
     settings=LeastResourceUsageSettings,
     advance=advance,
 )

@@ -35,5 +35,7 @@ def _no_turns() -> Turns:
     return 0, ()
 
 
-PLACEMENT = PlacementRule(name="RoundRobinBrokerSelector", candidates=candidates, memory=_no_turns)
+PLACEMENT = PlacementRule(
+    name="RoundRobinBrokerSelector", candidates=candidates, memory=_no_turns, stored=Turns
+)
 ALIAS = replace(PLACEMENT, name="RoundRobin")

@@ -151,5 +151,10 @@ def _between(
 
 
 SHEDDER = Shedder(
-    name="AvgShedder", shed=shed, memory=AvgMemory, settings=AvgSettings, extensible=False
+    name="AvgShedder",
+    shed=shed,
+    memory=AvgMemory,
+    stored=AvgMemory,
+    settings=AvgSettings,
+    extensible=False,
 )

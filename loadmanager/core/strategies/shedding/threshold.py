@@ -134,6 +134,7 @@ SHEDDER = Shedder(
     name="ThresholdShedder",
     shed=shed,
     memory=dict,
+    stored=dict[str, float],
     settings=ThresholdSettings,
     keep=of_brokers,
     extensible=False,

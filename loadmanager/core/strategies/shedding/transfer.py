@@ -328,6 +328,7 @@ SHEDDER = Shedder(
     name="TransferShedder",
     shed=shed,
     memory=TransferMemory,
+    stored=TransferMemory,
     settings=TransferSettings,
     checks_destinations=True,
 )

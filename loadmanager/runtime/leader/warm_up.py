@@ -1,0 +1,40 @@
+"""A new leader moves nothing before it knows the load: the reports of a quorum, since it leads."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from loadmanager.core.conf import Live
+from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.ports.clock import Clock
+from loadmanager.runtime.shared.brokers import Brokers
+
+
+@dataclass(slots=True, kw_only=True)
+class WarmUp:
+    """Whether enough brokers have reported since the term began; stays over once it is over."""
+
+    brokers: Brokers
+    heard: Set[str]
+    """Brokers that have reported since the term began."""
+    settings: Live[MoveSettings]
+    clock: Clock
+    began_s: float
+    over: bool = False
+
+    def reason(self) -> str | None:
+        """Why nothing is moved yet; None once a quorum has reported, or the time is up."""
+        if self.over:
+            return None
+        registered = self.brokers.registered
+        quorum = len(registered) // 2 + 1
+        fresh = len(registered & self.heard)
+        left_s = self.began_s + self.settings.value.warm_up_s - self.clock.monotonic_s()
+        if fresh >= quorum or left_s <= 0:
+            self.over = True
+            return None
+        return (
+            f"WarmUp: {fresh} of {len(registered)} brokers have reported since the term began; "
+            f"moves begin with {quorum}, or in {left_s:.0f} s"
+        )
