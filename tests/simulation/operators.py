@@ -16,6 +16,7 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 from loadmanager.ports.store import Create, Delete, Put
 from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.leading import LeaderOperations
 from loadmanager.wiring.parts import Parts
 
 NAMESPACES = ("public/default", "public/second")
@@ -109,6 +110,9 @@ class Operators:
         for mend in reversed(self._mend):
             mend()
         self._mend.clear()
+        for path in [path for path in cluster.server.tree.nodes if path.startswith(paths.CORDONS)]:
+            if path != paths.CORDONS:
+                cluster.server.tree.apply([Delete(path)], 0)
         for process in cluster.processes():
             process.machine.paused = False
             process.store.reachable = True
@@ -352,6 +356,64 @@ class Operators:
             rng, "unload-namespace", lambda parts: parts.use_cases.unloading.namespace(namespace)
         )
 
+    def _operate(
+        self,
+        rng: random.Random,
+        name: str,
+        what: Callable[[Parts, LeaderOperations], Awaitable[object]],
+    ) -> None:
+        """Ask the leader; nobody is asked without one."""
+
+        async def ask(parts: Parts) -> object:
+            operations = parts.use_cases.leading.operations
+            if parts.use_cases.leading.load_manager is None or operations is None:
+                return "it leads no longer"
+            return await what(parts, operations)
+
+        leader = self._leader()
+        if leader is None or leader.machine.paused:
+            return
+        leader.call(ask, name, lambda value, error: self.world.note(f"{name}: {error or value}"))
+        if rng.random() < 0.3:  # its connection to the store drops meanwhile
+            self.world.after(rng.random() * 0.1, leader.store.cut)
+
+    def move(self, rng: random.Random) -> None:
+        """Move a topic's bundle, often with a pin, to a broker that may not exist."""
+        topic, brokers = self._topic(rng), self.cluster.brokers
+        destination = rng.choice((*(broker.address.broker_id for broker in brokers), "nobody:1"))
+        pin_s = rng.choice((None, 3.0, 20.0))
+
+        async def move(parts: Parts, operations: LeaderOperations) -> object:
+            bundles = await parts.use_cases.namespaces.bundles(topic.namespace)
+            bundle = bundles.bundle_of_topic(str(topic))
+            return await operations.move(bundle, destination, pin_s=pin_s)
+
+        self._operate(rng, "move", move)
+
+    def cordon(self, rng: random.Random) -> None:
+        """Cordon a broker, often drain it, and uncordon it later, unless the leader is gone."""
+        broker = rng.choice(self.cluster.brokers).address.broker_id
+        drain = rng.random() < 0.7
+        self._operate(
+            rng, "cordon", lambda _parts, operations: operations.cordon(broker, drain=drain)
+        )
+        self.world.after(
+            rng.choice((1.0, 5.0, 12.0)),
+            lambda: self._operate(
+                rng, "uncordon", lambda _parts, operations: operations.uncordon(broker)
+            ),
+        )
+
+    def pause_moves(self, rng: random.Random) -> None:
+        """Pause the queue of moves, and sometimes cancel what waits."""
+        seconds, cancels = rng.choice((0.5, 3.0, 10.0)), rng.random() < 0.5
+
+        async def pause(_parts: Parts, operations: LeaderOperations) -> object:
+            paused = await operations.pause(seconds)
+            return operations.cancel(None) if cancels else paused
+
+        self._operate(rng, "pause-moves", pause)
+
     def split(self, rng: random.Random) -> None:
         """Split a topic's bundle."""
         topic = self._topic(rng)
@@ -506,6 +568,11 @@ class Operators:
             f"{paths.LOCKS}/public/odd/0x00000000_0xffffffff",
             paths.DYNAMIC_CONFIGURATION,
             paths.LEDGER_COUNTER,
+            f"{paths.PINS}/odd",
+            f"{paths.CORDONS}/odd",
+            paths.PAUSE,
+            f"{paths.MEMORIES}/shedder-OverloadShedder",
+            paths.MEMORY_OF_CYCLES,
         )
         live = [
             path
@@ -607,6 +674,9 @@ WEIGHTS = {
     "slow_host": 5,
     "unload": 10,
     "unload_namespace": 4,
+    "move": 8,
+    "cordon": 4,
+    "pause_moves": 2,
     "split": 5,
     "brief_namespace": 3,
     "delete_topic": 3,

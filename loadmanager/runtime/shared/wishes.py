@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from loadmanager.core.errors import ConflictError, NotFoundError
+from loadmanager.core.errors import ConflictError, NotFoundError, OperationalError
 from loadmanager.core.load.wishes import Cordon, Pause, Pin, Wishes
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import (
@@ -21,6 +21,7 @@ from loadmanager.ports.store import (
     Operation,
     Put,
     Store,
+    VersionConflictError,
 )
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
@@ -121,15 +122,21 @@ class OperatorWishes:
             await self._write(paths.pin(bundle), None, checks)
 
     async def _write(self, path: str, wish: Wish | None, checks: Sequence[Check]) -> None:
+        """Raises `OperationalError` if the term is over, or the node is changed meanwhile."""
         node = await self._store.get(path)
+        change: Operation | None = None if node is None else Delete(path)
         if wish is not None:
             value = msgspec.json.encode(wish)
             if node is None:
                 await self._store.create(path.rpartition("/")[0], b"")  # a commit makes no parents
-            change: Operation = Create(path, value) if node is None else Put(path, value)
-            await self._store.commit([*checks, change])
-        elif node is not None:
-            await self._store.commit([*checks, Delete(path)])
+            change = Create(path, value) if node is None else Put(path, value)
+        try:
+            if change is not None:
+                await self._store.commit([*checks, change])
+        except VersionConflictError:
+            raise OperationalError(
+                "this broker's term as leader is over, or somebody else changed the same; try again"
+            ) from None
         await self._read(path)
 
 
