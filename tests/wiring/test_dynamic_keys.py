@@ -909,6 +909,16 @@ CASES = {
     "loadBalancerTransferEnabled": Case(
         "false", transfer_destination, {"p:1"}, {"p:2"}, {**TRANSFER_NOW, **UNEVEN}, 95
     ),
+    "loadManagerBalancedMovePrice": Case(
+        "1000",
+        shed(),
+        [B],
+        [],
+        {
+            "loadBalancerLoadSheddingStrategy": "BalancedShedder",
+            "loadBalancerLoadPlacementStrategy": "BalancedPlacement",
+        },
+    ),
     "loadManagerHistoryIntervalSeconds": Case(
         "0.1",
         counted(lambda broker: broker.history.count("broker_load"), 3),

@@ -21,9 +21,13 @@ from loadmanager.core.load.reports import (
     default_bundle_data,
 )
 
-SHORT, LONG, TOPICS = 0, 6, 12
-"""Where the short-term average, the long-term average and the topics of a bundle begin."""
-COLUMNS = 13
+SHORT, LONG, TOPICS, QUICK = 0, 6, 12, 13
+"""Where the short-term average, the long-term average and the topics of a bundle begin; `QUICK` is
+`BundleAverages.quick`, which Pulsar does not have and no `BundleData` keeps.
+"""
+COLUMNS = 14
+QUICK_WEIGHT = 0.3
+"""Of the last sample in a quick average."""
 ROWS_MIN = 64
 
 
@@ -146,7 +150,7 @@ class BundleAverages(Mapping[str, BundleData]):
             self._added += 1
         self._changed[row] = self._version
         short, long = data.short_term_data, data.long_term_data
-        self._table[:, row] = (*_columns(short), *_columns(long), data.topics)
+        self._table[:, row] = (*_columns(short), *_columns(long), data.topics, short.throughput)
 
     def forget(self, bundle: str) -> None:
         """Remove a bundle that no broker reports."""
@@ -189,6 +193,10 @@ class BundleAverages(Mapping[str, BundleData]):
 
     def _add(self, rows: Rows, samples: Array) -> None:
         """Pulsar `TimeAverageMessageData.update`, for many bundles."""
+        sample, quick = samples[0] + samples[1], self._table[QUICK, rows]
+        self._table[QUICK, rows] = np.where(
+            self._table[LONG + 1, rows] == 0, sample, quick + QUICK_WEIGHT * (sample - quick)
+        )
         for start in (SHORT, LONG):
             n = np.trunc(np.minimum(self._table[start + 1, rows] + 1, self._table[start, rows]))
             n[n == 0] = 1
@@ -226,6 +234,27 @@ class BundleAverages(Mapping[str, BundleData]):
     def by_rate(self, broker_id: str, bundles: Sequence[str]) -> Ordered:
         """Those of a broker's bundles that have averages, by short-term rate (messages/s)."""
         return self._ordered(broker_id, bundles, "rate", SHORT + 4)
+
+    def quick(self, broker_id: str, bundles: Sequence[str]) -> tuple[Sequence[str], Array]:
+        """Those of a broker's bundles that have averages, in order of name, and a quick average of
+        the bytes/s of each: of the last few samples.
+        """
+        listed = self._list(broker_id, bundles)
+        return listed.names, self._table[QUICK, listed.rows]
+
+    def quick_totals(self, bundles: Mapping[str, Sequence[str]]) -> Array:
+        """The sums of quick averages (bytes/s) of each broker's bundles, in the order given."""
+        rows = [self._list(broker, names).rows for broker, names in bundles.items()]
+        ends = np.cumsum([0, *map(len, rows)])
+        sums = np.cumsum([0.0, *self._table[QUICK, np.concatenate(rows)]] if rows else [0.0])
+        totals: Array = np.diff(sums[ends])
+        return totals
+
+    def quick_of(self, bundle: str) -> float:
+        """A bundle's quick average in bytes/s; 0 for one without averages."""
+        self._flush()
+        row = self._row_of.get(bundle)
+        return 0.0 if row is None else float(self._table[QUICK, row])
 
     def sums(self, broker_id: str, bundles: Sequence[str]) -> TimeAverageBrokerData:
         """Sums of the averages of a broker's bundles (Pulsar `TimeAverageBrokerData.reset`).

@@ -138,15 +138,26 @@ class BrokerColumns:
         """The most used resource after weighting, as a fraction (`usage.max_weighted_usage`)."""
         usage = self._usage.get(weights)
         if usage is None:
-            used, limit = self._figures[0:USAGES:2], self._figures[1:USAGES:2]
-            counts = limit > LIMIT_MIN
-            with np.errstate(all="ignore"):
-                percents = used.astype(np.float32) / limit.astype(np.float32) * np.float32(100)
-            percents = np.where(counts, percents, 0.0).astype(np.float64)
-            weight = (weights.cpu, weights.direct_memory, weights.bandwidth_in)
-            factors = np.array([*weight, weights.bandwidth_out])[:, None]
-            usage = self._usage[weights] = (percents * factors).max(axis=0, initial=-np.inf) / 100
+            usage = self._usage[weights] = self.usages(weights).max(axis=0, initial=-np.inf)
         return usage
+
+    def usages(self, weights: Weights) -> Array:
+        """CPU, direct memory, bandwidth in and out after weighting, as fractions:
+        `[resource, row]`. A resource without a limit counts as unused.
+        """
+        used, limit = self._figures[0:USAGES:2], self._figures[1:USAGES:2]
+        with np.errstate(all="ignore"):
+            percents = used.astype(np.float32) / limit.astype(np.float32) * np.float32(100)
+        percents = np.where(limit > LIMIT_MIN, percents, 0.0).astype(np.float64)
+        weight = (weights.cpu, weights.direct_memory, weights.bandwidth_in)
+        fractions: Array = percents * np.array([*weight, weights.bandwidth_out])[:, None] / 100
+        return fractions
+
+    @property
+    def limits(self) -> Array:
+        """How much of each resource there is, in the order of `usages`."""
+        limits: Array = self._figures[1:USAGES:2]
+        return limits
 
 
 class Brokers(Sequence[str]):

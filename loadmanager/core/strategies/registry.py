@@ -8,11 +8,19 @@ from __future__ import annotations
 from loadmanager.core.errors import ConfigError
 from loadmanager.core.strategies.placement import (
     any_broker,
+    balanced_placement,
     least_long_term_message_rate,
     least_resource_usage,
     round_robin,
 )
-from loadmanager.core.strategies.shedding import avg, overload, threshold, transfer, uniform
+from loadmanager.core.strategies.shedding import (
+    avg,
+    balanced,
+    overload,
+    threshold,
+    transfer,
+    uniform,
+)
 from loadmanager.core.strategies.strategy import PlacementRule, Shedder, Strategy
 
 SHEDDERS: dict[str, Shedder] = {}
@@ -39,11 +47,13 @@ def register(strategy: Strategy) -> None:
 
 for _strategy in (
     avg.SHEDDER,
+    balanced.SHEDDER,
     overload.SHEDDER,
     threshold.SHEDDER,
     transfer.SHEDDER,
     uniform.SHEDDER,
     any_broker.PLACEMENT,
+    balanced_placement.PLACEMENT,
     least_long_term_message_rate.PLACEMENT,
     least_resource_usage.PLACEMENT,
     round_robin.PLACEMENT,

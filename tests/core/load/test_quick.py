@@ -1,0 +1,42 @@
+"""Quick averages: of the last few samples, whoever owns the bundle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.load.averages import QUICK_WEIGHT, BundleAverages
+from loadmanager.core.load.reports import NamespaceBundleStats
+
+BUNDLE = "t/n/0x00000000_0xffffffff"
+
+
+def a_sample(bytes_s: float) -> NamespaceBundleStats:
+    """Traffic of so many bytes/s, out and in."""
+    return NamespaceBundleStats(msg_throughput_in=bytes_s / 4, msg_throughput_out=bytes_s * 3 / 4)
+
+
+@given(st.lists(st.floats(0, 1e9), min_size=1, max_size=20))
+def test_the_first_sample_counts_whole(samples: list[float]) -> None:
+    """The first sample replaces what was expected; each later one weighs the same."""
+    averages, quick = BundleAverages(), samples[0]
+    for number, bytes_s in enumerate(samples):
+        averages.observe(f"b{number % 2}", {BUNDLE: a_sample(bytes_s)})
+        quick += (bytes_s - quick) * (QUICK_WEIGHT if number else 1)
+        assert averages.quick_of(BUNDLE) == pytest.approx(quick)
+
+
+def test_brokers() -> None:
+    """By broker: its bundles in order of name, and their sum."""
+    averages = BundleAverages()
+    names = {broker: [f"t/{broker}/{number}" for number in range(3)] for broker in ("a", "b", "c")}
+    for broker in "ab":
+        stats = {name: a_sample(number + 1.0) for number, name in enumerate(names[broker])}
+        averages.observe(broker, stats)
+    listed, bytes_s = averages.quick("b", names["b"][::-1])
+    assert (list(listed), bytes_s.tolist()) == (names["b"], [1.0, 2.0, 3.0])
+    totals = averages.quick_totals({"c": names["c"], "b": names["b"], "a": []})
+    assert np.array_equal(totals, [0.0, 6.0, 0.0])
+    assert averages.quick_of("t/nobody/0") == 0
