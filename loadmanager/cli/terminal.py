@@ -7,12 +7,14 @@ line. rich decides about colours (NO_COLOR, FORCE_COLOR, TERM).
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+T = TypeVar("T")
 Cell = str | int | float | None
 Shown = str | Table
 _WIDE = 1_000_000
@@ -51,3 +53,12 @@ def show(*parts: Shown) -> None:
         else:
             texts.append(part)
     print("\n\n".join(texts))
+
+
+def track(things: Sequence[T], text: str) -> Iterable[T]:
+    """The things, one after another; a bar on standard error says how far it is, on a terminal."""
+    if not sys.stderr.isatty():
+        return things
+    from rich.progress import track as tracked
+
+    return tracked(things, text, console=Console(stderr=True), transient=True)
