@@ -188,8 +188,8 @@ SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacem
         ({"loadBalancerReportUpdateMinIntervalMillis": "900001"}, "is longer than"),
         ({"brokerServicePort": "8080"}, "are both 8080"),
         (
-            {"loadManagerClassName": "ExtensibleLoadManagerImpl"},
-            "ModularLoadManagerImpl is allowed",
+            {"loadManagerClassName": "SimpleLoadManagerImpl"},
+            "ModularLoadManagerImpl and ExtensibleLoadManagerImpl are allowed",
         ),
     ],
 )

@@ -37,7 +37,7 @@ from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import IgnoredSettings, ThrottlingSettings
 from loadmanager.runtime.shared.listeners import advertised, binds
-from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.shared.settings import BrokerSettings, StateSettings
 from loadmanager.settings.protections import ProtectionSettings, missing_protections
 from loadmanager.settings.pulsar import KEYS as PULSAR_KEYS
 
@@ -50,6 +50,7 @@ LEAVES: tuple[type, ...] = (
     StrategySettings,
     SplitSettings,
     MoveSettings,
+    StateSettings,
     MessagingSettings,
     StorageSettings,
     ThrottlingSettings,
@@ -67,6 +68,7 @@ UNKNOWN_MAX = 1_000
 Leaf = TypeVar("Leaf")
 
 MODULAR = "ModularLoadManagerImpl"
+EXTENSIBLE = "ExtensibleLoadManagerImpl"
 _BOOLEANS = {"true": True, "false": False}
 
 
@@ -342,10 +344,10 @@ def _strategy_problems(strategies: StrategySettings) -> Iterator[Problem]:
     }
     if not any(texts.values()):
         texts[names] = _refusal(lambda: registry.check(strategies.shedder, strategies.placement))
-    if registry.short_name(strategies.load_manager_class) != MODULAR:
+    if registry.short_name(strategies.load_manager_class) not in (MODULAR, EXTENSIBLE):
         texts[("loadManagerClassName",)] = (
-            f"loadManagerClassName = {strategies.load_manager_class!r}: {MODULAR} is allowed"
-            " (this broker runs no other load manager, and would place nothing)"
+            f"loadManagerClassName = {strategies.load_manager_class!r}: {MODULAR} and {EXTENSIBLE} "
+            "are allowed"
         )
     yield from (Problem(names, text) for names, text in texts.items() if text)
 
@@ -364,6 +366,12 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
     avg = settings.leaf(AvgSettings)
     if avg.low > avg.high:
         text = f"{low} = {avg.low:g} is above {high} = {avg.high:g}"
+        yield Problem((low, high), text)
+    states = settings.leaf(StateSettings)
+    if states.tombstone_delay_s * 1000 < states.in_flight_ms:
+        low = "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis"
+        high = "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds"
+        text = f"{low} = {states.in_flight_ms} is longer than {high} = {states.tombstone_delay_s}"
         yield Problem((low, high), text)
     low, high = (
         "loadBalancerReportUpdateMinIntervalMillis",

@@ -21,6 +21,7 @@ from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.moves.move import Move
+from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
@@ -61,7 +62,9 @@ from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, retrying
+from loadmanager.settings import EXTENSIBLE
 from loadmanager.settings.live import LiveSettings
+from loadmanager.wiring.extensible import Common, ExtensibleParts
 from loadmanager.wiring.leading import leader_work
 from loadmanager.wiring.outside import Outside, Service
 
@@ -106,6 +109,15 @@ class Parts:
             changed=self.hosting.limits_changed,
             corrupt=self._corrupt,
         )
+        self._locks = Locks(
+            store,
+            self._namespaces,
+            outside.me,
+            self._corrupt,
+            outside.peers,
+            address=self._brokers.address,
+        )
+        self._extensible = self._build_extensible()
         self._ownership = self._build_ownership()
         self._lookups = Lookups(
             ownership=self._ownership,
@@ -117,31 +129,45 @@ class Parts:
             settings=self._broker,
         )
         self._reporter = self._build_reporter()
+        if self._extensible is not None:
+            self._lookups.search = self._extensible.connect(
+                self._ownership, self._reporter, self.hosting
+            )
         self._recorder = self._build_recorder()
-        self._election = StoreElection(
-            store,
-            outside.clock,
-            broker_id=outside.me.broker_id,
-            web_url=outside.me.web_url,
-            corrupt=self._corrupt,
-            on_leader=self._leading.learn_of,
-        )
-        self._session_keeper = SessionKeeper(
-            store=store,
-            hosting=self.hosting,
-            ownership=self._ownership,
-            clock=outside.clock,
-            register=self._reporter.register,
-            on_lost=self._election.session_lost,
-            end_when_lost=settings.live(ZooKeeperSettings).value.session_expired_policy
-            == "shutdown",
-        )
+        self._election = self._build_election()
+        self._session_keeper = self._build_session_keeper()
         self._brokers.listeners.append(self._on_broker)
-        lead = self._build_leader_work().run
-        self._leadership = Leadership(self._election, self._leading, lead, self._outside.clock)
+        work = self._build_leader_work()
+        if self._extensible is not None:
+            work = self._extensible.leader_work(work)
+        self._leadership = Leadership(self._election, self._leading, work.run, outside.clock)
         self._directory = self._build_directory()
         self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()
+
+    def _build_extensible(self) -> ExtensibleParts | None:
+        """The parts of the extensible manager, if it is the one to run."""
+        name = registry.short_name(self._strategies.value.load_manager_class)
+        if name != EXTENSIBLE:
+            return None
+        common = Common(
+            settings=self.settings,
+            store=self._outside.store,
+            clock=self._outside.clock,
+            me=self._outside.me,
+            scope=self._scope,
+            steps=self.steps,
+            brokers=self._brokers,
+            namespaces=self._namespaces,
+            policies=self.policies,
+            leading=self._leading,
+            corrupt=self._corrupt,
+            locks=self._locks,
+            seed=self._outside.seed,
+            observe=self._on_plan,
+            wishes=self._wishes,
+        )
+        return ExtensibleParts(common)
 
     def _build_ownership(self) -> Ownership:
         outside = self._outside
@@ -155,7 +181,7 @@ class Parts:
             store=outside.store,
             namespaces=self._namespaces,
             hosting=self.hosting,
-            claims=Locks(outside.store, self._namespaces, outside.me, self._corrupt, outside.peers),
+            claims=self._locks if self._extensible is None else self._extensible.claims,
             clock=outside.clock,
             scope=self._scope,
             self_address=outside.me,
@@ -175,6 +201,29 @@ class Parts:
             hosting.store_in(storage, self.settings.live(StorageSettings))
             self._topics.storage = storage
         return hosting
+
+    def _build_election(self) -> StoreElection:
+        return StoreElection(
+            self._outside.store,
+            self._outside.clock,
+            broker_id=self._outside.me.broker_id,
+            web_url=self._outside.me.web_url,
+            corrupt=self._corrupt,
+            on_leader=self._leading.learn_of,
+            path=paths.LEADER if self._extensible is None else paths.EXTENSIBLE_LEADER,
+        )
+
+    def _build_session_keeper(self) -> SessionKeeper:
+        return SessionKeeper(
+            store=self._outside.store,
+            hosting=self.hosting,
+            ownership=self._ownership,
+            clock=self._outside.clock,
+            register=self._reporter.register,
+            on_lost=self._election.session_lost,
+            end_when_lost=self.settings.live(ZooKeeperSettings).value.session_expired_policy
+            == "shutdown",
+        )
 
     def _build_leader_work(self) -> LeaderWork:
         return leader_work(
@@ -208,6 +257,7 @@ class Parts:
             self_address=outside.me,
             version=outside.version,
             epoch=lambda: self._leading.epoch,
+            extensible=self._extensible is not None,
         )
 
     def _build_recorder(self) -> Recorder | None:
@@ -280,7 +330,8 @@ class Parts:
             limits=self.limits,
             policies=self.policies,
             for_each=for_each,
-            load_report=lambda: self._reporter.published,
+            load_report=self._reporter.current,
+            extensible=self._extensible is not None,
             settings=self.settings.in_force,
             stop=self._outside.stop,
         )
@@ -370,16 +421,21 @@ class Parts:
                 *(part.on_change for part in admin),
                 self._ownership.on_boundaries,
             ),
-            Watcher(store, paths.LOCKS, self._ownership.on_change),
             Watcher(store, paths.BROKERS, self._brokers.on_change),
-            Watcher(store, paths.LEADER, self._election.on_change),
+            Watcher(store, self._election.path, self._election.on_change),
             Watcher(store, paths.WISHES, self._wishes.on_change),
         ]
+        if self._extensible is None:
+            self._watchers.insert(1, Watcher(store, paths.LOCKS, self._ownership.on_change))
+        else:
+            self._watchers += self._extensible.watchers()
         for watcher in self._watchers:
             self._scope.spawn(watcher.run(), f"watch{watcher.root.replace('/', '-')}")
         await self.steps.run("sample", self._reporter.sample)
         for watcher in self._watchers:
             await watcher.synced.wait()
+        if self._extensible is not None:
+            await self._extensible.prepare()
         self.hosting.begin(self._directory)
 
     async def join(self) -> None:
@@ -387,6 +443,8 @@ class Parts:
         scope, broker = self._scope, self._broker
         scope.spawn(self._session_keeper.watch_lease(), "lease")
         scope.spawn(self._session_keeper.watch_session(), "session")
+        if self._extensible is not None:
+            await self._extensible.begin()
         await retrying(self._reporter.register, "register")
         scope.spawn(self._session_keeper.keep_registered(), "registration")
         scope.spawn(self._leadership.follow(), "follow-leader")

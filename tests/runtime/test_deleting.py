@@ -50,4 +50,4 @@ async def test_nobody_locks_a_bundle_of_a_deleted_namespace() -> None:
                 await unaware.ownership.acquire(bundle, "test")
             with pytest.raises(NotFoundError):
                 await unaware.ownership.acquire(bundle, "test")
-            assert await broker.namespaces.locked_bundles(NS) == []
+            assert await broker.namespaces.claimed_bundles(NS) == []

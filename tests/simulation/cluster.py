@@ -83,6 +83,8 @@ class Process:
         self.store.on_read = self._on_read
         self.store.begin()
         self.stopping = asyncio.Event()
+        self.extensible = cluster.extensible_now()
+        """Which load manager it runs."""
         self.parts: Parts | None = None
         self.transports: list[Transport] = []
         self.disk: MemoryDisk | None = None
@@ -92,8 +94,13 @@ class Process:
         self.machine.observe = lambda: cluster.observe(self)
         self.machine.go(self._main(), "main")
 
+    @property
+    def leader_path(self) -> str:
+        """Where the leader of its load manager is."""
+        return paths.EXTENSIBLE_LEADER if self.extensible else paths.LEADER
+
     def _on_read(self, path: str, node: Node | None) -> None:
-        if path == paths.LEADER and node is not None:
+        if path == self.leader_path and node is not None:
             self.epoch_read = self.broker.cluster.epoch_of(node)
 
     async def _main(self) -> None:
@@ -112,7 +119,7 @@ class Process:
                     storage=cluster.storage(self),
                     seed=self.world.seed,
                 )
-                self.parts = Parts(LiveSettings(cluster.settings), outside, scope)
+                self.parts = Parts(LiveSettings(cluster.settings[self.extensible]), outside, scope)
                 self.parts.hosting.process = self  # type: ignore[attr-defined]
                 await self.parts.prepare()
                 self.listening = True
@@ -445,11 +452,23 @@ class Cluster:
     """The store, the brokers, and the hooks of the observer."""
 
     def __init__(
-        self, world: World, *, brokers: int, session_timeout_s: float, settings: dict[str, str]
+        self,
+        world: World,
+        *,
+        brokers: int,
+        session_timeout_s: float,
+        settings: dict[str, str],
+        extensible_from_s: float = float("inf"),
     ) -> None:
         self.world = world
         self.session_timeout_s = session_timeout_s
-        self.settings: Settings = parse(settings)
+        self.extensible_from_s = extensible_from_s
+        """Processes that start from then on run the extensible manager."""
+        manager = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+        self.settings: dict[bool, Settings] = {
+            False: parse(settings),
+            True: parse({**settings, **manager}),
+        }
         self.server = Server(world)
         self.brokers = [Broker(self, index) for index in range(brokers)]
         self.observe: Callable[[Process], None] = lambda process: None
@@ -463,6 +482,15 @@ class Cluster:
         self.rng: random.Random = world.rng
         self.files: SharedFiles | None = None
         """The disk that brokers share; None: topics are in memory."""
+
+    def extensible_now(self) -> bool:
+        """Whether a process that starts now runs the extensible manager."""
+        return self.world.now_s >= self.extensible_from_s
+
+    @property
+    def leader_path(self) -> str:
+        """Where to look for a leader."""
+        return paths.EXTENSIBLE_LEADER if self.extensible_now() else paths.LEADER
 
     def storage(self, process: Process) -> LogFiles | None:
         """The storage of a broker, slow as a disk."""
@@ -560,7 +588,7 @@ class Cluster:
 
 def leader_of(cluster: Cluster) -> Leader | None:
     """The leader according to the store."""
-    node = cluster.server.tree.nodes.get(paths.LEADER)
+    node = cluster.server.tree.nodes.get(cluster.leader_path)
     return None if node is None else Leader("", "", cluster.epoch_of(node))
 
 

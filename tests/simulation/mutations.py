@@ -182,8 +182,8 @@ MUTATIONS = (
         "a lock is taken whatever the boundaries are",
         LOCKS,
         3,
-        "return await self._store.commit([boundaries, self.creation(bundle)])",
-        "return await self._store.commit([self.creation(bundle)])",
+        "return await self._store.commit([boundaries, *no_record, self.creation(bundle)])",
+        "return await self._store.commit([*no_record, self.creation(bundle)])",
     ),
     _one(
         "a lock of an earlier session of this broker counts as taken",
@@ -273,10 +273,10 @@ MUTATIONS = (
                 ELECTION,
                 3,
                 """
-                with self._corrupt.left_out("leader", self._path):
-                    leader = _leader_of(node, self._path)
+                with self._corrupt.left_out("leader", self.path):
+                    leader = _leader_of(node, self.path)
                 """,
-                "leader = _leader_of(node, self._path)",
+                "leader = _leader_of(node, self.path)",
             ),
             NAMES_OPERATIONAL,
             Edit(

@@ -14,7 +14,9 @@ from simulation.cluster import Broker, Cluster, Process
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
-from loadmanager.ports.store import Create, Delete, Put
+from loadmanager.core.errors import BadInputError
+from loadmanager.core.ownership.state_records import decode_record
+from loadmanager.ports.store import Create, Delete, Node, Put
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.leading import LeaderOperations
 from loadmanager.wiring.parts import Parts
@@ -86,6 +88,8 @@ class Operators:
         """When the server last ended a session too early: until its broker learns of that, a bundle
         may have two owners.
         """
+        self.overwritten: dict[str, Node] = {}
+        """State record → what it was before it was overwritten: its owner owns the bundle still."""
         self.lock_deleted_s: dict[str, float] = {}
         """Bundle → when its lock was deleted by hand: until its owner learns of that, it may have
         two owners.
@@ -533,6 +537,8 @@ class Operators:
     def _write(self, path: str, value: bytes, *, mend: bool) -> None:
         tree = self.cluster.server.tree
         before = tree.nodes.get(path)
+        if before is not None and paths.bundle_of_unit_state(path) and session_of(path, before):
+            self.overwritten[path] = before
         for parent in _parents(path):
             if parent not in tree.nodes:
                 tree.apply([Create(parent, b"")], 0)
@@ -577,13 +583,15 @@ class Operators:
         live = [
             path
             for path in self.cluster.server.tree.nodes
-            if path.startswith((paths.BROKERS + "/", paths.LOCKS + "/public/"))
+            if path.startswith(
+                (paths.BROKERS + "/", paths.LOCKS + "/public/", paths.UNIT_STATES + "/public/")
+            )
             and path.count("/") > 2
         ]
         mended = (
             f"{paths.POLICIES}/{namespace}",
             f"{paths.LOCAL_POLICIES}/{namespace}",
-            paths.LEADER,
+            self.cluster.leader_path,
             *sorted(live),
         )
         if rng.random() < 0.5:
@@ -600,11 +608,11 @@ class Operators:
         """Delete a lock, a registration, the leader's node, the counter of epochs."""
         tree = self.cluster.server.tree
         candidates = [path for path in tree.nodes if paths.bundle_of_lock(path)]
+        candidates += [path for path in tree.nodes if paths.bundle_of_unit_state(path)]
         candidates += [path for path in tree.nodes if path.startswith(paths.BROKERS + "/")]
+        leader = self.cluster.leader_path
         candidates += [
-            path
-            for path in (paths.LEADER, f"{paths.LEADER_EPOCHS}{paths.LEADER}")
-            if path in tree.nodes
+            path for path in (leader, f"{paths.LEADER_EPOCHS}{leader}") if path in tree.nodes
         ]
         if not candidates:
             return
@@ -615,9 +623,9 @@ class Operators:
         def delete() -> None:
             for process in self.cluster.processes():
                 process.store.answer_lag_s = 0.0
-            bundle = paths.bundle_of_lock(path)
+            bundle = paths.bundle_of_lock(path) or paths.bundle_of_unit_state(path)
             if bundle is not None and path in tree.nodes:
-                self._excuse(bundle, tree.nodes[path].ephemeral_owner)
+                self._excuse(bundle, session_of(path, tree.nodes[path]))
             if path in tree.nodes:
                 self.world.note(f"delete {path}")
                 tree.apply([Delete(path)], 0)
@@ -648,6 +656,19 @@ class Operators:
                 self.world.after(1.0, look_again)
 
         self.world.after(1.0, look_again)
+
+
+def session_of(path: str, node: Node, overwritten: Node | None = None) -> int:
+    """The session that owns a bundle by a lock or a state record; 0: none. `overwritten`: what a
+    record was that cannot be read now.
+    """
+    if paths.bundle_of_lock(path) is not None:
+        return node.ephemeral_owner
+    try:
+        record = decode_record(node.value)
+    except BadInputError:
+        return 0 if overwritten is None else session_of(path, overwritten)
+    return 0 if record.owner is None else record.owner[1]
 
 
 def _parents(path: str) -> list[str]:

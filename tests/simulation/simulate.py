@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from simulation.clients import BrokenError, Client
 from simulation.cluster import Cluster, Process, leader_of
-from simulation.operators import NAMESPACES, TOPICS, Event, Operators, draw
+from simulation.operators import NAMESPACES, TOPICS, Event, Operators, draw, session_of
 from simulation.world import Machine, SimulationError, World, logs_into
 
 from loadmanager.core.bundles.names import NamespaceName
@@ -34,7 +34,6 @@ ALWAYS_RUNNING = frozenset(
         "broker/watch-admin",
         "broker/watch-namespace",
         "broker/watch-loadbalance-brokers",
-        "broker/watch-loadbalance-leader",
         "broker/lease",
         "broker/session",
         "broker/registration",
@@ -47,6 +46,18 @@ ALWAYS_RUNNING = frozenset(
     )
 )
 """The tasks that every ready broker must have."""
+OF_MANAGER = {
+    False: {"broker/watch-loadbalance-leader"},
+    True: {
+        "broker/watch-loadbalance-extension-leader",
+        "broker/watch-service_unit_state",
+        "broker/watch-loadbalance-extension-broker-load-data",
+        "broker/state-records",
+        "broker/publish-load",
+        "broker/split",
+    },
+}
+"""Those of the modular manager (False), those of the extensible one."""
 BEGIN_S = 5.0
 """When the first fault may happen: brokers are ready after two seconds."""
 COLLECT_EVERY = 10
@@ -63,6 +74,12 @@ SETTINGS = {
     "loadBalancerResourceQuotaUpdateIntervalMinutes": "0.1",
     "loadBalancerLoadSheddingStrategy": "OverloadShedder",
     "loadBalancerNamespaceBundleMaxTopics": "2",
+    "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": "5000",
+    "loadBalancerServiceUnitStateMonitorIntervalInSeconds": "5",
+    "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": "8",
+    "loadBalancerSheddingConditionHitCountThreshold": "0",
+    "loadBalanceSheddingDelayInSeconds": "0",
+    "loadBalancerBrokerLoadTargetStd": "0.05",
     "brokerShutdownTimeoutMs": "3000",
     "namespaceBundleUnloadingTimeoutMs": "10000",
     "statsUpdateFrequencyInSecs": "10",
@@ -91,6 +108,8 @@ class Plan:
     settle_s: float = 45.0
     mean_gap_s: float = 0.8
     message_interval_s: float = 1.0
+    manager: str = "modular"
+    """Or "extensible"; or "changing": processes that start in the second half run that one."""
     hours: float | None = None
     """Set by `quiet`: a long run, with the timings of a large and quiet cluster."""
     only: tuple[int, ...] | None = None
@@ -118,9 +137,17 @@ class Plan:
         length = (
             f"--faults-s {self.faults_s:g}" if self.hours is None else f"--hours {self.hours:g}"
         )
+        manager = "" if self.manager == "modular" else f" --manager {self.manager}"
         return (
-            f"python -m bench simulation --seed {self.seed} --brokers {self.brokers} {length}{kept}"
+            f"python -m bench simulation --seed {self.seed} --brokers {self.brokers} {length}"
+            f"{manager}{kept}"
         )
+
+    @property
+    def extensible_from_s(self) -> float:
+        """From when on processes run the extensible manager."""
+        half_s = BEGIN_S + self.faults_s / 2
+        return {"modular": float("inf"), "extensible": 0.0, "changing": half_s}[self.manager]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +172,9 @@ class Observer:
         self._last: dict[Process, dict[str, int]] = {}
         self._locks: dict[tuple[Process, str], str] = {}
         """The lock that the last receipt of a process for a topic stood on."""
-        self._epoch = 0
-        self._counter_deleted = False
+        self._epochs: dict[str, int] = {}
+        """Leader's node → the epoch of its last term."""
+        self._counters_deleted: set[str] = set()
         self.receipts = 0
         cluster.server.on_change = self.on_change
         cluster.server.tree.on_robbery = self.robbed  # type: ignore[method-assign]
@@ -155,13 +183,16 @@ class Observer:
 
     def on_change(self, change: Change) -> None:
         """Check the epochs when the store changes."""
-        if change.path == paths.LEADER and change.kind is ChangeKind.CREATED:
-            epoch = self._cluster.epoch_of(self._cluster.server.tree.nodes[paths.LEADER])
-            if epoch <= self._epoch and not self._counter_deleted:
-                self._world.fail(f"a term of epoch {epoch} began after one of epoch {self._epoch}")
-            self._epoch, self._counter_deleted = epoch, False
-        elif change.path.startswith(paths.LEADER_EPOCHS) and change.kind is ChangeKind.DELETED:
-            self._counter_deleted = True
+        path = change.path
+        if path in (paths.LEADER, paths.EXTENSIBLE_LEADER) and change.kind is ChangeKind.CREATED:
+            epoch = self._cluster.epoch_of(self._cluster.server.tree.nodes[path])
+            last = self._epochs.get(path, 0)
+            if epoch <= last and path not in self._counters_deleted:
+                self._world.fail(f"a term of epoch {epoch} began after one of epoch {last}")
+            self._epochs[path] = epoch
+            self._counters_deleted.discard(path)
+        elif path.startswith(paths.LEADER_EPOCHS) and change.kind is ChangeKind.DELETED:
+            self._counters_deleted.add(path.removeprefix(paths.LEADER_EPOCHS))
 
     def robbed(self, path: str, owner: int, session_id: int) -> None:
         """Fail, because a session deleted a node that another session holds.
@@ -204,29 +235,32 @@ class Observer:
                     )
 
     def sent_receipt(self, process: Process, topic: str) -> None:
-        """Check that a broker which sends a receipt holds the lock of the topic's bundle."""
+        """Check that a broker which sends a receipt holds the claim of the topic's bundle."""
         nodes = self._cluster.server.tree.nodes
-        held = nodes.get(self._locks.get((process, topic), ""))
-        if held is not None and self._holds(process, held):
-            return  # by the lock of the last receipt
+        last = self._locks.get((process, topic), "")
+        held = nodes.get(last)
+        if held is not None and self._holds(process, last, held):
+            return  # by the claim of the last receipt
         namespace, value = topic.partition("://")[2].rpartition("/")[0], topic_hash(topic)
-        prefix = f"{paths.LOCKS}/{namespace}/"
+        root = paths.UNIT_STATES if process.extensible else paths.LOCKS
+        prefix = f"{root}/{namespace}/"
         for path, node in nodes.items():
             if (
                 path.startswith(prefix)
-                and self._holds(process, node)
+                and self._holds(process, path, node)
                 and value in BundleRange.parse(path.removeprefix(prefix))
             ):
                 self._locks[process, topic] = path
                 return
         if not self._excused(*self._last.get(process, {})):
             self._world.fail(
-                f"{process.machine.name} sent a receipt for {topic}, and does not hold the lock "
+                f"{process.machine.name} sent a receipt for {topic}, and does not hold the claim "
                 "of its bundle"
             )
 
-    def _holds(self, process: Process, node: Node) -> bool:
-        return node.ephemeral_owner == process.store.session_id != 0
+    def _holds(self, process: Process, path: str, node: Node) -> bool:
+        overwritten = self._operators.overwritten.get(path)
+        return session_of(path, node, overwritten) == process.store.session_id != 0
 
     def _excused(self, *bundles: str) -> bool:
         """Whether the lock or session was deleted a moment ago, so that its owner cannot know."""
@@ -252,7 +286,11 @@ def run(plan: Plan) -> Outcome:
     world = World(plan.seed)
     settings = SETTINGS if plan.hours is None else QUIET_SETTINGS
     cluster = Cluster(
-        world, brokers=plan.brokers, session_timeout_s=plan.session_timeout_s, settings=settings
+        world,
+        brokers=plan.brokers,
+        session_timeout_s=plan.session_timeout_s,
+        settings=settings,
+        extensible_from_s=plan.extensible_from_s,
     )
     operators = Operators(cluster)
     observer = Observer(cluster, operators)
@@ -376,20 +414,25 @@ def _problems(cluster: Cluster) -> list[str]:
                 problems.append(
                     f"{process.machine.name} serves {bundle} of a namespace that does not exist"
                 )
-            elif paths.lock(bundle) not in tree:
-                problems.append(f"{process.machine.name} serves {bundle} without its lock")
-    if leader_of(cluster) is None:
+            elif (
+                paths.unit_state(bundle) if process.extensible else paths.lock(bundle)
+            ) not in tree:
+                problems.append(f"{process.machine.name} serves {bundle} without its claim")
+    if leader_of(cluster) is None and any(
+        process.extensible == cluster.extensible_now() for process in cluster.processes()
+    ):
         problems.append("there is no leader")
     leading = [
         process.machine.name
         for process in cluster.processes()
         if process.parts is not None and process.parts._leading.load_manager
     ]
-    if len(leading) != 1:
+    if len(leading) != len({process.extensible for process in cluster.processes()}):
         problems.append(f"brokers that lead: {leading}")
     for process in cluster.processes():
         names = {task.get_name() for task in asyncio.all_tasks(process.machine) if not task.done()}
-        if process.ready and (ended := ALWAYS_RUNNING - names):
+        needed = ALWAYS_RUNNING | OF_MANAGER[process.extensible]
+        if process.ready and (ended := needed - names):
             problems.append(f"{process.machine.name} has no task {', '.join(sorted(ended))}")
     for broker in cluster.brokers:
         parts = None if broker.process is None else broker.process.parts

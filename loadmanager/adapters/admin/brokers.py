@@ -161,7 +161,12 @@ class BrokerRoutes:
         )
 
     async def load_report(self, _request: web.Request) -> web.Response:
-        """The load report of this broker, as it is in the metadata store."""
+        """The load report of this broker, as it is in the metadata store.
+
+        Answers: 200, JSON; 501 in the extensible load manager, which has none, as in Pulsar.
+        """
+        if self._use.extensible:
+            return failed(501, "ExtensibleLoadManagerImpl publishes no load report")
         return web.Response(body=self._use.load_report(), content_type="application/json")
 
     async def clusters(self, _request: web.Request) -> web.Response:

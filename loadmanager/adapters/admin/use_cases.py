@@ -234,7 +234,9 @@ class UseCases:
     policies: PlacementPolicies
     for_each: ForEach
     load_report: Callable[[], bytes]
-    """The load report as last published, JSON."""
+    """The load report, JSON."""
+    extensible: bool
+    """Whether this broker runs the extensible manager, which publishes no load report."""
     settings: Callable[[], Mapping[str, str]]
     """broker.conf key → value in force."""
     stop: Callable[[int], None]

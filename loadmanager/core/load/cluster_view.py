@@ -31,6 +31,8 @@ T = TypeVar("T")
 PENDING_MS_MAX = 60_000
 """A placement that no report shows within this time does not count any more."""
 NO_OWNERS: Mapping[str, str] = {}
+NOBODY = ""
+"""The owner of a published bundle that nobody owns."""
 UNREPORTED_MS_MAX = 15 * 60_000
 """The averages of a bundle that no broker reports for this long are forgotten."""
 
@@ -104,6 +106,10 @@ class ClusterView:
         self._others: set[str] = set()
         """Brokers with a report that is not in the columns."""
         self._top_bundles: Mapping[str, TopBundlesLoadData] = {}
+        self._owners: dict[str, str] = {}
+        """Bundle → brokerId, in the extensible manager, where ownership is known by itself."""
+        self.knows_owners = False
+        """Whether `owned_by` tells of every bundle: then reports that say otherwise are late."""
         self._pending = Pending()
         self._served = Served({}, {}, {})
         self._placed_ms = _Times()
@@ -148,6 +154,19 @@ class ClusterView:
         self._top_bundles = top_bundles
         for broker_id, top in top_bundles.items():
             self._arrived(broker_id, [bundle.bundle_name for bundle in top.top_bundles_load_data])
+
+    def owned_by(self, bundle: str, broker_id: str | None) -> None:
+        """A bundle has this owner now, or none (extensible manager)."""
+        before = self._owners.get(bundle)
+        if before != broker_id:
+            if before is not None:
+                del self._owners[bundle]
+                self._served.not_placed(before, [bundle])
+            if broker_id is not None:
+                self._owners[bundle] = broker_id
+                self._served.placed(broker_id, [bundle])
+        if broker_id is not None:
+            self._arrived(broker_id, [bundle])
 
     def gone(self, broker_id: str, now_ms: int) -> None:
         """A broker died or left. Its bundles, and those on their way to it, have no owner now."""
@@ -257,7 +276,7 @@ class ClusterView:
             load_data=_shown(self.load_data, passing=passing),
             top_bundles=self._top_bundles,
             recently_unloaded_brokers_ms=_shown(self._unloaded_brokers_ms, passing=passing),
-            owners=NO_OWNERS,
+            owners=NO_OWNERS if passing or not self.knows_owners else self._published_owners(),
             isolation_policies=isolation_policies,
             anti_affinity_groups=anti_affinity_groups if passing else dict(anti_affinity_groups),
             failure_domains=dict(failure_domains) if settings.failure_domains else {},
@@ -265,6 +284,14 @@ class ClusterView:
             leaving=leaving,
             _derived=derived,
         )
+
+    def _published_owners(self) -> dict[str, str]:
+        """Of the bundles that brokers published."""
+        return {
+            bundle.bundle_name: self._owners.get(bundle.bundle_name, NOBODY)
+            for top in self._top_bundles.values()
+            for bundle in top.top_bundles_load_data
+        }
 
     def _present_columns(self) -> BrokerColumns:
         if not self._others:

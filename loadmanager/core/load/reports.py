@@ -186,6 +186,23 @@ class TimeAverageBrokerData(Json):
     long_term_msg_rate_out: Number = 0.0
 
 
+class BrokerLookupData(Json):
+    """A broker's registration in the extensible manager, at `/loadbalance/brokers/<brokerId>`."""
+
+    web_service_url: str | None = None
+    web_service_url_tls: str | None = None
+    pulsar_service_url: str | None = None
+    pulsar_service_url_tls: str | None = None
+    advertised_listeners: dict[str, Any] = msgspec.field(default_factory=dict)
+    protocols: dict[str, str] = msgspec.field(default_factory=dict)
+    persistent_topics_enabled: bool = True
+    non_persistent_topics_enabled: bool = True
+    load_manager_class_name: str | None = None
+    start_timestamp: Count = 0
+    broker_version: str | None = None
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class BrokerLoadData(Json):
     """A broker's load report in the extensible manager."""
 
@@ -221,6 +238,7 @@ class TopBundlesLoadData(Json):
 
 
 _BROKER_LOAD_DATA = msgspec.json.Decoder(BrokerLoadData)
+_TOP_BUNDLES = msgspec.json.Decoder(TopBundlesLoadData)
 _LOCAL_BROKER_DATA = msgspec.json.Decoder(LocalBrokerData)
 _BUNDLE_DATA = msgspec.json.Decoder(BundleData)
 
@@ -236,6 +254,13 @@ def decode_broker_load_data(value: bytes) -> BrokerLoadData:
     Raises `BadInputError` naming the malformed field.
     """
     return _decode(_BROKER_LOAD_DATA, value, "load report")
+
+
+def decode_top_bundles(value: bytes) -> TopBundlesLoadData:
+    """A broker's most loaded bundles from their JSON; raises `BadInputError` naming the malformed
+    field.
+    """
+    return _decode(_TOP_BUNDLES, value, "top bundles")
 
 
 def decode_bundle_data(value: bytes) -> BundleData:

@@ -187,15 +187,15 @@ class StrategySettings:
     load_manager_class: str = conf(
         "loadManagerClassName",
         "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
-        "The load manager: brokers that run another one get no bundles. A broker itself runs "
-        "ModularLoadManagerImpl",
+        "The load manager: ModularLoadManagerImpl or ExtensibleLoadManagerImpl, by full name or "
+        "its last part. Brokers that run another one get no bundles from this one",
     )
     prefer_later_versions: bool = conf(
         "preferLaterVersions", False, "Place bundles on the brokers of the newest version only"
     )
 
 
-_EXTENSIBLE = "the extensible load manager runs offline only (`loadmanager decide`)"
+_RECORDS = "the states of bundles are kept in the metadata store"
 _SIMPLE = "Pulsar's SimpleLoadManagerImpl alone reads it"
 
 OtherManagerSettings = without_effect(
@@ -206,17 +206,17 @@ OtherManagerSettings = without_effect(
         "loadBalancerBrokerUnderloadedThresholdPercentage": (50, _SIMPLE),
         "loadBalancerPlacementStrategy": ("leastLoadedServer", _SIMPLE),
         "loadBalancerDebugModeEnabled": (False, "every decision is kept with its reasons"),
-        "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis": (30_000, _EXTENSIBLE),
-        "loadBalancerMultiPhaseBundleUnload": (True, _EXTENSIBLE),
-        "loadBalancerServiceUnitStateMaxConcurrentOverrides": (64, _EXTENSIBLE),
-        "loadBalancerServiceUnitStateMonitorIntervalInSeconds": (60, _EXTENSIBLE),
-        "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds": (3600, _EXTENSIBLE),
-        "loadBalancerServiceUnitTableViewSyncer": ("None", _EXTENSIBLE),
+        "loadBalancerMultiPhaseBundleUnload": (True, "clients are told where to go in any case"),
+        "loadBalancerServiceUnitStateMaxConcurrentOverrides": (
+            64,
+            "a transaction changes hundreds of states at once",
+        ),
+        "loadBalancerServiceUnitTableViewSyncer": ("None", _RECORDS),
         "loadManagerServiceUnitStateTableViewClassName": (
             "org.apache.pulsar.broker.loadbalance.extensions.channel.ServiceUnitStateTableViewImpl",
-            _EXTENSIBLE,
+            _RECORDS,
         ),
-        "loadManagerMigrationEnabled": (False, "there is one load manager to run"),
+        "loadManagerMigrationEnabled": (False, "brokers with both managers always get on"),
         "supportedNamespaceBundleSplitAlgorithms": ("", "every algorithm is supported"),
         "topicBundleAssignmentStrategy": (
             "org.apache.pulsar.common.naming.ConsistentHashingTopicBundleAssigner",

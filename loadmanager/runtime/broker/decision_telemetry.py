@@ -20,7 +20,8 @@ from loadmanager.runtime.shared.leading import Leading
 REASONS_MAX = 50
 """Strategies of third parties have reasons of their own; beyond this, reasons are Unknown."""
 UNKNOWN = "Unknown"
-SPLITTER = "BundleSplitterTask"
+SPLITTERS = ("BundleSplitterTask", "DefaultNamespaceBundleSplitStrategyImpl")
+"""What the plans of the two managers' rules of splitting are called."""
 _WORD = re.compile(r"\w+")
 
 UNLOAD_CYCLES = counter(
@@ -85,7 +86,7 @@ class Counts:
         for split in plan.splits:
             _count(self.splits, "Success", split.reason)
         if not plan.unloads and not plan.placements:
-            skips = self.splits if plan.strategy == SPLITTER else self.unloads
+            skips = self.splits if plan.strategy in SPLITTERS else self.unloads
             for reason in {skip.reason for skip in plan.skipped}:
                 _count(skips, "Skip", reason)
 
@@ -113,10 +114,11 @@ def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Samp
     yield MOVES_WAITING.sample(told.get("waiting", 0))
     yield MOVES_RUNNING.sample(told.get("running", 0))
     yield MOVES_PAUSED.sample(told.get("paused") is not None)
+    placed, unplaced = lookups.placements
     for result, times in (
         ("Success", counts.placed),
-        ("Skip", max(0, lookups.placed - counts.placed)),
-        ("Failure", lookups.unplaced),
+        ("Skip", max(0, placed - counts.placed)),
+        ("Failure", unplaced),
     ):
         yield ASSIGNMENTS.sample(times, "assign", result)
 

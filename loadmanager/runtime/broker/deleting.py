@@ -57,7 +57,7 @@ class Deleting:
                 raise ConflictError(f"Cannot delete non empty namespace {namespace}")
         await self.namespaces.mark_deleted(namespace)
         for _ in range(ATTEMPTS_MAX):
-            bundles = await self.namespaces.locked_bundles(namespace)
+            bundles = await self.namespaces.claimed_bundles(namespace)
             if not bundles:
                 await self.topics.delete_logs(namespace)
                 await self.namespaces.delete_namespace(namespace)

@@ -12,7 +12,7 @@ The owner of a bundle is the broker whose session holds the ephemeral node `/nam
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import structlog
@@ -20,6 +20,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import CorruptDataError, OperationalError
+from loadmanager.core.ownership.state_records import StateRecord, decode_record
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import (
@@ -34,11 +35,12 @@ from loadmanager.ports.store import (
     VersionConflictError,
     delete_below,
 )
-from loadmanager.runtime.broker.claims import Owner, SessionMark, in_session
+from loadmanager.runtime.broker.claims import Owner
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.listeners import listeners_document, read_listeners
+from loadmanager.runtime.shared.sessions import SessionMark, absent, in_session, session_over
 
 CACHED_OWNERS_MAX = 500_000
 
@@ -48,7 +50,10 @@ log = structlog.get_logger("ownership")
 class Locks:
     """Implements `runtime.broker.claims.Claims` with locks, and caches the owners of bundles.
 
-    `peers` has the destination of an unload acquire the bundle.
+    `peers` has the destination of an unload acquire the bundle. `address` knows live brokers.
+
+    While brokers change from one manager to the other, both kinds of claims exist. A lock is taken
+    only if no live session owns the bundle by a state record; the transaction proves it.
     """
 
     def __init__(
@@ -58,8 +63,11 @@ class Locks:
         self_address: BrokerAddress,
         corrupt: Corrupt,
         peers: Peers,
+        *,
+        address: Callable[[str], BrokerAddress | None] = lambda _: None,
     ) -> None:
         self._peers = peers
+        self._address = address
         self._store = store
         self._corrupt = corrupt
         self._namespaces = namespaces
@@ -69,6 +77,8 @@ class Locks:
         self._parents: set[NamespaceName] = set()
         """Namespaces whose parent node of locks exists."""
         self._mark = SessionMark(store)
+        self._records_exist = False
+        """Whether a broker of the extensible manager was here; learned from a refused lock."""
 
     # Owners
 
@@ -114,7 +124,7 @@ class Locks:
         if node is None or node.ephemeral_owner == 0:
             # No session would ever delete a persistent node in a lock's place: `take` replaces it.
             self._corrupt.mended(path)
-            return None
+            return await self._owner_by_record(bundle) if self._records_exist else None
         with self._corrupt.counted("lock", path):
             owner = _owner_of(node, path)
         if generation == self._generation:
@@ -140,10 +150,15 @@ class Locks:
             self._parents.add(namespace)
         self.forget(bundle)
         boundaries = Check(paths.local_policies(namespace), boundaries_version)
+        no_record = await self._no_record(bundle)
+        if no_record is None:
+            return None
         try:
-            return await self._store.commit([boundaries, self.creation(bundle)])
+            return await self._store.commit([boundaries, *no_record, self.creation(bundle)])
         except VersionConflictError:
             node = await self._store.get(path)
+            if await self._learned_of_records(unless=node):
+                return await self.take(bundle, boundaries_version)
             if node is None:
                 self._namespaces.forget(namespace)
                 self._parents.discard(namespace)
@@ -161,16 +176,65 @@ class Locks:
                 [
                     in_session(session_id),
                     boundaries,
+                    *no_record,
                     Delete(path, node.version),
                     self.creation(bundle),
                 ]
             )
         except VersionConflictError:
             self._mark.forget()
+            if await self._learned_of_records():
+                return await self.take(bundle, boundaries_version)
             raise OperationalError(
                 f"Failed to acquire ownership of {bundle}: its lock changed meanwhile; "
                 "look it up again"
             ) from None
+
+    # Brokers of the extensible manager
+
+    async def _learned_of_records(self, *, unless: Node | None = None) -> bool:
+        """Whether a refusal is news of state records. `unless`: a lock that explains it, too."""
+        if self._records_exist or unless is not None:
+            return False
+        self._records_exist = await self._store.get(paths.UNIT_STATES) is not None
+        return self._records_exist
+
+    async def _record(self, bundle: str) -> tuple[StateRecord | None, int]:
+        """The state record of a bundle, and its version. Raises `CorruptDataError`."""
+        path = paths.unit_state(bundle)
+        node = await self._store.get(path)
+        if node is None:
+            return None, 0
+        with self._corrupt.counted("state", path):
+            record = decode_record(node.value)
+        return record, node.version
+
+    async def _owner_by_record(self, bundle: str) -> Owner | None:
+        record, _ = await self._record(bundle)
+        if record is None or record.owner is None:
+            return None
+        broker_id, session_id = record.owner
+        if await self._store.get(paths.session(session_id)) is None:
+            return None
+        known = self._address(broker_id)
+        return Owner(known or BrokerAddress(broker_id, "", f"http://{broker_id}"), session_id)
+
+    async def _no_record(self, bundle: str) -> list[Operation] | None:
+        """Conditions that nobody owns a bundle by a state record; None if somebody does."""
+        if not self._records_exist:
+            return absent(paths.UNIT_STATES)
+        path = paths.unit_state(bundle)
+        record, version = await self._record(bundle)
+        if record is None:
+            await self._store.create(path.rpartition("/")[0], b"")
+            return absent(path)
+        if record.owner is None:
+            return [Check(path, version)]
+        if await self._store.get(paths.session(record.owner[1])) is not None:
+            return None
+        return [Check(path, version), *session_over(record.owner[1])]
+
+    # This broker's own locks
 
     def creation(self, bundle: str) -> Create:
         """The operation that creates our lock of a bundle."""

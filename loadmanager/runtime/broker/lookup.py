@@ -1,6 +1,7 @@
 """Finds the broker that serves a topic (Pulsar `NamespaceService.findBrokerServiceUrl`).
 
-If the bundle has an owner, the lookup answers with it. Otherwise the leader places the bundle, and
+If the bundle has an owner, the lookup answers with it. Otherwise, in the modular manager (for the
+extensible one see `runtime.broker.assigning`), the leader places the bundle, and
 redirects the client to the chosen broker with `authoritative` set, which makes that broker acquire
 the bundle; any other broker redirects the client to the leader. Without a leader, the lookup waits
 for `LEADER_WAIT_S`, then fails. Unlike in Pulsar, no broker places bundles without being the
@@ -13,6 +14,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
@@ -35,6 +37,18 @@ DURATIONS_KEPT = 1024
 PlaceCall = Callable[[str], Awaitable[str]]
 
 
+class Search(Protocol):
+    """How the extensible manager finds or makes an owner."""
+
+    placed: int
+    """Bundles that this broker placed; `unplaced`: without finding a broker."""
+    unplaced: int
+
+    async def find(self, bundle: str) -> Lookup:
+        """The owner of a bundle. Raises `OperationalError` if there is none in time."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Lookups:
     """Answers lookups; concurrent lookups of one bundle share one search."""
@@ -46,6 +60,8 @@ class Lookups:
     self_address: BrokerAddress
     clock: Clock
     settings: Live[BrokerSettings]
+    search: Search | None = None
+    """None: the modular manager, in which the leader places bundles."""
     pending: int = 0
     answers: int = 0
     redirects: int = 0
@@ -57,6 +73,12 @@ class Lookups:
     took_s: deque[float] = field(default_factory=lambda: deque(maxlen=DURATIONS_KEPT))
     """Durations of the last lookups, including the failed ones."""
     _searching: dict[tuple[str, bool], asyncio.Future[Lookup]] = field(default_factory=dict)
+
+    @property
+    def placements(self) -> tuple[int, int]:
+        """How many bundles this broker placed, and how often it found no broker for one."""
+        chosen = self if self.search is None else self.search
+        return chosen.placed, chosen.unplaced
 
     def known(self, topic: TopicName) -> Lookup | None:
         """The answer, if the topic's bundle and its owner are in memory."""
@@ -128,6 +150,8 @@ class Lookups:
 
     async def find(self, bundle: str, *, authoritative: bool) -> Lookup:
         """Find the broker that serves a bundle, or place or acquire the bundle."""
+        if self.search is not None:
+            return await self.search.find(bundle)
         owner = await self.ownership.owner(bundle)
         if owner is not None and not self._ours_but_idle(owner, bundle):
             return self._owned_by(owner, bundle)

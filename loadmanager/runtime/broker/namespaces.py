@@ -19,6 +19,7 @@ from loadmanager.core.bundles.ranges import (
 )
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, NotFoundError
+from loadmanager.core.ownership.state_records import decode_record
 from loadmanager.ports.store import (
     Change,
     ChangeKind,
@@ -281,23 +282,37 @@ class Namespaces:
             return
         raise ConflictError(f"Concurrent modification of {namespace}")
 
-    async def locked_bundles(self, namespace: NamespaceName) -> list[str]:
-        """Bundles of a namespace whose lock a session holds."""
-        bundles = [
-            f"{namespace}/{span}"
-            for span in await self._store.children(f"{paths.LOCKS}/{namespace}")
-        ]
+    async def claimed_bundles(self, namespace: NamespaceName) -> list[str]:
+        """Bundles of a namespace that a session owns, by a lock or a state record."""
+        bundles = await self._below(paths.LOCKS, namespace)
         nodes = await self._store.get_many([paths.lock(bundle) for bundle in bundles])
-        return [
+        claimed = {
             bundle
             for bundle, node in zip(bundles, nodes, strict=True)
             if node is not None and node.ephemeral_owner
-        ]
+        }
+        bundles = await self._below(paths.UNIT_STATES, namespace)
+        nodes = await self._store.get_many([paths.unit_state(bundle) for bundle in bundles])
+        owners: dict[str, int] = {}
+        for bundle, node in zip(bundles, nodes, strict=True):
+            with self._corrupt.left_out("state", paths.unit_state(bundle)):
+                record = None if node is None else decode_record(node.value)
+                if record is not None and record.owner is not None:
+                    owners[bundle] = record.owner[1]
+        sessions = await self._store.get_many([paths.session(owner) for owner in owners.values()])
+        for bundle, session in zip(owners, sessions, strict=True):
+            if session is not None:
+                claimed.add(bundle)
+        return sorted(claimed)
+
+    async def _below(self, root: str, namespace: NamespaceName) -> list[str]:
+        return [f"{namespace}/{span}" for span in await self._store.children(f"{root}/{namespace}")]
 
     async def delete_namespace(self, namespace: NamespaceName) -> None:
-        """Delete the records of a namespace that is marked as deleted and has no locks."""
+        """Delete the records of a namespace that is marked as deleted, without owned bundles."""
         for root in (
             paths.LOCKS,
+            paths.UNIT_STATES,
             paths.MANAGED_LEDGERS,
             paths.PARTITIONED_TOPICS,
             paths.SCHEMAS,

@@ -13,7 +13,12 @@ import msgspec
 import structlog
 
 from loadmanager.core.conf import Live
-from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
+from loadmanager.core.load.reports import (
+    BrokerLookupData,
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+)
 from loadmanager.core.load.usage import exponential_average, max_weighted_usage
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.clock import Clock
@@ -29,7 +34,8 @@ from loadmanager.runtime.tasks import sleep
 MIB = 1024 * 1024
 REGISTER_POLL_S = 0.2
 REPORT_BYTES_MAX = VALUE_BYTES_MAX - 50_000
-LOAD_MANAGER_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+MODULAR_CLASS = "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl"
+EXTENSIBLE_CLASS = "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"
 NOTHING_USED = SystemUsage(Reading(0, 0), Reading(0, 0), Reading(0, 0), Reading(0, 0))
 
 log = structlog.get_logger("load-report")
@@ -63,6 +69,8 @@ class Reporter:
     version: str
     epoch: Callable[[], int] = lambda: 0
     """The epoch of the present term: a new leader gets a new report."""
+    extensible: bool = False
+    """Whether the registration is that of the extensible manager, without the report."""
     published: bytes = b"{}"
     """The last report published, as JSON."""
     report: LocalBrokerData = field(default_factory=LocalBrokerData)
@@ -85,6 +93,12 @@ class Reporter:
     def faults(self) -> tuple[SensorFault, ...]:
         """The sensors that cannot be trusted now."""
         return self._usage.faults
+
+    def current(self) -> bytes:
+        """The load report as JSON: as last published, or as last built in the extensible manager,
+        which publishes none.
+        """
+        return msgspec.json.encode(self.report) if self.extensible else self.published
 
     async def sample(self) -> None:
         """Sample the system; logs each failure of a sensor, and its recovery, once."""
@@ -150,7 +164,7 @@ class Reporter:
     async def tick(self) -> None:
         """Publish the report if a figure changed enough, or if the last report is old."""
         self._build()
-        if self._published is None or not self._due(self._published):
+        if self._published is None or self.extensible or not self._due(self._published):
             return
         path = paths.broker(self.self_address.broker_id)
         node = await self.store.get(path)
@@ -186,9 +200,9 @@ class Reporter:
         if self.clock.monotonic_s() - before.at_s > settings.report_interval_max_minutes * 60:
             return True
         change = max(
-            _percent_change(before.rate, report.rate),
-            _percent_change(before.throughput, report.throughput),
-            _percent_change(before.bundles, report.num_bundles),
+            percent_change(before.rate, report.rate),
+            percent_change(before.throughput, report.throughput),
+            percent_change(before.bundles, report.num_bundles),
             100 * abs(before.usage - max_weighted_usage(report, self.strategies.value.weights)),
         )
         return change > settings.report_threshold_percent
@@ -216,7 +230,7 @@ class Reporter:
             broker_version_string=self.version,
             broker_id=self.self_address.broker_id,
             advertised_listeners=listeners_document(self.self_address.listeners),
-            load_manager_class_name=LOAD_MANAGER_CLASS,
+            load_manager_class_name=EXTENSIBLE_CLASS if self.extensible else MODULAR_CLASS,
             start_timestamp=self._started_ms,
         )
         for bundle_stats in report.last_stats.values():
@@ -236,6 +250,18 @@ class Reporter:
         )
 
     def _encode(self) -> bytes:
+        if self.extensible:
+            report = self.report
+            return msgspec.json.encode(
+                BrokerLookupData(
+                    web_service_url=report.web_service_url,
+                    pulsar_service_url=report.pulsar_service_url,
+                    advertised_listeners=report.advertised_listeners,
+                    load_manager_class_name=report.load_manager_class_name,
+                    start_timestamp=report.start_timestamp,
+                    broker_version=report.broker_version_string,
+                )
+            )
         self.published, left_out = shorten(self.report, REPORT_BYTES_MAX)
         if bool(left_out) != self._shortened:
             self._shortened = bool(left_out)
@@ -298,8 +324,10 @@ def _usage(reading: Reading) -> ResourceUsage:
     return ResourceUsage(usage=reading.usage, limit=reading.limit)
 
 
-def _percent_change(before: float, after: float) -> float:
-    """Pulsar's rule: relative to the old value; infinite if that is 0 and the new value is not."""
+def percent_change(before: float, after: float) -> float:
+    """How much a figure changed, by Pulsar's rule: relative to the old value; infinite if that is 0
+    and the new value is not.
+    """
     if before == 0:
         return 0.0 if after == 0 else math.inf
     return 100 * abs((before - after) / before)

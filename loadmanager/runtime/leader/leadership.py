@@ -23,7 +23,18 @@ from loadmanager.runtime.tasks import Scope, Steps, retrying, sleep
 FAILURES_IN_A_ROW_MAX = 5
 """A leader resigns when a step fails this often in a row: another broker may do better."""
 
-STEPS = ("drain", "lead", "move", "observe", "place", "save", "shed", "split")
+STEPS = (
+    "drain",
+    "lead",
+    "monitor",
+    "move",
+    "observe",
+    "orphans",
+    "place",
+    "save",
+    "shed",
+    "split",
+)
 """What may fail in a term."""
 
 TERM_INTERVAL_MIN_S = 1.0

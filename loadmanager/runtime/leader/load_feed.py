@@ -11,6 +11,7 @@ import msgspec
 
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import BundleData, LocalBrokerData, decode_bundle_data
+from loadmanager.core.strategies import registry
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Check, Create, Put, Store
 from loadmanager.runtime.shared import paths
@@ -35,7 +36,11 @@ async def stored_bundles(store: Store, root: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class LoadFeed:
-    """Passes every report to a view and then to `observe`, during one term."""
+    """Passes every report to a view and then to `observe`, during one term.
+
+    Brokers that run the other load manager, during a change of it, count as gone: their
+    registrations contain no load.
+    """
 
     view: ClusterView
     observe: Callable[[str, LocalBrokerData], None]
@@ -63,13 +68,16 @@ class LoadFeed:
 
     def _on_report(self, broker_id: str, report: LocalBrokerData | None) -> None:
         try:
-            if report is None:
+            if report is None or _of_other_manager(report):
                 self.view.gone(broker_id, self.clock.now_ms())
             else:
                 self.view.observe(broker_id, report, self.clock.now_ms())
                 self.observe(broker_id, report)
         except Exception as error:  # noqa: BLE001 - a failure of the leader must not keep other listeners from the report
             self.steps.failed("observe", error)
+
+    async def refresh(self) -> None:
+        """Nothing: every report is fed when it comes."""
 
     async def restore(self, store: Store) -> None:
         """Begin with the averages that earlier leaders stored, without corrupt ones."""
@@ -115,3 +123,8 @@ class LoadFeed:
                 for path, node in zip(batch, nodes, strict=True)
             ]
             await store.commit([*checks, *writes])
+
+
+def _of_other_manager(report: LocalBrokerData) -> bool:
+    name = registry.short_name(report.load_manager_class_name or "")
+    return name == "ExtensibleLoadManagerImpl"

@@ -7,10 +7,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import structlog
@@ -38,10 +36,10 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.warm_up import WarmUp
+from loadmanager.runtime.shared.decisions import Decisions
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.tasks import Steps
 
-DECISIONS_KEPT = 1_000
 FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
 """Places bundles while the configured strategy fails."""
 
@@ -91,10 +89,7 @@ class LoadManager:
         """Bundle → when the order to split it was last sent."""
         self._unsplittable_ms: dict[str, int] = {}
         """Bundle → when the warning was last logged that it is too big and is not split."""
-        self._decisions: deque[tuple[dict[str, Any], Callable[[], dict[str, Any]]]] = deque(
-            maxlen=DECISIONS_KEPT
-        )
-        """When and of which kind, and what makes the document when somebody asks for it."""
+        self.kept = Decisions(clock)
         self.cycles = self.not_moved = self.not_split = 0
 
     def observe(self, broker_id: str, report: LocalBrokerData) -> None:
@@ -268,13 +263,7 @@ class LoadManager:
     # Decisions
 
     def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> None:
-        head = {
-            "ts": self._clock.now_ms(),
-            "kind": kind,
-            "epoch": self._epoch,
-            "cycle": self.cycles,
-        }
-        self._decisions.appendleft((head, document))
+        self.kept.remember(kind, document, epoch=self._epoch, cycle=self.cycles)
 
     def moved(self, move: Move) -> None:
         """Put a move that has ended among the decisions: its outcome beside its reason."""
@@ -302,7 +291,7 @@ class LoadManager:
 
     def decisions(self, limit: int) -> list[dict[str, Any]]:
         """The last decisions with their reasons, newest first."""
-        return [{**head, **document()} for head, document in islice(self._decisions, limit)]
+        return self.kept.last(limit)
 
 
 def _since(oldest_ms: float, times_ms: dict[str, int]) -> dict[str, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
+from typing import Protocol
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
@@ -17,7 +18,7 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
 from loadmanager.ports.peers import Peers
-from loadmanager.ports.store import Store
+from loadmanager.ports.store import Check, Store
 from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
@@ -40,7 +41,41 @@ SLOW_FRACTION = 1 / 3
 """A strategy that takes this part of the session timeout is too slow to lead with."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed(Protocol):
+    """Feeds a view during one term (`LoadFeed`)."""
+
+    @property
+    def view(self) -> ClusterView:
+        """The view."""
+        ...
+
+    @property
+    def heard(self) -> Set[str]:
+        """Brokers that have reported since the feed began."""
+        ...
+
+    def __enter__(self) -> object:
+        """Begin."""
+        ...
+
+    def __exit__(self, *_: object) -> None:
+        """End, because the term is over."""
+        ...
+
+    async def refresh(self) -> None:
+        """Read what is not fed as it changes, before a cycle."""
+        ...
+
+    async def restore(self, store: Store) -> None:
+        """Begin with the averages that earlier leaders stored."""
+        ...
+
+    async def save(self, store: Store, bundles_per_broker: int, checks: Sequence[Check]) -> None:
+        """Store averages for the next leader. Raises `VersionConflictError` if the term is over."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeaderWork:
     """The leader's work; `run` is one term of it."""
 
@@ -68,10 +103,34 @@ class LeaderWork:
     """Called with the epoch, the cycle and the plan."""
     observe_move: Callable[[int, int, Move], None]
     """Called with the epoch, the cycle and a move that has ended."""
+    leader_splits: bool = True
+    """False: the owners decide about splits."""
+
+    def new_view(self) -> ClusterView:
+        """What the leader knows of the load."""
+        return ClusterView()
+
+    def new_feed(self, view: ClusterView, load_manager: LoadManager, steps: Steps) -> Feed:
+        """What feeds it."""
+        return LoadFeed(
+            view,
+            observe=load_manager.observe,
+            brokers=self.brokers,
+            clock=self.clock,
+            corrupt=self.corrupt,
+            steps=steps,
+        )
+
+    def mover_of(self, _term: Term) -> Mover:
+        """What moves bundles during a term."""
+        return self.mover
+
+    def begin(self, term: Term, load_manager: LoadManager, scope: Scope, steps: Steps) -> None:
+        """Start what this load manager does besides, even if it does not balance."""
 
     async def run(self, term: Term, scope: Scope, steps: Steps) -> None:
         """Lead until cancelled."""
-        view = ClusterView()
+        view = self.new_view()
         quotas = Quotas(self.store, term.checks, self.corrupt, view.expected)
         moves = self._build_moves(term, view, scope, steps)
         load_manager = LoadManager(
@@ -102,14 +161,7 @@ class LeaderWork:
 
         moves.observe = moved
         load_manager.slow_s = self.store.session_timeout_s * SLOW_FRACTION
-        feed = LoadFeed(
-            view,
-            observe=load_manager.observe,
-            brokers=self.brokers,
-            clock=self.clock,
-            corrupt=self.corrupt,
-            steps=steps,
-        )
+        feed = self.new_feed(view, load_manager, steps)
         load_manager.warm_up = WarmUp(
             brokers=self.brokers,
             heard=feed.heard,
@@ -134,6 +186,7 @@ class LeaderWork:
             operations = Operations(checks=term.checks, moves=moves, draining=draining)
             self.leading.quotas, self.leading.operations = quotas, operations
             self.leading.load_manager = load_manager
+            self.begin(term, load_manager, scope, steps)
             scope.spawn(moves.run(), "moves")
             scope.spawn(every(lambda: INTERVAL_S, draining.step, "drain", steps), "drain")
             if self.broker.value.load_balancer_enabled:
@@ -148,7 +201,7 @@ class LeaderWork:
             wishes=self.wishes,
             view=view,
             preferred=Preferred(self.clock),
-            mover=self.mover,
+            mover=self.mover_of(term),
             owner=self.owner,
             peers=self.peers,
             clock=self.clock,
@@ -161,7 +214,7 @@ class LeaderWork:
         self,
         term: Term,
         load_manager: LoadManager,
-        feed: LoadFeed,
+        feed: Feed,
         keeper: MemoryKeeper,
         *,
         scope: Scope,
@@ -175,6 +228,7 @@ class LeaderWork:
         saving = Interval(broker, lambda settings: settings.quota_update_interval_minutes * 60)
 
         async def shed() -> None:
+            await feed.refresh()
             await load_manager.shed()
             await keeper.save(load_manager.memories, feed.view)
 
@@ -182,9 +236,11 @@ class LeaderWork:
             await self.wishes.forget_old(term.checks)
             await feed.save(self.store, broker.value.bundles_in_report_max, term.checks)
 
-        for interval, step, name in (
+        cycles: list[tuple[Callable[[], float], Callable[[], Awaitable[object]], str]] = [
             (shedding, shed, "shed"),
-            (splitting, load_manager.split, "split"),
             (saving, save, "save"),
-        ):
+        ]
+        if self.leader_splits:
+            cycles.insert(1, (splitting, load_manager.split, "split"))
+        for interval, step, name in cycles:
             scope.spawn(every(interval, step, name, steps, first_after_s=None), name)

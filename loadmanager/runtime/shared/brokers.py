@@ -41,6 +41,8 @@ class Brokers:
         self._corrupt = corrupt or Corrupt()
         self.registered: set[str] = set()
         """brokerIds of the live brokers."""
+        self.sessions: dict[str, int] = {}
+        """brokerId → the session of its registration."""
         self.reports: dict[str, LocalBrokerData] = {}
         """brokerId → the last report, without the corrupt ones."""
         self.listeners: list[Callable[[str, LocalBrokerData | None], None]] = []
@@ -74,6 +76,7 @@ class Brokers:
             problem = "no session holds it, as that of a live broker would; delete the node"
             self._corrupt.add("report", path, CorruptDataError(f"{path} is corrupt: {problem}"))
             return
+        self.sessions[broker_id] = node.ephemeral_owner
         if broker_id not in self.registered:
             self.registered.add(broker_id)
             log.info("broker joined", peer=broker_id)
@@ -104,6 +107,7 @@ class Brokers:
 
     def _forget(self, broker_id: str) -> None:
         self._corrupt.mended(paths.broker(broker_id))
+        self.sessions.pop(broker_id, None)
         if broker_id in self.registered:
             self.registered.discard(broker_id)
             report = self.reports.get(broker_id)

@@ -29,6 +29,7 @@ from loadmanager.ports.store import Node, Store, VersionConflictError
 
 ATTEMPTS_MAX = 7
 CORRUPT_PATHS_MAX = 1_000
+"""So many corrupt paths are remembered. Further ones are not logged, and counted at each read."""
 KINDS = (
     "averages",
     "boundaries",
@@ -39,11 +40,11 @@ KINDS = (
     "policy",
     "report",
     "schema",
+    "state",
     "topic",
     "wish",
 )
 """What `Corrupt` counts apart."""
-"""So many corrupt paths are remembered. Further ones are not logged, and counted at each read."""
 
 Document = dict[str, Any]
 

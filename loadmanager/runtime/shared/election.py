@@ -73,7 +73,7 @@ class StoreElection:
         self._broker_id = broker_id
         self._web_url = web_url
         self._corrupt = corrupt or Corrupt()
-        self._path = path
+        self.path = path
         self._epoch_path = f"{paths.LEADER_EPOCHS}{path}"
         self._latest: Latest[tuple[Leader | None, int]] = Latest((None, 0))
         """The leader and its session, as last read."""
@@ -93,11 +93,11 @@ class StoreElection:
 
     async def _read(self) -> Node | None:
         """Read the leader's node."""
-        node = await self._store.get(self._path)
+        node = await self._store.get(self.path)
         leader = None
         if node is not None:
-            with self._corrupt.left_out("leader", self._path):
-                leader = _leader_of(node, self._path)
+            with self._corrupt.left_out("leader", self.path):
+                leader = _leader_of(node, self.path)
         self._set_leader(leader, node.ephemeral_owner if node else 0)
         return node
 
@@ -137,7 +137,7 @@ class StoreElection:
         if not self._proven or self._taken(await self._read()):
             return None
         # A transaction does not create parents.
-        await self._store.create(self._path.rpartition("/")[0], b"")
+        await self._store.create(self.path.rpartition("/")[0], b"")
         await self._store.create(self._epoch_path, b"")
         counter = await self._store.get(self._epoch_path)
         # Read after the counter: a term that begins after this read changes the counter.
@@ -155,13 +155,13 @@ class StoreElection:
             "epoch": leader.epoch,
         }
         if node is not None and node.ephemeral_owner == 0:
-            await delete_below(self._store, self._path)
+            await delete_below(self._store, self.path)
         operations: list[Operation] = [
             Put(self._epoch_path, str(leader.epoch).encode(), version=counter.version)
         ]
         if node is not None:  # of an earlier term of this session, or persistent
-            operations.append(Delete(self._path, node.version))
-        operations.append(Create(self._path, write_object(value), ephemeral=True))
+            operations.append(Delete(self.path, node.version))
+        operations.append(Create(self.path, write_object(value), ephemeral=True))
         try:
             await self._store.commit(operations)
         except VersionConflictError:  # another broker was faster
@@ -169,7 +169,7 @@ class StoreElection:
         if session_id != self._store.session_id or not self._proven:
             return None
         self._set_leader(leader, session_id)
-        self._term = Term(leader, (Check(self._epoch_path, counter.version + 1), Check(self._path)))
+        self._term = Term(leader, (Check(self._epoch_path, counter.version + 1), Check(self.path)))
         return self._term
 
     def _taken(self, node: Node | None) -> bool:
@@ -210,7 +210,7 @@ class StoreElection:
             self._candidate_from_s = self._clock.monotonic_s() + CANDIDATE_AGAIN_S
         else:
             self._candidate_from_s = math.inf
-        node = await self._store.get(self._path)
+        node = await self._store.get(self.path)
         if (
             self._term is not None
             and node is not None
@@ -218,7 +218,7 @@ class StoreElection:
         ):
             # Fenced by the term: the session may expire meanwhile, and another broker lead.
             with contextlib.suppress(VersionConflictError):
-                await self._store.commit([*self._term.checks, Delete(self._path)])
+                await self._store.commit([*self._term.checks, Delete(self.path)])
 
 
 def _leader_of(node: Node, path: str) -> Leader:

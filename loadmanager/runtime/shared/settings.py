@@ -175,3 +175,29 @@ class BrokerSettings:
         choices=("debug", "info", "warning", "error"),
     )
     event_loop_uvloop: bool = conf("eventLoopUvloop", True, "Run on uvloop, where it is installed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSettings:
+    """The state records of the extensible load manager."""
+
+    in_flight_ms: int = conf(
+        "loadBalancerInFlightServiceUnitStateWaitingTimeInMillis",
+        30_000,
+        "Extensible manager: how long a lookup waits for a bundle that is in transit, and how old "
+        "such a state gets before it is repaired",
+        minimum=100,
+    )
+    monitor_interval_s: int = conf(
+        "loadBalancerServiceUnitStateMonitorIntervalInSeconds",
+        60,
+        "Extensible manager: how often the leader looks for states to repair",
+        minimum=1,
+    )
+    tombstone_delay_s: int = conf(
+        "loadBalancerServiceUnitStateTombstoneDelayTimeInSeconds",
+        3600,
+        "Extensible manager: how old the record of a bundle without an owner gets before it is "
+        "removed",
+        minimum=1,
+    )

@@ -39,38 +39,48 @@ def with_load_data(
     snapshot: ClusterSnapshot, settings: StrategySettings, before: LoadAverages
 ) -> tuple[ClusterSnapshot, LoadAverages]:
     """The snapshot with load data and top bundles for every report, and the averages advanced."""
-    averages: dict[str, tuple[float, float]] = {}
-    data: dict[str, BrokerLoadData] = {}
-    for broker in snapshot.brokers:
-        report = snapshot.reports[broker]
-        usage_before, throughput_before = before.get(broker, (None, None))
-        weight = settings.history_weight
-        averages[broker] = weighted, throughput = (
-            exponential_average(usage_before, _weighted_max(report, settings), weight),
-            exponential_average(throughput_before, report.throughput, weight),
-        )
-        data[broker] = BrokerLoadData(
-            cpu=report.cpu,
-            memory=report.memory,
-            direct_memory=report.direct_memory,
-            bandwidth_in=report.bandwidth_in,
-            bandwidth_out=report.bandwidth_out,
-            msg_throughput_in=report.msg_throughput_in,
-            msg_throughput_out=report.msg_throughput_out,
-            msg_rate_in=report.msg_rate_in,
-            msg_rate_out=report.msg_rate_out,
-            bundle_count=report.num_bundles,
-            topics=report.num_topics,
-            max_resource_usage=max_weighted_usage(report, UNWEIGHTED),
-            weighted_max_ema=weighted,
-            msg_throughput_ema=throughput,
-            updated_at=report.last_update or snapshot.now_ms,
-        )
-    top_bundles = {
-        broker: _top(snapshot, snapshot.reports[broker].last_stats, settings)
+    data = {
+        broker: load_data(snapshot.reports[broker], settings, before.get(broker), snapshot.now_ms)
         for broker in snapshot.brokers
     }
-    return replace(snapshot, load_data=data, top_bundles=top_bundles), averages
+    averages = {
+        broker: (load.weighted_max_ema, load.msg_throughput_ema) for broker, load in data.items()
+    }
+    top = {
+        broker: top_bundles(snapshot, snapshot.reports[broker].last_stats, settings, TOP_BUNDLES)
+        for broker in snapshot.brokers
+    }
+    return replace(snapshot, load_data=data, top_bundles=top), averages
+
+
+def load_data(
+    report: LocalBrokerData,
+    settings: StrategySettings,
+    before: tuple[float, float] | None,
+    now_ms: int,
+) -> BrokerLoadData:
+    """A broker's load data (Pulsar `BrokerLoadData.update`). `before`: the averages of its usage
+    and throughput so far, which advance.
+    """
+    usage_before, throughput_before = before or (None, None)
+    weight = settings.history_weight
+    return BrokerLoadData(
+        cpu=report.cpu,
+        memory=report.memory,
+        direct_memory=report.direct_memory,
+        bandwidth_in=report.bandwidth_in,
+        bandwidth_out=report.bandwidth_out,
+        msg_throughput_in=report.msg_throughput_in,
+        msg_throughput_out=report.msg_throughput_out,
+        msg_rate_in=report.msg_rate_in,
+        msg_rate_out=report.msg_rate_out,
+        bundle_count=report.num_bundles,
+        topics=report.num_topics,
+        max_resource_usage=max_weighted_usage(report, UNWEIGHTED),
+        weighted_max_ema=exponential_average(usage_before, _weighted_max(report, settings), weight),
+        msg_throughput_ema=exponential_average(throughput_before, report.throughput, weight),
+        updated_at=report.last_update or now_ms,
+    )
 
 
 def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
@@ -85,10 +95,13 @@ def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
     return max(weighted) / 100
 
 
-def _top(
-    snapshot: ClusterSnapshot, stats: Mapping[str, NamespaceBundleStats], settings: StrategySettings
+def top_bundles(
+    snapshot: ClusterSnapshot,
+    stats: Mapping[str, NamespaceBundleStats],
+    settings: StrategySettings,
+    count: int,
 ) -> TopBundlesLoadData:
-    """The busiest bundles that may be moved, in ascending order."""
+    """The busiest bundles that may be moved, in ascending order; the snapshot has the policies."""
 
     def movable(namespace: str) -> bool:
         if is_system_namespace(namespace) or namespace in settings.excluded_namespaces:
@@ -103,7 +116,8 @@ def _top(
     names.sort(key=lambda bundle: (_order(stats[bundle]), bundle))
     return TopBundlesLoadData(
         top_bundles_load_data=[
-            TopBundle(bundle_name=bundle, stats=stats[bundle]) for bundle in names[-TOP_BUNDLES:]
+            TopBundle(bundle_name=bundle, stats=stats[bundle])
+            for bundle in (names[-count:] if count else [])
         ]
     )
 

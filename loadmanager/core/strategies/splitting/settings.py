@@ -32,14 +32,13 @@ class SplitSettings:
     hits_min: int = conf(
         "loadBalancerNamespaceBundleSplitConditionHitCountThreshold",
         3,
-        "Split after more than this many checks in a row above a threshold (extensible manager, "
-        "so in `decide` only)",
+        "Split after more than this many checks in a row above a threshold (extensible manager)",
         minimum=0,
     )
     splits_per_cycle_max: int = conf(
         "loadBalancerMaxNumberOfBundlesToSplitPerCycle",
         10,
-        "Most splits of a check (extensible manager, so in `decide` only)",
+        "Most splits of a check (extensible manager)",
         minimum=1,
     )
     algorithm: str = conf(

@@ -1,0 +1,115 @@
+"""Splits this broker's own bundles that are too big (the extensible manager's rule)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from loadmanager.core.bundles.names import NamespaceName, is_system_namespace
+from loadmanager.core.bundles.ranges import split_bundle_name, topic_hash
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.load.reports import BrokerLoadData, TopBundle, TopBundlesLoadData
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Plan, Split
+from loadmanager.core.strategies.plan_document import split_document
+from loadmanager.core.strategies.splitting import threshold
+from loadmanager.core.strategies.splitting.algorithms import HashedTopic
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.hosting import Hosting
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.shared.decisions import Decisions
+from loadmanager.runtime.shared.leading import Leading
+
+STRATEGY = "DefaultNamespaceBundleSplitStrategyImpl"
+
+log = structlog.get_logger("splitting")
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnerSplits:
+    """Looks at the served bundles at intervals."""
+
+    ownership: Ownership
+    namespaces: Namespaces
+    hosting: Hosting
+    leading: Leading
+    clock: Clock
+    broker_id: str
+    settings: Live[SplitSettings]
+    decisions: Decisions
+    observe: Callable[[int, int, Plan], None]
+    """Called with the epoch, the cycle (0) and the plan."""
+    _memories: Memories = field(default_factory=Memories)
+
+    async def tick(self) -> None:
+        """Split every bundle that exceeded a threshold in enough checks in a row."""
+        settings = self.settings.value
+        if not settings.enabled:
+            return
+        stats = self.hosting.bundle_stats()
+        served = [
+            TopBundle(bundle_name=bundle, stats=stats[bundle])
+            for bundle in self.ownership.owned()
+            if bundle in stats and not is_system_namespace(split_bundle_name(bundle)[0])
+        ]
+        names = sorted({split_bundle_name(top.bundle_name)[0] for top in served})
+        counts = {
+            name: await self.namespaces.bundle_count(NamespaceName.parse(name)) for name in names
+        }
+        snapshot = ClusterSnapshot(
+            now_ms=self.clock.now_ms(),
+            reports={},
+            load_data={self.broker_id: BrokerLoadData()},
+            top_bundles={self.broker_id: TopBundlesLoadData(top_bundles_load_data=served)},
+        )
+        chosen, self._memories = threshold.extensible(
+            snapshot, settings, _Topics(self.hosting), counts, self._memories
+        )
+        if chosen.splits or chosen.skipped:
+            self.observe(
+                self.leading.epoch, 0, Plan(STRATEGY, splits=chosen.splits, skipped=chosen.skipped)
+            )
+        for split in chosen.splits:
+            await self._split(split)
+
+    async def _split(self, split: Split) -> None:
+        document = {**split_document(split), "broker": self.broker_id}
+        self.decisions.remember("split", partial(dict, document), epoch=self.leading.epoch, cycle=0)
+        try:
+            children = await self.ownership.split(
+                split.bundle, list(split.boundaries), split.reason
+            )
+        except LoadManagerError as error:
+            log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
+            return
+        log.info("bundle split", bundle=split.bundle, children=children, reason=split.reason)
+
+
+class _Topics(Mapping[str, Mapping[str, HashedTopic]]):
+    """Bundle → the loads of its open topics, computed when they are asked for."""
+
+    def __init__(self, hosting: Hosting) -> None:
+        self._hosting = hosting
+
+    def __getitem__(self, bundle: str) -> Mapping[str, HashedTopic]:
+        return {
+            name: HashedTopic(
+                topic_hash(name),
+                traffic.msg_rate_in + traffic.msg_rate_out,
+                traffic.msg_throughput_in + traffic.msg_throughput_out,
+            )
+            for name, traffic in self._hosting.topics(bundle).items()
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hosting.bundle_stats())
+
+    def __len__(self) -> int:
+        return len(self._hosting.bundle_stats())

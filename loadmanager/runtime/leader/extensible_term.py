@@ -1,0 +1,143 @@
+"""One term of a leader of the extensible manager: it sheds load, and looks after state records.
+
+Brokers place bundles and split them by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from loadmanager.core.conf import Live
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.ports.election import Term
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.peers import Released
+from loadmanager.ports.store import Check, Operation, Store
+from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.moves import Mover
+from loadmanager.runtime.leader.state_monitor import Placer, StateMonitor
+from loadmanager.runtime.leader.term import Feed, LeaderWork
+from loadmanager.runtime.shared.decisions import Decisions
+from loadmanager.runtime.shared.settings import StateSettings
+from loadmanager.runtime.shared.state_cache import StateCache
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every
+
+
+class Published(Protocol):
+    """What brokers published (`runtime.broker.load_data.LoadStore`)."""
+
+    listeners: list[Callable[[str], None]]
+    """Called with each brokerId that publishes load data."""
+
+    async def read_top_bundles(self) -> None:
+        """Tell the view which bundles the live brokers published."""
+        ...
+
+
+class Orders(Protocol):
+    """Orders by state record (`runtime.broker.state_records.StateRecords`)."""
+
+    async def order_release(
+        self, bundle: str, destination: str | None, conditions: Sequence[Operation] = ()
+    ) -> bool:
+        """Order the owner to give up a bundle; returns whether it did, in time."""
+        ...
+
+
+@dataclass(slots=True)
+class PublishedFeed:
+    """Implements `runtime.leader.term.Feed`: the broker's own view, which is fed all the time."""
+
+    view: ClusterView
+    published: Published
+    heard: Set[str] = field(default_factory=set)
+
+    def __enter__(self) -> PublishedFeed:
+        """Listen who publishes load data."""
+        self.heard = set()
+        self.published.listeners.append(self._hear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Listen no more."""
+        self.published.listeners.remove(self._hear)
+
+    def _hear(self, broker_id: str) -> None:
+        self.heard |= {broker_id}
+
+    async def refresh(self) -> None:
+        """Read the busiest bundles of each broker."""
+        await self.published.read_top_bundles()
+
+    async def restore(self, store: Store) -> None:
+        """There are no averages of bundles in this manager."""
+
+    async def save(self, store: Store, bundles_per_broker: int, checks: Sequence[Check]) -> None:
+        """There is nothing to store."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtensibleLeaderWork(LeaderWork):
+    """The leader's work; `run` is one term of it."""
+
+    states: Live[StateSettings]
+    view: ClusterView
+    """This broker's view, in which it places bundles, too."""
+    published: Published
+    orders: Orders
+    cache: StateCache
+    lives: Callable[[str | None, int], bool]
+    """Whether a broker is registered in a session."""
+    placer: Placer
+    decisions: Decisions
+    """Those of this broker, which places bundles and splits, too."""
+    leader_splits: bool = False
+
+    def new_view(self) -> ClusterView:
+        """See the base class."""
+        return self.view
+
+    def new_feed(self, view: ClusterView, load_manager: LoadManager, steps: Steps) -> Feed:
+        """See the base class."""
+        return PublishedFeed(view, self.published)
+
+    def mover_of(self, term: Term) -> Mover:
+        """Writes the order into the bundle's record, while the term lasts."""
+
+        async def move(
+            owner: BrokerAddress,
+            bundle: str,
+            destination: BrokerAddress | None,
+            *,
+            epoch: int | None,
+        ) -> Released | None:
+            self.leading.check(epoch)
+            to = None if destination is None else destination.broker_id
+            moved = await self.orders.order_release(bundle, to, term.checks)
+            return Released() if moved else None
+
+        return move
+
+    def begin(self, term: Term, load_manager: LoadManager, scope: Scope, steps: Steps) -> None:
+        """Look after the state records."""
+        load_manager.kept = self.decisions
+        monitor = StateMonitor(
+            store=self.store,
+            cache=self.cache,
+            brokers=self.brokers,
+            placer=self.placer,
+            clock=self.clock,
+            settings=self.states,
+            checks=term.checks,
+            scope=scope,
+            steps=steps,
+            lives=self.lives,
+            placed=lambda bundle, broker: self.view.placed(bundle, broker, self.clock.now_ms()),
+        )
+        scope.spawn(monitor.follow_brokers(), "follow-brokers")
+        watching = Interval(self.states, lambda settings: settings.monitor_interval_s)
+        scope.spawn(
+            every(watching, monitor.monitor, "monitor", steps, first_after_s=None), "monitor"
+        )

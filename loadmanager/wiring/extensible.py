@@ -1,0 +1,193 @@
+"""The parts of a broker that runs the extensible load manager, beside those of every broker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from zlib import crc32
+
+from loadmanager.core.conf import Live
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.strategies.plan import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.store import Store
+from loadmanager.runtime.broker.assigning import Assigning
+from loadmanager.runtime.broker.load_data import LoadPublisher, LoadStore
+from loadmanager.runtime.broker.locks import Locks
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.owner_splits import OwnerSplits
+from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.record_orders import RecordOrders
+from loadmanager.runtime.broker.reporter import Reporter
+from loadmanager.runtime.broker.state_records import StateRecords
+from loadmanager.runtime.leader.extensible_term import ExtensibleLeaderWork
+from loadmanager.runtime.leader.term import LeaderWork
+from loadmanager.runtime.shared import paths
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.decisions import Decisions
+from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.shared.placement_policies import PlacementPolicies
+from loadmanager.runtime.shared.settings import BrokerSettings, StateSettings
+from loadmanager.runtime.shared.state_cache import StateCache
+from loadmanager.runtime.shared.watching import Watcher
+from loadmanager.runtime.shared.wishes import OperatorWishes
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every
+from loadmanager.settings.live import LiveSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Common:
+    """The parts of every broker that these need."""
+
+    settings: LiveSettings
+    store: Store
+    clock: Clock
+    me: BrokerAddress
+    scope: Scope
+    steps: Steps
+    brokers: Brokers
+    namespaces: Namespaces
+    policies: PlacementPolicies
+    leading: Leading
+    corrupt: Corrupt
+    locks: Locks
+    seed: int
+    observe: Callable[[int, int, Plan], None]
+    wishes: OperatorWishes
+
+
+class ExtensibleParts:
+    """State records, load data, placement on lookup, splits by owners, and a leader's term."""
+
+    def __init__(self, common: Common) -> None:
+        self._common = common
+        self._broker: Live[BrokerSettings] = common.settings.live(BrokerSettings)
+        self._strategies: Live[StrategySettings] = common.settings.live(StrategySettings)
+        self._splits: Live[SplitSettings] = common.settings.live(SplitSettings)
+        self._states: Live[StateSettings] = common.settings.live(StateSettings)
+        self._view = ClusterView()
+        self._cache = StateCache(common.store, common.clock, common.corrupt)
+        self._decisions = Decisions(common.clock)
+        self._loads = LoadStore(common.store, self._view, common.clock, common.corrupt)
+        self.claims = StateRecords(
+            store=common.store,
+            cache=self._cache,
+            locks=common.locks,
+            namespaces=common.namespaces,
+            brokers=common.brokers,
+            clock=common.clock,
+            self_address=common.me,
+            settings=self._states,
+        )
+
+    def connect(self, ownership: Ownership, reporter: Reporter, hosting: Hosting) -> Assigning:
+        """Build what needs the broker's other parts; returns what finds owners on lookup."""
+        common = self._common
+        self._publisher = LoadPublisher(
+            store=common.store,
+            reporter=reporter,
+            policies=common.policies,
+            clock=common.clock,
+            broker_id=common.me.broker_id,
+            settings=self._broker,
+            strategies=self._strategies,
+            epoch=lambda: common.leading.epoch,
+        )
+        orders = RecordOrders(
+            store=common.store,
+            records=self.claims,
+            ownership=ownership,
+            brokers=common.brokers,
+            scope=common.scope,
+            steps=common.steps,
+            self_address=common.me,
+            settings=self._broker,
+        )
+        self._owner_splits = OwnerSplits(
+            ownership=ownership,
+            namespaces=common.namespaces,
+            hosting=hosting,
+            leading=common.leading,
+            clock=common.clock,
+            broker_id=common.me.broker_id,
+            settings=self._splits,
+            decisions=self._decisions,
+            observe=common.observe,
+        )
+        self._cache.listeners += [
+            self._loads.on_record,
+            self._publisher.on_record,
+            orders.on_record,
+        ]
+        self._cache.on_resync.append(ownership.verify_all)
+        self._assigning = self._build_assigning(ownership)
+        return self._assigning
+
+    def _build_assigning(self, ownership: Ownership) -> Assigning:
+        common = self._common
+        return Assigning(
+            records=self.claims,
+            ownership=ownership,
+            namespaces=common.namespaces,
+            brokers=common.brokers,
+            leading=common.leading,
+            policies=common.policies,
+            wishes=common.wishes,
+            view=self._view,
+            strategies=self._strategies,
+            clock=common.clock,
+            rng=self._rng(crc32(common.me.broker_id.encode())),
+            self_address=common.me,
+            decisions=self._decisions,
+            observe=common.observe,
+        )
+
+    def leader_work(self, work: LeaderWork) -> ExtensibleLeaderWork:
+        """What the leader does in a term, instead of what that of the modular manager does."""
+        common = {field.name: getattr(work, field.name) for field in fields(work)}
+        common.update(leader_splits=False, owner=self.claims.stored_owner)
+        return ExtensibleLeaderWork(
+            **common,
+            states=self._states,
+            view=self._view,
+            published=self._loads,
+            orders=self.claims,
+            cache=self._cache,
+            lives=self.claims.lives,
+            placer=self._assigning,
+            decisions=self._decisions,
+        )
+
+    def _rng(self, number: int) -> random.Random:
+        return random.Random(self._common.seed + number)  # noqa: S311 - reproducible, not secret
+
+    def watchers(self) -> list[Watcher]:
+        """What keeps the caches current."""
+        store = self._common.store
+        return [
+            Watcher(store, paths.LOCKS, self._common.locks.on_change),
+            Watcher(store, paths.UNIT_STATES, self._cache.on_change),
+            Watcher(store, paths.LOAD_DATA, self._loads.on_change),
+        ]
+
+    async def prepare(self) -> None:
+        """Read all records."""
+        await self._common.store.create(paths.UNIT_STATES, b"")
+        self._common.scope.spawn(self._cache.run(), "state-records")
+        await self._cache.synced.wait()
+
+    async def begin(self) -> None:
+        """Publish load data, and start the periodic steps; the broker registers next."""
+        scope, steps = self._common.scope, self._common.steps
+        await steps.run("publish-load", self._publisher.tick)
+        publishing = Interval(self._broker, lambda settings: settings.report_interval_min_ms / 1000)
+        splitting = Interval(self._splits, lambda settings: settings.interval_minutes * 60)
+        scope.spawn(every(publishing, self._publisher.tick, "publish-load", steps), "publish-load")
+        scope.spawn(
+            every(splitting, self._owner_splits.tick, "split", steps, first_after_s=None), "split"
+        )
