@@ -16,6 +16,7 @@ from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgMemory
+from loadmanager.core.strategies.shedding.balanced import BalancedMemory
 from loadmanager.core.strategies.shedding.transfer import TransferMemory
 from loadmanager.core.strategies.strategy import Strategy
 from loadmanager.ports.store import VersionConflictError
@@ -28,6 +29,10 @@ from loadmanager.runtime.shared.election import StoreElection
 A = f"{NS}/0x00000000_0x40000000"
 MEMORIES: list[tuple[Strategy, Any]] = [
     (registry.SHEDDERS["AvgShedder"], AvgMemory({"b1:8080": 3}, {"b2:8080": 1})),
+    (
+        registry.SHEDDERS["BalancedShedder"],
+        BalancedMemory({"b1:8080": (5.0, 0.1, 0.0, 0.2, 0.0)}, {"t/n/0x0_0x1": "b1:8080"}),
+    ),
     (registry.SHEDDERS["ThresholdShedder"], {"b1:8080": 0.25}),
     (registry.SHEDDERS["TransferShedder"], TransferMemory(2, {"b1:8080": (0.5, 7.0)})),
     (registry.PLACEMENTS["LeastResourceUsageWithWeight"], {"b1:8080": 0.125}),

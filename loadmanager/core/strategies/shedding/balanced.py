@@ -11,14 +11,14 @@ learned slowly. A bundle that moves takes its part along at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import conf
-from loadmanager.core.load.columns import Array, Rows
+from loadmanager.core.load.columns import Array
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import filters
 from loadmanager.core.strategies.plan import Skip, Unload
@@ -39,7 +39,6 @@ BESIDE_KEPT = 0.85
 """What a broker uses beside its bundles: how much of the average is left after a report."""
 CLIENTS_WEIGHT = 0.2
 """How much the price of a bundle grows with its part of the clients."""
-RESOURCES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +54,16 @@ class BalancedSettings:
     )
 
 
+Beside = tuple[float, float, float, float, float]
+"""When a broker reported (ms), then what it uses beside its bundles, by resource."""
+
+
 @dataclass(frozen=True, slots=True)
 class BalancedMemory:
     """What the shedder learned."""
 
-    row_of: Mapping[str, int] = field(default_factory=dict)
-    """brokerId → its place in the arrays."""
-    updated_ms: Array = field(default_factory=lambda: np.zeros(0))
-    beside: Array = field(default_factory=lambda: np.zeros((RESOURCES, 0)))
-    """What each broker uses beside its bundles: `[resource, broker]`."""
+    beside: Mapping[str, Beside] = field(default_factory=dict)
+    """By brokerId."""
     leaving: Mapping[str, str] = field(default_factory=dict)
     """Bundle → the broker that it left, until that broker's report shows it."""
 
@@ -115,21 +115,21 @@ class _Model:
 
     def _learned(self, before: BalancedMemory, samples: Array) -> Array:
         """What brokers use beside their bundles, with the samples of new reports."""
+        unknown = (np.nan,) * (1 + len(samples))
+        known = np.array([before.beside.get(name, unknown) for name in self.names]).T
         updated_ms = self._snapshot.columns.updated_ms
-        kept = np.zeros_like(samples)
-        known = [name for name in self.names if name in before.row_of]
-        now, then = _rows(self._row_of, known), _rows(before.row_of, known)
-        again = (updated_ms[now] == before.updated_ms[then]) & (updated_ms[now] > 0)
-        kept[:, now] = np.where(again, 1.0, BESIDE_KEPT)
-        beside = samples.copy()
-        beside[:, now] += kept[:, now] * (before.beside[:, then] - samples[:, now])
-        return beside
+        again = (updated_ms == known[0]) & (updated_ms > 0)
+        kept = np.where(again, 1.0, BESIDE_KEPT)
+        learned: Array = np.where(
+            np.isnan(known[0]), samples, kept * known[1:] + (1 - kept) * samples
+        )
+        return learned
 
     def memory(self) -> BalancedMemory:
         """What is remembered for the next cycle."""
-        return BalancedMemory(
-            self._row_of, self._snapshot.columns.updated_ms.copy(), self.beside, self.leaving
-        )
+        rows = np.vstack([self._snapshot.columns.updated_ms, self.beside]).T.tolist()
+        beside: list[Beside] = [tuple(row) for row in rows]
+        return BalancedMemory(dict(zip(self.names, beside, strict=True)), self.leaving)
 
     @property
     def usage(self) -> Array:
@@ -283,14 +283,11 @@ def _may_go(snapshot: ClusterSnapshot, bundle: str, destination: str) -> bool:
     return destination in filters.may_serve(snapshot, split_bundle_name(bundle)[0])[0]
 
 
-def _rows(row_of: Mapping[str, int], names: Sequence[str]) -> Rows:
-    return np.fromiter(map(row_of.__getitem__, names), np.int64, len(names))
-
-
 SHEDDER = Shedder(
     name="BalancedShedder",
     shed=shed,
     memory=BalancedMemory,
+    stored=BalancedMemory,
     settings=BalancedSettings,
     extensible=False,
 )
