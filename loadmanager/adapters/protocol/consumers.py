@@ -245,11 +245,16 @@ async def on_seek(connection: Connection, frame: Frame) -> None:
     if consumer is None:
         return
     hosted, subscription = consumer.hosted, consumer.subscription
+
+    def wanted() -> bool:
+        return connection.consumers.get(request.consumer_id) is consumer and not hosted.fenced
+
+    position: int | None
     if request.HasField("message_id"):
         position = _position(hosted, request.message_id)
     else:
-        position = await hosted.published_since(request.message_publish_time)
-    if connection.consumers.get(request.consumer_id) is not consumer or hosted.fenced:
+        position = await hosted.published_since(request.message_publish_time, wanted)
+    if position is None or not wanted():
         return  # closed meanwhile: its client seeks again
     seek(connection.server, hosted, subscription, position)
     connection.send(encode(success=pb.CommandSuccess(request_id=request.request_id)))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from loadmanager.adapters.protocol.reading import EntryReader
 from loadmanager.adapters.protocol.totals import Figures
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
@@ -101,16 +104,14 @@ class Rates:
 class Stored(Protocol):
     """The storage of a topic; see `storing.StoredTopic`."""
 
+    reader: EntryReader
+
     def owe(self, producer: AttachedProducer, sequence_id: int, entry: Entry | None) -> None:
         """A message was appended, or was there before: send its receipt when it is durable."""
         ...
 
     def moved(self) -> None:
         """A cursor may have moved: it is saved soon."""
-        ...
-
-    async def fetch(self, entry_id: int) -> Entry | None:
-        """An entry from the cache or the storage; None if there is none."""
         ...
 
     async def trim(self) -> None:
@@ -144,6 +145,7 @@ class HostedTopic:
         self.figures = Figures(str(name.namespace))
         self.limits = limits
         self._counted = (0, 0, 0, 0)
+        self._searching = asyncio.Lock()
 
     def measure(self, elapsed_s: float, now_ns: int) -> None:
         """Turn what was counted since the last call into rates."""
@@ -212,20 +214,33 @@ class HostedTopic:
     async def fetch(self, entry_id: int) -> Entry | None:
         """An entry of its log, in memory or stored; None if there is none."""
         return self.core.log.get(entry_id) or (
-            await self.stored.fetch(entry_id) if self.stored is not None else None
+            await self.stored.reader.fetch(entry_id) if self.stored is not None else None
         )
 
-    async def published_since(self, time_ms: int) -> int:
-        """The id of the first entry that was published at that time or later. Binary search."""
-        low, high = self.core.log.first_id, self.core.log.end_id
-        while low < high:
-            middle = (low + high) // 2
-            entry = await self.fetch(middle)
-            if entry is not None and publish_time_of(entry.tail) >= time_ms:
-                high = middle
-            else:
-                low = middle + 1
-        return low
+    async def _tail_start(self, entry_id: int) -> bytes | None:
+        entry = self.core.log.get(entry_id)
+        if entry is not None or self.stored is None:
+            return None if entry is None else entry.tail
+        return await self.stored.reader.tail_start(entry_id)
+
+    async def published_since(
+        self, time_ms: int, wanted: Callable[[], bool] = lambda: True
+    ) -> int | None:
+        """The id of the first entry that was published at that time or later; None once nobody
+        wants it any more. Binary search, one at a time for each topic.
+        """
+        async with self._searching:
+            low, high = self.core.log.first_id, self.core.log.end_id
+            while low < high:
+                if not wanted():
+                    return None
+                middle = (low + high) // 2
+                start = await self._tail_start(middle)
+                if start is not None and publish_time_of(start) >= time_ms:
+                    high = middle
+                else:
+                    low = middle + 1
+            return low
 
     @property
     def idle(self) -> bool:

@@ -19,6 +19,7 @@ from loadmanager.adapters.protocol.committing import Committer
 from loadmanager.adapters.protocol.dispatcher import Dispatcher
 from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
+from loadmanager.adapters.protocol.reading import EntryReader
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import (
@@ -30,7 +31,6 @@ from loadmanager.core.errors import (
 from loadmanager.core.messaging.cursor import Cursor, read_cursor, write_cursor
 from loadmanager.core.messaging.log import Entry
 from loadmanager.core.messaging.memory import EntryCache, TopicMemory
-from loadmanager.core.messaging.segments import entries_in
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.ports.clock import Clock
@@ -46,7 +46,6 @@ SEGMENT_MB_MAX = 128
 """A segment that was left without its index is read as a whole."""
 RANGES_MAX = 20_000
 """A node of the metadata store holds a cursor with so many."""
-RETRY_S = 1.0
 FULL_S = 5.0
 """After the storage refused to write, producers are refused for so long."""
 
@@ -91,12 +90,18 @@ class StoredTopic:
         self._answered.set()
         self.left = False
         """Whether the index of its last segment was left to the next opening."""
-        self._wanted: dict[int, None] = {}
-        self._loading = self.closed = False
+        self.closed = False
         self._saved = asyncio.Event()
         """Not set while the record or a cursor is being written."""
         self._saved.set()
-        opened.request = self.want
+        self.reader = EntryReader(
+            topic,
+            opened,
+            log_id=record.log_id,
+            storage=storing.storage,
+            run=lambda work, name: storing.run(self, work, name),
+            arrived=self._arrived,
+        )
 
     def begin(self, hosted: HostedTopic) -> None:
         """The topic is open: its subscriptions go on from their cursors."""
@@ -146,67 +151,11 @@ class StoredTopic:
         if not self.hosted.fenced:
             self._storing.dispatcher.touch(self.hosted)
 
-    # Reading
-
-    def want(self, entry_id: int) -> None:
-        """Read an entry, and those behind it, then deliver."""
-        self._wanted[entry_id] = None
-        if not self._loading and not self.closed:
-            self._loading = True
-            self._storing.run(self, self._load, "read")
-
-    async def _load(self) -> None:
-        try:
-            while self._wanted and not self.closed:
-                entry_id = next(iter(self._wanted))
-                del self._wanted[entry_id]
-                try:
-                    await self.fetch(entry_id)
-                except LoadManagerError as error:
-                    log.warning(
-                        "reading failed; it is tried again", topic=str(self.topic), error=str(error)
-                    )
-                    await asyncio.sleep(RETRY_S)
-                if not self.hosted.fenced:
-                    self._storing.dispatcher.touch(self.hosted)
-                    self._storing.dispatcher.deliver()
-        finally:
-            self._loading = False
-
-    async def fetch(self, entry_id: int) -> Entry | None:
-        """An entry from the cache or the storage; None if there is none.
-
-        One that is damaged is logged, and does not exist from then on.
-        """
-        place = self.log.place(entry_id)
-        cached = self.log.get(entry_id)
-        if cached is not None or place is None:
-            return cached
-        data = await self._storing.storage.read(
-            self.record.log_id, place.segment, place.offset, place.size
-        )
-        entries = list[Entry]()
-        try:
-            entries += entries_in(data)
-        except CorruptDataError as error:
-            problem = str(error)
-        else:
-            problem = "it is not there"
-        self.log.accept(entries)
-        if entries and entries[0].entry_id == entry_id:
-            return entries[0]
-        if self.log.place(entry_id) is not None:
-            log.error(
-                "a stored message is lost; the others are served",
-                topic=str(self.topic),
-                entry=entry_id,
-                segment=place.segment.first_id,
-                run=place.segment.run,
-                offset=place.offset,
-                problem=problem,
-            )
-            self.log.quarantine(entry_id)
-        return None
+    def _arrived(self) -> None:
+        """Entries were read that consumers wait for."""
+        if not self.hosted.fenced:
+            self._storing.dispatcher.touch(self.hosted)
+            self._storing.dispatcher.deliver()
 
     # Cursors
 
@@ -280,7 +229,7 @@ class StoredTopic:
         """The topic is not served here any more."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self.reader.closed = True
         for receipt in self._owed:
             receipt.producer.connection.owe(-1)
         self._owed.clear()

@@ -13,7 +13,7 @@ from loadmanager.adapters.protocol.hosted import HostedTopic
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.adapters.protocol.topic_stats import topic_stats
 from loadmanager.core.bundles.names import TopicName, check_name
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 from loadmanager.core.wire.frames import last_batch_index_of
@@ -146,7 +146,10 @@ async def _entry_id(hosted: HostedTopic, position: Position) -> int:
     """
     log, time_ms = hosted.core.log, position.time_ms
     if time_ms is not None:
-        return await hosted.published_since(time_ms)
+        found = await hosted.published_since(time_ms, lambda: not hosted.fenced)
+        if found is None:
+            raise OperationalError(f"topic {hosted.name} is being unloaded; try again")
+        return found
     if position.ledger_id != hosted.core.ledger_id:
         return log.first_id if position.ledger_id < hosted.core.ledger_id else log.end_id
     entry = await hosted.fetch(position.entry_id)

@@ -186,6 +186,19 @@ def entries_in(data: bytes) -> Iterator[Entry]:
         at = body + length
 
 
+def tail_start_in(data: bytes, entry_id: int) -> bytes | None:
+    """As much of an entry's tail as there is in the beginning of its record; None when it is not
+    the record of that entry. The tail's checksum is not looked at.
+    """
+    if len(data) < HEADER_BYTES:
+        return None
+    head: tuple[int, ...] = _HEAD.unpack_from(data)
+    whole = _SUM.unpack_from(data, _HEAD.size)[0] == crc32c(data[: _HEAD.size])
+    if not whole or (head[0], head[1], head[5]) != (MAGIC, ENTRY, entry_id):
+        return None
+    return data[HEADER_BYTES : HEADER_BYTES + head[2]]
+
+
 def write_index(index: SegmentIndex) -> bytes:
     """A finished segment's index as bytes: reading it replaces a scan."""
     producers = json.dumps(index.producers).encode()

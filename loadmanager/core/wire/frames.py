@@ -28,6 +28,11 @@ MESSAGE_BYTES_MIN = 6
 """Of a message in a batch: the size of its metadata (4 bytes), and the size of its payload."""
 COMPRESSION_RATIO_MAX = {1: 255, 2: 1032, 4: 64}
 """How much LZ4, ZLIB and SNAPPY can compress at best; ZSTD has no bound."""
+TAIL_START_BYTES = 4096
+"""Enough of a tail for its publish time: clients write it behind the producer's name and the
+sequence id.
+"""
+_PUBLISH_TIME_KEY = 3 << 3
 REQUEST_ID_NONE = (1 << 64) - 1
 """The request id of a command that answers no request (−1)."""
 
@@ -252,13 +257,50 @@ def _check_numbers(metadata: pb.MessageMetadata, payload: int) -> None:
 
 
 def publish_time_of(tail: bytes) -> int:
-    """When a message was published, in milliseconds since the epoch; 0 if its metadata is
-    unreadable.
+    """When a message was published, in milliseconds since the epoch; 0 if the first
+    `TAIL_START_BYTES` of its tail do not tell. The rest of the tail is not looked at.
     """
+    start = tail[:TAIL_START_BYTES]
+    at = 6 if start[:2] == _MAGIC else 0
     try:
-        return metadata_of(tail).publish_time
-    except FrameError:
-        return 0
+        end = at + 4 + _SIZE.unpack_from(start, at)[0]
+        at += 4
+        while at < end:
+            key, at = _read_varint(start, at)
+            if key == _PUBLISH_TIME_KEY:
+                return _read_varint(start, at)[0]
+            at = _after_field(start, key, at)
+    except (struct.error, IndexError):
+        pass
+    return 0
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number in protobuf's variable length, and where the next thing begins. Raises
+    `IndexError` at the end of the data.
+    """
+    value = shift = 0
+    while shift < 70:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value & ((1 << 64) - 1), at
+        shift += 7
+    raise IndexError("no number is that long")
+
+
+def _after_field(data: bytes, key: int, at: int) -> int:
+    """Where the field after one of that key ends. Raises `IndexError` at the end of the data, and
+    for groups, which Pulsar has not.
+    """
+    kind = key & 7
+    if kind == 0:
+        return _read_varint(data, at)[1]
+    if kind == 2:
+        size, at = _read_varint(data, at)
+        return at + size
+    return at + {1: 8, 5: 4}.get(kind, len(data))
 
 
 def last_batch_index_of(tail: bytes) -> int:

@@ -21,6 +21,7 @@ from loadmanager.core.wire.frames import (
     check_tail,
     encode,
     metadata_of,
+    publish_time_of,
 )
 
 LIMIT = 1 << 20
@@ -149,6 +150,27 @@ def test_metadata() -> None:
     for nonsense in (b"", b"\x0e\x01", b"\x00\x00\x00\x04\xff\xff\xff\xff"):
         with pytest.raises(FrameError):
             metadata_of(nonsense)
+
+
+@given(U64, st.text(max_size=1000), st.lists(st.text(), max_size=3), st.integers(0, 10_000))
+def test_publish_times_are_read_from_the_beginning(
+    time_ms: int, name: str, keys: list[str], more: int
+) -> None:
+    """As protobuf reads them, from a tail that is cut off behind them, too; 0 from nonsense."""
+    metadata = pb.MessageMetadata(
+        producer_name=name,
+        sequence_id=1,
+        publish_time=time_ms,
+        properties=[pb.KeyValue(key=key, value="v") for key in keys],
+    ).SerializeToString()
+    body = struct.pack(">I", len(metadata)) + metadata + bytes(more)
+    tail = struct.pack(">HI", 0x0E01, crc32c(body)) + body
+    expected = time_ms if len(name.encode()) < 4000 else 0
+    assert publish_time_of(tail) == expected
+    assert publish_time_of(body) == expected
+    for length in range(12):
+        assert publish_time_of(tail[:length]) == 0
+    assert publish_time_of(b"\0\0\0\7\x0b\x0a\xff\xff\xff\xff\x0f") == 0
 
 
 def test_texts_that_are_not_utf8_raise() -> None:
