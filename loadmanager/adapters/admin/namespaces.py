@@ -13,6 +13,7 @@ from loadmanager.adapters.admin.answers import (
     no_content,
     whole_numbers,
 )
+from loadmanager.adapters.admin.namespace_policies import NamespacePolicies, check_clusters
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName, check_part
 from loadmanager.core.bundles.ranges import bundles_data, topic_hash
@@ -25,6 +26,7 @@ class NamespaceRoutes:
     def __init__(self, use: UseCases, *, cluster: str) -> None:
         self._use = use
         self._cluster = cluster
+        self._policies = NamespacePolicies(use, cluster=cluster)
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -97,9 +99,13 @@ class NamespaceRoutes:
         return web.json_response(await self._use.namespaces.policies(namespace_of(request)))
 
     async def create(self, request: web.Request) -> web.Response:
-        """Create a namespace; body: its policies, such as `{"bundles": {"numBundles": 16}}`."""
-        namespace, policies = namespace_of(request), await body_object(request)
-        _check_texts(policies, "replication_clusters")
+        """Create a namespace; body: its policies, such as `{"bundles": {"numBundles": 16}}`.
+
+        Answers: 204; 501 for a policy without effect here, unless it has Pulsar's default; for
+        other policies that are not allowed, as the route of the policy.
+        """
+        namespace = namespace_of(request)
+        policies = await self._policies.checked(await body_object(request))
         try:
             await self._use.namespaces.create_namespace(namespace, policies)
         except BadInputError as error:
@@ -146,16 +152,10 @@ class NamespaceRoutes:
         Answers: 204; 403 for a cluster that does not exist; 501 for several clusters.
         """
         namespace, names = namespace_of(request), await body(request)
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise RefusedError(400, "the body must be a JSON list of clusters")
+        present = await self._use.namespaces.clusters()
+        names = check_clusters(names, present=present, cluster=self._cluster)
         if not names:
             raise BadInputError("ClusterIds should not be null or empty")
-        present = await self._use.namespaces.clusters()
-        unknown = [name for name in names if name not in present]
-        if unknown:
-            raise RefusedError(403, f"Invalid cluster id: {unknown[0]}")
-        if names != [self._cluster]:
-            raise RefusedError(501, f"there is no geo-replication: {self._cluster} is allowed")
         await self._use.namespaces.update_policies(
             namespace, lambda policies: {**policies, "replication_clusters": names}
         )

@@ -238,16 +238,20 @@ class ThrottlingRoutes:
 
 
 async def _rate(request: web.Request, kind: Any) -> Any:
-    """The rate in a body.
+    """The rate in a body. Raises as `body` and `checked_rate`."""
+    return checked_rate(await body(request), kind)
 
-    Raises `RefusedError` for a body that is not a JSON object or has unknown fields (400), or that
-    does not arrive (408), and `BadInputError` for values that are not allowed (412). Fields that
-    are null count as absent. Pulsar refuses unknown fields, too
+
+def checked_rate(document: object, kind: Any) -> Any:
+    """A rate from the JSON object of a request; fields that are null count as absent.
+
+    Raises `RefusedError` (400) for what is not a JSON object or has unknown fields, and
+    `BadInputError` for values that are not allowed (412). Pulsar refuses unknown fields, too
     (`httpRequestsFailOnUnknownPropertiesEnabled`).
     """
-    fields, document = kind.__struct_encode_fields__, await body(request)
+    fields = kind.__struct_encode_fields__
     if not isinstance(document, dict):
-        raise RefusedError(400, f"the body must be a JSON object with {', '.join(fields)}")
+        raise RefusedError(400, f"a rate must be a JSON object with {', '.join(fields)}")
     unknown = [name for name, value in document.items() if name not in fields and value is not None]
     if unknown:
         raise RefusedError(

@@ -193,7 +193,7 @@ class Namespaces:
         local = {
             "bundles": bundles,
             "bookieAffinityGroup": None,
-            "namespaceAntiAffinityGroup": policies.get("namespaceAntiAffinityGroup"),
+            "namespaceAntiAffinityGroup": None,
         }
         await self._store.create(f"{paths.LOCAL_POLICIES}/{namespace.tenant}", b"")
         try:

@@ -81,6 +81,81 @@ async def test_create_namespace_refused() -> None:
         assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
 
 
+JAVA_DEFAULTS = {
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "replication_clusters": [],
+    "allowed_clusters": [],
+    "backlog_quota_map": {},
+    "clusterDispatchRate": {},
+    "topicDispatchRate": {},
+    "subscriptionDispatchRate": {},
+    "replicatorDispatchRate": {},
+    "clusterSubscribeRate": {},
+    "publishMaxMessageRate": {},
+    "latency_stats_sample_rate": {},
+    "deleted": False,
+    "encryption_required": False,
+    "subscription_auth_mode": "None",
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "schema_compatibility_strategy": "UNDEFINED",
+    "schema_validation_enforced": False,
+    "subscription_types_enabled": [],
+    "properties": {},
+    "migrated": False,
+}
+"""What Pulsar's Java client, 4.0.8 and 4.2.4, sends for a namespace without any policy."""
+
+
+async def test_create_namespace_with_policies() -> None:
+    """What the Java client sends is accepted, and policies that have an effect are in force."""
+    async with serving(1) as served:
+        one = "/admin/v2/namespaces/acme/new"
+        assert (await served.ask("PUT", "/admin/v2/resourcegroups/rg", {})).status == 204
+        policies = {
+            **JAVA_DEFAULTS,
+            "resource_group_name": "rg",
+            "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": 5}},
+            "retention_policies": None,
+        }
+        assert (await served.ask("PUT", one, policies)).status == 204
+        assert (await served.get(f"{one}/publishRate"))["publishThrottlingRateInMsg"] == 5
+        assert await served.get(f"{one}/resourcegroup") == "rg"
+        assert await served.get(f"{one}/replication") == ["standalone"]
+        assert (await served.get(one))["topicDispatchRate"] == {}
+
+
+@pytest.mark.parametrize(
+    ("policies", "status"),
+    [
+        ({"max_producers_per_topic": 5}, 501),
+        ({"autoTopicCreationOverride": {"allowAutoTopicCreation": False}}, 501),
+        ({"encryption_required": True}, 501),
+        ({"properties": {"a": "b"}}, 501),
+        ({"deleted": True}, 412),
+        ({"antiAffinityGroup": {"a": 1}}, 400),
+        ({"namespaceAntiAffinityGroup": "g"}, 400),
+        ({"resource_group_name": "nope"}, 412),
+        ({"resource_group_name": 5}, 400),
+        ({"replication_clusters": ["nope"]}, 403),
+        ({"replication_clusters": "standalone"}, 400),
+        ({"topicDispatchRate": [1]}, 400),
+        ({"topicDispatchRate": {"nope": {}}}, 403),
+        ({"topicDispatchRate": {"standalone": {"ratePeriodInSecond": 0}}}, 412),
+        ({"publishMaxMessageRate": {"standalone": 5}}, 400),
+        ({"publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": "x"}}}, 412),
+        ({"publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": -5}}}, 412),
+        ({"publishMaxMessageRate": {"standalone": {"messages": 5}}}, 400),
+    ],
+)
+async def test_policies_are_checked_as_by_their_own_routes(policies: Any, status: int) -> None:
+    """A policy that is wrong, or that nothing obeys, is refused, and no namespace is created."""
+    async with serving(1) as served:
+        answer = await served.ask("PUT", "/admin/v2/namespaces/acme/new", policies)
+        assert (answer.status, bool(answer.reason)) == (status, True), answer
+        assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
+
+
 async def test_delete_namespace() -> None:
     """409 while it has topics, 204 forced if that is allowed, then 404 for everything below it."""
     async with serving(1, values={"forceDeleteNamespaceAllowed": "true"}) as served:
