@@ -39,7 +39,8 @@ class Schemas(Protocol):
     async def add(self, topic: TopicName, schema: Schema) -> int:
         """The version of a topic's schema, which is stored if the topic has none.
 
-        Raises `IncompatibleSchemaError` if the topic has another schema.
+        Raises `IncompatibleSchemaError` if the topic has another schema, and its subclass
+        `InvalidSchemaError` for a definition that defines none.
         """
         ...
 

@@ -8,7 +8,12 @@ from loadmanager.adapters.admin.answers import RefusedError, body_object, flag, 
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import NotFoundError
-from loadmanager.core.messaging.schema import TYPES, IncompatibleSchemaError, Schema
+from loadmanager.core.messaging.schema import (
+    TYPES,
+    IncompatibleSchemaError,
+    InvalidSchemaError,
+    Schema,
+)
 
 
 class SchemaRoutes:
@@ -57,7 +62,8 @@ class SchemaRoutes:
     async def post(self, request: web.Request) -> web.Response:
         """Give a topic its schema; body: `type`, `schema` and `properties`.
 
-        Answers: 200, JSON, the version; 409 when the topic has another schema.
+        Answers: 200, JSON, the version; 409 when the topic has another schema; 422 for a
+        definition that defines none.
         """
         topic, document = _topic_of(request), await body_object(request)
         kind, data = document.get("type"), document.get("schema", "")
@@ -73,6 +79,8 @@ class SchemaRoutes:
         schema = Schema(TYPES.index(kind), data.encode(), topic.local, properties)
         try:
             version = await self._use.directory.schemas.add(topic, schema)
+        except InvalidSchemaError as error:
+            raise RefusedError(422, str(error)) from None
         except IncompatibleSchemaError as error:
             raise RefusedError(409, str(error)) from None
         return web.json_response({"version": {"version": version}})

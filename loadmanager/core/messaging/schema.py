@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.messaging.avro import is_avro
 
 TYPES = (
     "NONE",
@@ -37,10 +38,23 @@ SCHEMA_BYTES_MAX = 256 * 1024
 """The most bytes that a stored schema takes."""
 
 _JSON, _AVRO, _KEY_VALUE = TYPES.index("JSON"), TYPES.index("AVRO"), TYPES.index("KEY_VALUE")
+_DEFINED_BY_AVRO = (_JSON, _AVRO, TYPES.index("PROTOBUF"))
+_STRING = TYPES.index("STRING")
+_DEFINED_BY_THEIR_TYPE = tuple(
+    index
+    for index, name in enumerate(TYPES)
+    if name.startswith(("BOOLEAN", "INT", "FLOAT", "DOUBLE", "DATE", "TIME", "INSTANT", "LOCAL"))
+)
+_JSON_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null", "any")
+"""Types of a JSON Schema, which old clients send instead of Avro's."""
 
 
 class IncompatibleSchemaError(BadInputError):
     """A topic has another schema."""
+
+
+class InvalidSchemaError(IncompatibleSchemaError):
+    """A definition does not define a schema of its type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,23 @@ class Schema:
     data: bytes
     name: str = ""
     properties: dict[str, str] = field(default_factory=dict)
+
+    def check_definition(self) -> None:
+        """Raise `InvalidSchemaError` unless the definition defines a schema of its type.
+
+        Pulsar's rules, except that the definitions of KEY_VALUE, PROTOBUF_NATIVE and EXTERNAL
+        schemas are not looked at.
+        """
+        if self.type in _DEFINED_BY_AVRO:
+            valid = is_avro(self.data) or (self.type == _JSON and _is_json_schema(self.data))
+        elif self.type == _STRING:
+            valid = self.data in (b"", b"null")  # the latter from Python clients
+        else:
+            valid = self.type not in _DEFINED_BY_THEIR_TYPE or not self.data
+        if not valid:
+            raise InvalidSchemaError(
+                f"Invalid schema definition data for {TYPES[self.type]} schema"
+            )
 
     def check_same(self, new: Schema) -> None:
         """Raise `IncompatibleSchemaError` unless `new` is this schema.
@@ -91,3 +122,11 @@ def _same_document(one: bytes, other: bytes) -> bool:
         return bool(json.loads(one) == json.loads(other))
     except (ValueError, RecursionError):
         return False
+
+
+def _is_json_schema(data: bytes) -> bool:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("type") in _JSON_TYPES

@@ -40,8 +40,9 @@ class Schemas:
     async def add(self, topic: TopicName, schema: Schema) -> int:
         """The version of a topic's schema, which is stored if the topic has none.
 
-        Raises `IncompatibleSchemaError` if the topic has another schema, and `BadInputError` for a
-        schema that is too large or a namespace that does not exist.
+        Raises `IncompatibleSchemaError` if the topic has another schema, `InvalidSchemaError` for
+        a definition that defines none, and `BadInputError` for a schema that is too large or a
+        namespace that does not exist.
         """
         path = paths.schema(topic)
         for _ in range(ATTEMPTS_MAX):
@@ -50,6 +51,7 @@ class Schemas:
             if stored is not None and stored.schema is not None:
                 stored.schema.check_same(schema)
                 return stored.version
+            schema.check_definition()
             await self._namespaces.bundles(topic.namespace)
             version = 0 if stored is None else stored.version + 1
             if await self._write(path, node, version, schema):
