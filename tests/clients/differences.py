@@ -100,6 +100,7 @@ ADMIN = [
             f"topics subscriptions {NONE}",
             f"topics stats {NONE}",
             f"topics unload {NONE}",
+            f"topics get-partitioned-topic-metadata {NONE}",
             f"topicPolicies set-publish-rate -m 5 {NONE}",
             f"topics delete {NONE}",
         ),

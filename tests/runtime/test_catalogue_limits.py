@@ -69,3 +69,22 @@ async def test_every_partition_must_have_a_name_that_is_allowed() -> None:
         await topics.create_partitioned(TopicName("persistent", NS, "x" * room), 10)
         with pytest.raises(BadInputError, match="at most"):
             await topics.create_partitioned(TopicName("persistent", NS, "y" * room), 11)
+
+
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+async def test_a_partition_that_its_topic_has_not(domain: str) -> None:
+    """It is refused until the topic has so many; without a partitioned topic, it is a topic."""
+    async with a_fleet(1) as fleet:
+        _, topics = limited(fleet.brokers[0])
+        name = TopicName(domain, NS, "parts")
+        await topics.opened(name.partition_name(7))
+        await topics.create_partitioned(name, 2)
+        assert await topics.partitions(name, create=True) == 2
+        await topics.opened(name.partition_name(1))
+        with pytest.raises(BadInputError) as refused:
+            await topics.opened(name.partition_name(2))
+        assert str(refused.value) == (
+            f"Illegal topic partition name {name}-partition-2 with max allowed 2 partitions"
+        )
+        await topics.update_partitioned(name, 3)
+        await topics.opened(name.partition_name(2))

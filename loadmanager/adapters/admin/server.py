@@ -76,7 +76,7 @@ class AdminServer:
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
             NamespaceRoutes(use, cluster=cluster),
-            TopicRoutes(use),
+            TopicRoutes(use, self._owners),
             StatsRoutes(self._owners),
             BrokerStatsRoutes(self._owners, use.load_report),
             SubscriptionRoutes(self._owners),

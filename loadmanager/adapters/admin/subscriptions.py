@@ -17,7 +17,7 @@ from loadmanager.adapters.admin.answers import (
 )
 from loadmanager.adapters.admin.topic_owners import TopicOwners, documents
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.errors import NotFoundError
+from loadmanager.core.errors import BadInputError, NotFoundError
 from loadmanager.ports.topics import Position
 
 LATEST = (1 << 63) - 1
@@ -96,13 +96,15 @@ class SubscriptionRoutes:
     async def skip(self, request: web.Request) -> web.Response:
         """Acknowledge so many of a subscription's oldest entries: a batch is one.
 
-        Answers: 204; 307 to the owner; 404; 405 for a partitioned topic.
+        Answers: 204; 307 to the owner; 404; 405 for a partitioned topic; 412 for fewer than 1.
         """
-        topic, name = topic_of(request), _name(request)
+        topic, name, entries = topic_of(request), _name(request), int(request.match_info["entries"])
+        if entries < 1:
+            raise BadInputError(f"skip {entries}: 1 or more entries can be skipped")
         if await self._owners.partitions(topic):
             raise RefusedError(405, "Skip messages on a partitioned topic is not allowed")
         host = await self._owners.serve(request, topic)
-        await host.skip(topic, name, int(request.match_info["entries"]))
+        await host.skip(topic, name, entries)
         return web.Response(status=204)
 
     async def skip_all(self, request: web.Request) -> web.Response:
@@ -131,13 +133,16 @@ class SubscriptionRoutes:
     async def reset(self, request: web.Request) -> web.Response:
         """Have a subscription go on from a message id, the body; its consumers reconnect.
 
-        Answers: 204; 307 to the owner; 404; 405 for a partitioned topic.
+        Answers: 204; 307 to the owner; 400 without an id; 404; 405 for a partitioned topic.
         """
-        topic, name = topic_of(request), _name(request)
-        position = _position(await body_object(request))
+        topic, name, document = topic_of(request), _name(request), await body_object(request)
+        position = _position(document)
         if await self._owners.partitions(topic):
             raise RefusedError(405, "Reset-cursor at position is not allowed for partitioned-topic")
-        await (await self._owners.serve(request, topic)).reset(topic, name, position)
+        host = await self._owners.serve(request, topic)
+        if "ledgerId" not in document or "entryId" not in document:
+            raise RefusedError(400, "the body must be a message id: ledgerId and entryId")
+        await host.reset(topic, name, position)
         return web.Response(status=204)
 
     async def _each_partition(

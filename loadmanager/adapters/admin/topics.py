@@ -14,20 +14,24 @@ from loadmanager.adapters.admin.answers import (
     redirect_to,
     topic_of,
 )
+from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
-from loadmanager.core.errors import BadInputError, ConflictError
+from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
 
 BUNDLE = "{bundle:0x[0-9a-f]{8}_0x[0-9a-f]{8}}"
+PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
+"""The body of a Java client that creates a partitioned topic with properties."""
 DOMAIN = "{domain:persistent|non-persistent}"
 
 
 class TopicRoutes:
     """Lookups and topics."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: UseCases, owners: TopicOwners) -> None:
         self._use = use
+        self._owners = owners
 
     def routes(self) -> list[web.RouteDef]:
         """All routes; fixed paths come before those with a variable.
@@ -117,19 +121,27 @@ class TopicRoutes:
         )
 
     async def partitions(self, request: web.Request) -> web.Response:
-        """How many partitions a topic has; 0 also for a topic that does not exist yet."""
-        # A topic that does not exist yet has no partitions: asking never fails where it could be
-        # created.
+        """How many partitions a topic has; 0 for a topic without.
+
+        Answers: 200, JSON; 307 to the owner of a non-persistent topic; 404 when the topic does not
+        exist, unless `?checkAllowAutoCreation=true` and topics are created when they are first used.
+        """
+        topic, creatable = topic_of(request), flag(request, "checkAllowAutoCreation")
+        if not creatable and not await self._use.topics.exists(topic):
+            if topic.persistent:
+                raise NotFoundError(f"Topic {topic} not found")
+            await self._owners.serve(request, topic)
         return web.json_response(
-            {"partitions": await self._use.directory.partitions(topic_of(request), create=True)}
+            {"partitions": await self._use.directory.partitions(topic, create=True)}
         )
 
     async def create_partitioned(self, request: web.Request) -> web.Response:
-        """Create a partitioned topic; body: the number of partitions.
+        """Create a partitioned topic; body: the number of partitions, or with the media type
+        `application/vnd.partitioned-topic-metadata+json` an object with `partitions`.
 
-        Answers: 204; 406 when the number is not allowed.
+        Answers: 204; 406 when the number is not allowed; 501 for properties.
         """
-        topic, count = topic_of(request), await _count(request)
+        topic, count = topic_of(request), await _new_count(request)
         try:
             await self._use.topics.create_partitioned(topic, count)
         except BadInputError as error:
@@ -162,8 +174,12 @@ class TopicRoutes:
 
         Pulsar opens a non-persistent topic at its owner until it is idle for a while. Here it
         exists only while clients are attached, so that the request is refused.
+
+        Answers: 204; 409 when it exists; 412 for a non-persistent topic, and a partition beyond
+        those of its topic; 501 for properties.
         """
         topic = topic_of(request)
+        _refuse_properties(await body(request))
         present = await self._use.directory.topics_of_namespace(topic.namespace, _mode(request))
         if str(topic) in present or str(topic.partition_name(0)) in present:
             raise ConflictError("This topic already exists")
@@ -207,7 +223,33 @@ def _mode(request: web.Request) -> str:
 
 
 async def _count(request: web.Request) -> int:
-    count = await body(request)
+    return _checked_count(await body(request))
+
+
+async def _new_count(request: web.Request) -> int:
+    """The number of partitions of a new topic. Raises `RefusedError` (400, 501)."""
+    if request.content_type != PARTITIONED_METADATA:
+        return await _count(request)
+    metadata = await body(request)
+    if not isinstance(metadata, dict) or metadata.keys() - {"partitions", "properties", "deleted"}:
+        raise RefusedError(400, "the body must be an object with partitions and properties")
+    _refuse_properties(metadata.get("properties"))
+    return _checked_count(metadata.get("partitions"))
+
+
+def _checked_count(count: object) -> int:
     if not isinstance(count, int) or isinstance(count, bool):
         raise RefusedError(400, "the body must be the number of partitions")
     return count
+
+
+def _refuse_properties(properties: object) -> None:
+    """Raise `RefusedError`: 400 for what is no object of texts, 501 for one that is not empty."""
+    if properties is None:
+        return
+    if not isinstance(properties, dict) or not all(
+        isinstance(value, str) for value in properties.values()
+    ):
+        raise RefusedError(400, "the properties of a topic must be a JSON object of texts")
+    if properties:
+        raise RefusedError(501, "loadmanager does not serve properties of a topic")

@@ -238,8 +238,10 @@ class Topics:
     async def opened(self, topic: TopicName) -> tuple[str, ...]:
         """Record that a topic exists; returns its durable subscriptions.
 
-        Raises `BadInputError` if its namespace is full.
+        Raises `BadInputError` if its namespace is full, and for a partition beyond those of its
+        topic.
         """
+        await self._require_partition(topic)
         if not topic.persistent:
             return ()
         path = paths.managed_ledger(topic)
@@ -255,6 +257,21 @@ class Topics:
         if created:
             return ()
         return await self._subscriptions(topic)
+
+    async def _require_partition(self, topic: TopicName) -> None:
+        """Raise `BadInputError` (Pulsar's words) for a partition that its topic has not.
+
+        A topic may have such a name if the other one is not partitioned.
+        """
+        parent = topic.partitioned_topic
+        if parent == topic or topic.partition < self._partitions.get(parent, 0):
+            return
+        path = paths.partitioned_topic(parent)  # the number in memory may be older
+        count = self._count(await self._store.get(path), path)
+        if 0 < count <= topic.partition:
+            raise BadInputError(
+                f"Illegal topic partition name {topic} with max allowed {count} partitions"
+            )
 
     async def record_subscription(self, topic: TopicName, name: str, cursor: bytes = b"") -> None:
         """Record a durable subscription."""

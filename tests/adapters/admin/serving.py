@@ -90,12 +90,23 @@ class Served:
         return self.brokers[index].address.broker_id
 
     async def ask(
-        self, method: str, path: str, body: Any = None, *, at: int = 0, raw: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        at: int = 0,
+        raw: bytes | None = None,
+        media: str | None = None,
     ) -> Answer:
-        """One request; redirects are not followed."""
+        """One request, with a media type if one is given; redirects are not followed."""
         data = raw if raw is not None else (None if body is None else json.dumps(body).encode())
         async with self.session.request(
-            method, URL(self.url(at) + path, encoded=True), data=data, allow_redirects=False
+            method,
+            URL(self.url(at) + path, encoded=True),
+            data=data,
+            headers={"Content-Type": media} if media else None,
+            allow_redirects=False,
         ) as answer:
             text = await answer.text()
             return Answer(

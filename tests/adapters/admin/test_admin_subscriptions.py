@@ -197,7 +197,8 @@ async def test_skip_and_clear() -> None:
         assert (await served.ask("POST", f"{SUBSCRIPTION}/skip/3")).status == 204
         one = (await stats_of(served))["subscriptions"]["s"]
         assert (one["msgBacklog"], one["unackedMessages"]) == (5, 0)
-        assert (await served.ask("POST", f"{SUBSCRIPTION}/skip/-1")).status == 204
+        for entries in (0, -1):
+            assert (await served.ask("POST", f"{SUBSCRIPTION}/skip/{entries}")).status == 412
         await client.send(encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=1)))
         assert await received(client, 1) == [4]
         assert (await served.ask("POST", f"{SUBSCRIPTION}/skip_all")).status == 204
@@ -241,8 +242,16 @@ async def test_reset(end: str, body: dict[str, Any] | None, first: int) -> None:
         assert (await client.take()).command.type == CLOSED
         one = (await stats_of(served))["subscriptions"]["s"]
         assert (one["msgBacklog"], one["consumers"], one["type"]) == (9 - first, [], "None")
-        bad = await served.ask("POST", f"{SUBSCRIPTION}/resetcursor", {"entryId": "x"})
-        assert bad.status == 400
+        for document in (
+            None,
+            {},
+            {"entryId": 1},
+            {"ledgerId": 1},
+            {"ledgerId": 1, "entryId": "x"},
+        ):
+            bad = await served.ask("POST", f"{SUBSCRIPTION}/resetcursor", document)
+            assert bad.status == 400, document
+        assert (await stats_of(served))["subscriptions"]["s"] == one
 
 
 async def test_subscriptions_live() -> None:

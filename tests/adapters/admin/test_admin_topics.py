@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from adapters.admin.serving import ORDERS, serving
 
@@ -78,13 +80,26 @@ async def test_partitions() -> None:
     """
     async with serving(1) as served:
         path = f"{TOPICS}/many/partitions"
+        missing = await served.ask("GET", path)
+        assert (missing.status, missing.reason) == (
+            404,
+            "Topic persistent://acme/orders/many not found",
+        )
         assert await served.get(f"{path}?checkAllowAutoCreation=true") == {"partitions": 0}
+        assert (await served.ask("GET", path)).status == 404
         assert (await served.ask("PUT", path, 0)).status == 406
         for body in ("three", 1.5, True, None, [3]):
             assert (await served.ask("PUT", path, body)).status == 400
         assert (await served.ask("PUT", path, 3)).status == 204
         assert (await served.ask("PUT", path, 3)).status == 409
         assert await served.get(path) == {"partitions": 3}
+        assert await served.get(f"{TOPICS}/many-partition-2/partitions") == {"partitions": 0}
+        illegal = await served.ask("PUT", f"{TOPICS}/many-partition-3")
+        assert (illegal.status, illegal.reason) == (
+            412,
+            "Illegal topic partition name persistent://acme/orders/many-partition-3 with max "
+            "allowed 3 partitions",
+        )
         names = [f"persistent://acme/orders/many-partition-{index}" for index in range(3)]
         assert await served.get(TOPICS) == names
         assert await served.get("/admin/v2/namespaces/acme/orders/topics?mode=ALL") == names
@@ -94,6 +109,47 @@ async def test_partitions() -> None:
         ).status == 404
         assert (await served.ask("DELETE", path)).status == 204
         assert (await served.ask("DELETE", path)).status == 404
+
+
+async def test_partitions_of_a_non_persistent_topic() -> None:
+    """Its owner knows whether it exists: 0 while it is open there, 404 otherwise."""
+    async with serving(1) as served:
+        path = "/admin/v2/non-persistent/acme/orders/n/partitions"
+        assert (await served.ask("GET", path)).status == 404
+        await served.brokers[0].serve(TopicName("non-persistent", ORDERS, "n"))
+        assert await served.get(path) == {"partitions": 0}
+
+
+METADATA = "application/vnd.partitioned-topic-metadata+json"
+
+
+@pytest.mark.parametrize(
+    ("path", "media", "document", "status"),
+    [
+        ("t", None, {}, 204),
+        ("t", None, {"a": "b"}, 501),
+        ("t", None, [1], 400),
+        ("t", None, {"a": 1}, 400),
+        ("p/partitions", METADATA, {"partitions": 3}, 204),
+        ("p/partitions", METADATA, {"partitions": 3, "properties": {}, "deleted": False}, 204),
+        ("p/partitions", METADATA, {"partitions": 3, "properties": None}, 204),
+        ("p/partitions", METADATA, {"partitions": 3, "properties": {"a": "b"}}, 501),
+        ("p/partitions", METADATA, {"partitions": 3, "properties": [1]}, 400),
+        ("p/partitions", METADATA, {"partitions": 3, "replicas": 3}, 400),
+        ("p/partitions", METADATA, {"properties": {}}, 400),
+        ("p/partitions", METADATA, {"partitions": 0}, 406),
+        ("p/partitions", METADATA, 3, 400),
+        ("p/partitions", None, {"partitions": 3}, 400),
+    ],
+)
+async def test_properties_of_topics(
+    path: str, media: str | None, document: Any, status: int
+) -> None:
+    """Properties are refused, not dropped, in both forms in which clients send them."""
+    async with serving(1) as served:
+        answer = await served.ask("PUT", f"{TOPICS}/{path}", document, media=media)
+        assert answer.status == status, answer
+        assert (await served.get(TOPICS) == []) is (status != 204)
 
 
 async def test_topics_by_mode() -> None:
@@ -156,7 +212,9 @@ async def test_schemas() -> None:
     a deleted topic forgets them.
     """
     path = "/admin/v2/schemas/acme/orders/t/schema"
-    first, second = ({"type": "JSON", "schema": text, "properties": {}} for text in ("1", "2"))
+    first, second = (
+        {"type": "JSON", "schema": text, "properties": {}} for text in ('"int"', '"long"')
+    )
     async with serving() as served:
         assert (await served.ask("GET", path)).status == 404
         assert (await served.ask("PUT", f"{TOPICS}/t")).status == 204
@@ -164,12 +222,12 @@ async def test_schemas() -> None:
         assert (await served.ask("POST", path, second)).status == 409
         for at, version in ((0, ""), (1, "/0")):
             answer = await served.get(path + version, at=at)
-            assert (answer["version"], answer["type"], answer["data"]) == (0, "JSON", "1")
+            assert (answer["version"], answer["type"], answer["data"]) == (0, "JSON", '"int"')
         assert (await served.ask("GET", path + "/1")).status == 404
         assert (await served.call("DELETE", path)) == (200, {"version": 1})
         assert (await served.ask("DELETE", path)).status == 404
         assert (await served.call("POST", path, second)) == (200, {"version": {"version": 2}})
-        assert (await served.get(path, at=1))["data"] == "2"
+        assert (await served.get(path, at=1))["data"] == '"long"'
         assert (await served.ask("DELETE", f"{TOPICS}/t")).status == 204
         assert (await served.ask("GET", path)).status == 404
 
@@ -181,7 +239,10 @@ async def test_schemas() -> None:
         ({"type": "KEY_VALUE"}, 422),
         ({"type": "JSON", "schema": 1}, 400),
         ({"type": "JSON", "properties": {"a": 1}}, 400),
-        ({"type": "JSON", "schema": "x" * 300_000}, 412),
+        ({"type": "JSON", "schema": '"int"' + " " * 300_000}, 412),
+        ({"type": "AVRO", "schema": "not avro"}, 422),
+        ({"type": "AVRO", "schema": ""}, 422),
+        ({"type": "JSON", "schema": "{"}, 422),
     ],
 )
 async def test_schemas_that_cannot_be_stored(document: dict[str, object], status: int) -> None:
