@@ -124,7 +124,7 @@ class TopicRoutes:
         """How many partitions a topic has; 0 for a topic without.
 
         Answers: 200, JSON; 307 to the owner of a non-persistent topic; 404 when the topic does not
-        exist, unless `?checkAllowAutoCreation=true` and topics are created when they are first used.
+        exist, unless `?checkAllowAutoCreation=true` and topics are created when first used.
         """
         topic, creatable = topic_of(request), flag(request, "checkAllowAutoCreation")
         if not creatable and not await self._use.topics.exists(topic):

@@ -15,9 +15,11 @@ def defines(kind: str, data: bytes) -> bool:
     try:
         Schema(TYPES.index(kind), data).check_definition()
     except InvalidSchemaError as error:
-        assert str(error) == f"Invalid schema definition data for {kind} schema"
-        return False
-    return True
+        reason = str(error)
+    else:
+        return True
+    assert reason == f"Invalid schema definition data for {kind} schema"
+    return False
 
 
 def a_record(*fields: Any, name: Any = "Order") -> dict[str, Any]:
