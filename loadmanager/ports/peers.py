@@ -59,6 +59,14 @@ class Peers(Protocol):
         """
         ...
 
+    async def merge_bundles(
+        self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
+    ) -> str:
+        """Ask the owner of two neighbours, the lower one first, to merge them; returns the name of
+        the new bundle.
+        """
+        ...
+
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Ask the owner to close a deleted topic; see `ports.hosting.Hosting.close_topic`.
 

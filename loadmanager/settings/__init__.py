@@ -34,6 +34,7 @@ from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import OtherManagerSettings, StrategySettings
 from loadmanager.core.strategies.shedding.avg import AvgSettings
+from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import IgnoredSettings, ThrottlingSettings
 from loadmanager.runtime.shared.listeners import advertised, binds
@@ -49,6 +50,7 @@ LEAVES: tuple[type, ...] = (
     SamplerSettings,
     StrategySettings,
     SplitSettings,
+    MergeSettings,
     MoveSettings,
     StateSettings,
     MessagingSettings,

@@ -11,6 +11,7 @@ from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared.brokers import Brokers
@@ -53,6 +54,7 @@ def leader_work(
         strategies=settings.live(StrategySettings),
         splits=settings.live(SplitSettings),
         moves=settings.live(MoveSettings),
+        merges=settings.live(MergeSettings),
         bundle_count=bundle_count,
         rng=lambda epoch: random.Random(outside.seed + epoch),  # noqa: S311 - reproducible, not secret
         observe=observe,

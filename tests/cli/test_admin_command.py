@@ -379,6 +379,22 @@ async def test_moves(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.run("moves", "resume"))[:2] == (0, "moves go on")
 
 
+async def test_merge(capsys: pytest.CaptureFixture[str]) -> None:
+    """Two neighbours become one; no neighbours are refused."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        first, second, third = (
+            "0x00000000_0x40000000",
+            "0x40000000_0x80000000",
+            "0x80000000_0xc0000000",
+        )
+        done = await shell.run("bundles", "merge", "acme/orders", first, second)
+        merged = "acme/orders/0x00000000_0x80000000"
+        assert done[:2] == (0, f"{first} and {second} are {merged} now")
+        assert list(served.owners()) == [merged]
+        assert (await shell.run("bundles", "merge", "acme/orders", first, third))[0] == 2
+
+
 async def test_cordon(capsys: pytest.CaptureFixture[str]) -> None:
     """Shown in the list of brokers, with a note; undone once."""
     async with serving() as served:

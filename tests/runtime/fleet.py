@@ -246,6 +246,12 @@ class Fleet:
         span = BundleRange.parse(bundle.rpartition("/")[2])
         await self.at(owner).ownership.split(bundle, [(span.lower + span.upper) // 2], "peer")
 
+    async def merge_bundles(
+        self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
+    ) -> str:
+        """Peers."""
+        return await self.at(owner).ownership.merge(left, right, "peer")
+
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         """Peers."""
         return self.at(owner).tenant.close_topic(topic, force=force)

@@ -19,12 +19,14 @@ from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Leader
 from loadmanager.runtime.leader.draining import Draining
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.leader.preferred import Preferred
@@ -104,7 +106,17 @@ class Led:
             peers=fleet,
             clock=clock,
         )
-        self.operations = Operations(checks=(), moves=self.moves, draining=self.draining)
+        self.merge_settings = Live(MergeSettings(enabled=True))
+        self.merging = Merging(
+            moves=self.moves,
+            load_manager=self.load_manager,
+            settings=self.merge_settings,
+            splits=self.splits,
+            bundle_count=bundle_count,
+        )
+        self.operations = Operations(
+            checks=(), moves=self.moves, draining=self.draining, merging=self.merging
+        )
 
     def _on_move(self, move: Move) -> None:
         self.ended.append(move)

@@ -288,6 +288,17 @@ class Peers:
 
         await self._ask(owner, "split", epoch, bundle, split)
 
+    async def merge_bundles(
+        self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
+    ) -> str:
+        """See the port."""
+
+        async def merge(parts: Parts) -> str:
+            return await parts.use_cases.orders.merge(left, right, epoch=epoch)
+
+        merged: str = await self._ask(owner, "merge", epoch, left, merge)
+        return merged
+
     async def acquire_bundle(
         self, broker: BrokerAddress, bundle: str, *, epoch: int | None
     ) -> None:

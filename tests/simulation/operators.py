@@ -394,6 +394,29 @@ class Operators:
 
         self._operate(rng, "move", move)
 
+    def merge(self, rng: random.Random) -> None:
+        """Merge a topic's bundle with the next one, often while somebody moves or splits it."""
+        topic = self._topic(rng)
+
+        async def merge(parts: Parts, operations: LeaderOperations) -> object:
+            bundles = await parts.use_cases.namespaces.bundles(topic.namespace)
+            names = bundles.names
+            at = names.index(bundles.bundle_of_topic(str(topic)))
+            if at + 1 == len(names):
+                return None
+            return await operations.merge(names[at], names[at + 1])
+
+        owner = self._owner(topic)
+        if owner is not None:
+            owner.store.loses_next_answer = rng.random() < 0.3
+        self._operate(rng, "merge", merge)
+        if rng.random() < 0.3:
+            self.world.after(rng.random() * 0.2, lambda: self.unload(rng))
+        if rng.random() < 0.3:
+            process = self._process(rng)
+            if process is not None:
+                self.world.after(rng.random() * 0.5, lambda: self._look_up(process, topic))
+
     def cordon(self, rng: random.Random) -> None:
         """Cordon a broker, often drain it, and uncordon it later, unless the leader is gone."""
         broker = rng.choice(self.cluster.brokers).address.broker_id
@@ -697,6 +720,7 @@ WEIGHTS = {
     "unload_namespace": 4,
     "move": 8,
     "cordon": 4,
+    "merge": 6,
     "pause_moves": 2,
     "split": 5,
     "brief_namespace": 3,

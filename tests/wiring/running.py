@@ -216,6 +216,14 @@ class Cluster:
             raise OperationalError(f"{broker.broker_id} only reports")
         await running.use.orders.acquire(bundle, epoch=epoch)
 
+    async def merge_bundles(
+        self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
+    ) -> str:
+        running = self.at(owner)
+        if running is None:
+            raise OperationalError(f"{owner.broker_id} only reports")
+        return await running.use.orders.merge(left, right, epoch=epoch)
+
     async def close_topic(self, owner: BrokerAddress, topic: str, *, force: bool) -> bool:
         running = self.at(owner)
         return running is not None and running.parts.hosting.close_topic(topic, force=force)

@@ -277,6 +277,25 @@ async def moves_waiting(cluster: Cluster) -> Observe:
     return _value(lambda: queue.queue.waiting)
 
 
+MERGES = {
+    "loadManagerBundleMergeIdleMinutes": "0.01",
+    "loadManagerBundleMergeMinimumBundles": "1",
+    "loadBalancerSplitIntervalMinutes": "0.01",
+}
+
+
+async def merged(cluster: Cluster) -> Observe:
+    """Whether two bundles of ours, with a topic each, have become one."""
+    broker, namespace = cluster.brokers[0], await a_namespace(cluster, 2)
+    for number in range(8):
+        await broker.serve(TopicName("persistent", namespace, f"t{number}"))
+
+    async def observe() -> object:
+        return len((await broker.use.namespaces.bundles(namespace)).ranges) == 1
+
+    return observe
+
+
 async def first_cycle(cluster: Cluster) -> Observe:
     """Whether there was a cycle, though most brokers reported before the term began."""
     load_manager = cluster.brokers[0].load_manager
@@ -932,6 +951,40 @@ CASES = {
         False,
         True,
         {"loadManagerHistoryIntervalSeconds": "0.1", "loadManagerHistoryMaxTopics": "0"},
+    ),
+    "loadManagerBundleMergeEnabled": Case("true", merged, False, True, MERGES),
+    "loadManagerBundleMergeIdleMinutes": Case(
+        "0.01",
+        merged,
+        False,
+        True,
+        {
+            **MERGES,
+            "loadManagerBundleMergeEnabled": "true",
+            "loadManagerBundleMergeIdleMinutes": "600",
+        },
+    ),
+    "loadManagerBundleMergeLoadFraction": Case(
+        "0.4",
+        merged,
+        False,
+        True,
+        {
+            **MERGES,
+            "loadManagerBundleMergeEnabled": "true",
+            "loadManagerBundleMergeLoadFraction": "0",
+        },
+    ),
+    "loadManagerBundleMergeMinimumBundles": Case(
+        "1",
+        merged,
+        False,
+        True,
+        {
+            **MERGES,
+            "loadManagerBundleMergeEnabled": "true",
+            "loadManagerBundleMergeMinimumBundles": "99",
+        },
     ),
     "loadManagerMovesAtOnceMax": Case(
         "5",

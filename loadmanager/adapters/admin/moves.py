@@ -21,6 +21,7 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 MOVES = "/admin/v2/loadmanager/moves"
 PINS = "/admin/v2/loadmanager/pins"
 CORDONS = "/admin/v2/loadmanager/cordons"
+MERGES = "/admin/v2/loadmanager/merges"
 MOVES_MAX = 10_000
 
 
@@ -45,6 +46,7 @@ class MoveRoutes:
             web.get(CORDONS, self.cordons),
             web.put(CORDONS + "/{broker}", self.cordon),
             web.delete(CORDONS + "/{broker}", self.uncordon),
+            web.post(MERGES, self.merge),
         ]
 
     def _operations(self) -> LeaderOperations:
@@ -154,6 +156,24 @@ class MoveRoutes:
         """
         await self._operations().uncordon(request.match_info["broker"])
         return web.Response(status=204)
+
+    async def merge(self, request: web.Request) -> web.Response:
+        """Merge two neighbouring bundles of a namespace; body `{"namespace", "first", "second"}`:
+        their ranges, in any order.
+
+        Topics stay open and stored topics keep their data; the second bundle moves to the broker of
+        the first if need be. Answers: 200 `{"merged": bundle}`; 307 to the leader; 404; 409 for a
+        pinned bundle, or one that is being moved; 412 for unknown bundles, or no neighbours; 503
+        when it could not be done.
+        """
+        operations, document = self._operations(), await body_object(request)
+        namespace = NamespaceName.parse(_text(document, "namespace"))
+        bundles = await self._use.namespaces.bundles(namespace)
+        first, second = (bundles.require(_text(document, name)) for name in ("first", "second"))
+        left, right = sorted((first, second))
+        bundles.merge(left, right)
+        merged = await operations.merge(f"{namespace}/{left}", f"{namespace}/{right}")
+        return web.json_response({"merged": merged})
 
 
 def _text(document: dict[str, Any], field: str, default: str | None = None) -> str:

@@ -51,6 +51,7 @@ class PeerRoutes:
             web.post(bundle + "/acquire", self.acquire),
             web.post(bundle + "/release", self.release),
             web.post(bundle + "/split", self.split),
+            web.post(bundle + "/merge", self.merge),
             web.post(f"{TOPICS}/{TOPIC}/close", self.close_topic),
         ]
 
@@ -88,6 +89,16 @@ class PeerRoutes:
             namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch
         )
         return web.Response(status=204)
+
+    async def merge(self, request: web.Request) -> web.Response:
+        """Merge a bundle of this broker with the next one, `?with=`; `?epoch=`.
+
+        Answers: 200 `{"merged": bundle}`; 409 unless both are owned here.
+        """
+        namespace = namespace_of(request)
+        right = bundle_name(str(namespace), str(BundleRange.parse(request.query.get("with", ""))))
+        merged = await self._use.orders.merge(_bundle(request), right, epoch=_epoch(request))
+        return web.json_response({"merged": merged})
 
     async def close_topic(self, request: web.Request) -> web.Response:
         """Close a topic that is deleted; `?force=true` although it has clients.
@@ -167,6 +178,14 @@ class HttpPeers:
             epoch,
             self._release_timeout_s(),
         )
+
+    async def merge_bundles(
+        self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
+    ) -> str:
+        """Ask the owner to merge two bundles."""
+        query = {"with": right.rpartition("/")[2]}
+        answer = await self._post(owner, f"{left}/merge", query, epoch, self._release_timeout_s())
+        return _decoded(owner, answer, dict[str, str]).get("merged", "")
 
     async def acquire_bundle(
         self, broker: BrokerAddress, bundle: str, *, epoch: int | None

@@ -22,13 +22,14 @@ from loadmanager.cli.admin.asking import (
 from loadmanager.cli.admin.brokers import report_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.moves import bundles_move, bundles_pins, bundles_unpin
+from loadmanager.cli.admin.moves import bundles_merge, bundles_move, bundles_pins, bundles_unpin
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.core.errors import BadInputError
 
-group = AdminGroup("bundles", help="List with owners, move, pin, unload, split.")
+group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
 group.command("move")(bundles_move)
+group.command("merge")(bundles_merge)
 group.command("pins")(bundles_pins)
 group.command("unpin")(bundles_unpin)
 

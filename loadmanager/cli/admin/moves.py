@@ -146,6 +146,16 @@ def bundles_unpin(admin: AdminClient, bundle: str) -> Output:
     return done(f"{bundle} is no longer pinned")
 
 
+@click.argument("namespace", metavar="TENANT/NAMESPACE")
+@click.argument("first", metavar="RANGE")
+@click.argument("second", metavar="RANGE")
+def bundles_merge(admin: AdminClient, namespace: str, first: str, second: str) -> Output:
+    """Merge two bundles that lie next to each other; their topics stay open."""
+    body = {"namespace": namespace, "first": first, "second": second}
+    merged = _decoded(admin.send("POST", f"{V2}/loadmanager/merges", body))["merged"]
+    return done(f"{first} and {second} are {merged} now", merged=merged)
+
+
 def _decoded(raw: bytes) -> dict[str, Any]:
     import json
 

@@ -184,6 +184,19 @@ class NamespaceBundles:
             )
         return parsed
 
+    def merge(self, left: BundleRange, right: BundleRange) -> NamespaceBundles:
+        """The bundles after a merge of two neighbours, the lower one first.
+
+        Raises `ConflictError` unless both are bundles of this namespace, `BadInputError` if they
+        are no neighbours.
+        """
+        for part in (left, right):
+            self.require(str(part))
+        if left.upper != right.lower:
+            raise BadInputError(f"{left} and {right} do not lie next to each other, in this order")
+        kept = tuple(value for value in self.boundaries if value != left.upper)
+        return NamespaceBundles(self.namespace, kept, self.version)
+
     def split(self, parent: BundleRange, boundaries: list[int]) -> NamespaceBundles:
         """The bundles after a split of `parent` at new boundaries.
 

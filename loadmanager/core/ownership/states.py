@@ -31,7 +31,9 @@ class BundleState(Enum):
     OWNED = "Owned"
     """The lock is ours and its topics are served."""
     SPLITTING = "Splitting"
-    """Still served by us; its children are about to replace it."""
+    """Still served by us; its children, or the bundle that it is merged into, are about to replace
+    it.
+    """
     RELEASING = "Releasing"
     """Fenced: nothing is served. The lock is being deleted."""
 
@@ -44,6 +46,7 @@ class Cause(Enum):
     """The leader moves the bundle away from its broker."""
     OPERATOR = "operator"
     SPLIT = "split"
+    MERGE = "merge"
     STOP = "stop"
     """Its broker stops."""
     LOSS = "loss"
@@ -56,7 +59,8 @@ class Cause(Enum):
 
 
 TRANSITIONS: dict[BundleState, tuple[BundleState, ...]] = {
-    # OWNED at once: the child of a split, whose lock came with the parent's transaction
+    # OWNED at once: the child of a split or the bundle of a merge, whose lock came with the
+    # transaction
     BundleState.FREE: (BundleState.ASSIGNING, BundleState.OWNED),
     BundleState.ASSIGNING: (BundleState.OPENING, BundleState.FREE),
     # RELEASING: the host cannot open it, so the lock is deleted

@@ -101,6 +101,14 @@ class Claims(Protocol):
         """What gives up the parent's claim and takes those of the children, in one transaction."""
         ...
 
+    async def merge_operations(
+        self, parts: Sequence[str], merged: str, session_id: int
+    ) -> list[Operation]:
+        """What gives up the claims of the parts and takes that of the bundle that replaces them, in
+        one transaction.
+        """
+        ...
+
     async def renew_session(self) -> None:
         """Create the session's own node again, which an operator may have deleted."""
         ...

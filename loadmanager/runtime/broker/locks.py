@@ -292,6 +292,13 @@ class Locks:
         creations = [self.creation(child) for child in children]
         return [in_session(session_id), *creations, Delete(paths.lock(parent))]
 
+    async def merge_operations(
+        self, parts: Sequence[str], merged: str, session_id: int
+    ) -> list[Operation]:
+        """What deletes the locks of the parts and creates that of the bundle that replaces them."""
+        deletions = [Delete(paths.lock(part)) for part in parts]
+        return [in_session(session_id), *deletions, self.creation(merged)]
+
     async def missing(self, held: dict[str, int]) -> list[str]:
         """Those of the bundles (bundle → token) whose lock is no longer ours.
 

@@ -48,6 +48,14 @@ class Orders:
         reason = "admin" if epoch is None else "leader"
         return await self.unloading.release(bundle, destination, reason, epoch=epoch)
 
+    async def merge(self, left: str, right: str, *, epoch: int | None = None) -> str:
+        """Merge two bundles of this broker; returns the name of the new one.
+
+        Raises `ConflictError` unless both are owned here, and neighbours, the lower one first.
+        """
+        self.leading.check(epoch)
+        return await self.ownership.merge(left, right, "admin" if epoch is None else "leader")
+
     def served(self, bundle: str | None) -> dict[str, int]:
         """The bundles that this broker serves, or the one that is named if it serves it; each with
         the number of its producers and consumers.

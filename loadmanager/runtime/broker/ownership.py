@@ -484,17 +484,17 @@ class Ownership:
     # Split
 
     async def split(self, bundle: str, new_boundaries: list[int], reason: str) -> list[str]:
-        """Replace a bundle of ours by its children, which this broker owns; returns their names.
+        """Replace a bundle of ours by its children; returns their names. See `SplitTransaction`.
 
-        One transaction writes the boundaries, takes the children's claims and gives up the
-        parent's. Raises `BadInputError` for boundaries outside the bundle, and `ConflictError` when
-        the bundle is not ours or in transit.
+        Raises `BadInputError` for boundaries outside it, `ConflictError` if it is not ours.
         """
         life = self._lives.get(bundle)
         if life is None or life.state is not BundleState.OWNED:
-            raise ConflictError(
-                f"{bundle} is not owned by {self._self.broker_id}, or is being moved"
-            )
-        return await self._scope.finish(
-            f"split {bundle}", self._split_transaction.run, life, new_boundaries, reason
-        )
+            raise ConflictError(f"{bundle} is not owned here, or is being moved")
+        work = partial(self._split_transaction.run, life, new_boundaries, reason)
+        return await self._scope.finish(f"split {bundle}", work)
+
+    async def merge(self, left: str, right: str, reason: str) -> str:
+        """Replace two neighbours of ours by one bundle; returns its name."""
+        work = partial(self._split_transaction.merging.run, left, right, reason)
+        return await self._scope.finish(f"merge {left}", work)

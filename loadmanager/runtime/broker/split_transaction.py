@@ -14,6 +14,7 @@ from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store, VersionConflictError
 from loadmanager.runtime.broker.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims
 from loadmanager.runtime.broker.lives import Lives
+from loadmanager.runtime.broker.merge_transaction import MergeTransaction
 from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
 from loadmanager.runtime.tasks import sleep
 
@@ -42,6 +43,14 @@ class SplitTransaction:
         self._claims = claims
         self._lives = lives
         self._verify = verify
+        self.merging = MergeTransaction(
+            store=store,
+            namespaces=namespaces,
+            hosting=hosting,
+            claims=claims,
+            lives=lives,
+            verify=verify,
+        )
         self.splits = 0
         """Number of splits so far."""
 

@@ -26,6 +26,7 @@ FAILURES_IN_A_ROW_MAX = 5
 STEPS = (
     "drain",
     "lead",
+    "merge",
     "monitor",
     "move",
     "observe",

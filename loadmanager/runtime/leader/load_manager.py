@@ -271,6 +271,16 @@ class LoadManager:
             self.not_moved += 1
         self._remember("move", lambda: move_document(move))
 
+    def merged(self, left: str, right: str, bundle: str, broker: str, reason: str) -> None:
+        """Put a merge among the decisions."""
+        document = {"bundle": bundle, "parts": [left, right], "broker": broker, "reason": reason}
+        self._remember("merge", partial(dict, document))
+
+    def told(self, plan: Plan) -> None:
+        """Record a plan that another part of the leader made, and put it among the decisions."""
+        self._observe(self.cycles, plan)
+        self._remember("skip", lambda: plan_document(plan))
+
     def destinations(
         self, source: str, bundles: Sequence[str], reason: str
     ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:

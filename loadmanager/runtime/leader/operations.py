@@ -16,6 +16,7 @@ from loadmanager.core.strategies.plan import Unload
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Check
 from loadmanager.runtime.leader.draining import Draining
+from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Moves
 
 log = structlog.get_logger("operations")
@@ -28,6 +29,7 @@ class Operations:
     checks: Sequence[Check]
     moves: Moves
     draining: Draining
+    merging: Merging
 
     # Moves
 
@@ -161,6 +163,12 @@ class Operations:
         await self.moves.wishes.cordon(broker, None, self.checks)
         cancelled = self.moves.cancel_of(broker, Author.DRAIN)
         log.info("broker no longer cordoned", peer=broker, cancelled_moves=cancelled)
+
+    # Merges
+
+    async def merge(self, left: str, right: str) -> str:
+        """Merge two neighbours, the lower one first; see `Merging.merge`."""
+        return await self.merging.merge(left, right, "Operator", epoch=None)
 
     def _until_ms(self, seconds: float) -> int:
         return self.moves.clock.now_ms() + round(check_hold(seconds) * 1000)

@@ -14,6 +14,7 @@ from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.cycle import Rng
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
@@ -23,6 +24,7 @@ from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.memory_keeper import MemoryKeeper
+from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Mover, Moves
 from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.leader.preferred import Preferred
@@ -93,6 +95,7 @@ class LeaderWork:
     """How many bundles a namespace has; 0 for one that does not exist."""
     wishes: OperatorWishes
     moves: Live[MoveSettings]
+    merges: Live[MergeSettings]
     mover: Mover
     """How this cluster's load manager moves a bundle."""
     owner: Callable[[str], Awaitable[str | None]]
@@ -146,20 +149,7 @@ class LeaderWork:
             steps=steps,
             observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
         )
-        draining = Draining(
-            moves=moves,
-            load_manager=load_manager,
-            brokers=self.brokers,
-            peers=self.peers,
-            clock=self.clock,
-        )
-
-        def moved(move: Move) -> None:
-            load_manager.moved(move)
-            draining.moved(move)
-            self.observe_move(term.epoch, load_manager.cycles, move)
-
-        moves.observe = moved
+        operations = self._build_operations(term, moves, load_manager)
         load_manager.slow_s = self.store.session_timeout_s * SLOW_FRACTION
         feed = self.new_feed(view, load_manager, steps)
         load_manager.warm_up = WarmUp(
@@ -183,13 +173,16 @@ class LeaderWork:
             await feed.restore(self.store)
         load_manager.memories = await keeper.restore(view)
         with feed:
-            operations = Operations(checks=term.checks, moves=moves, draining=draining)
             self.leading.quotas, self.leading.operations = quotas, operations
             self.leading.load_manager = load_manager
             self.begin(term, load_manager, scope, steps)
             scope.spawn(moves.run(), "moves")
-            scope.spawn(every(lambda: INTERVAL_S, draining.step, "drain", steps), "drain")
+            drain = operations.draining.step
+            scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
             if self.broker.value.load_balancer_enabled:
+                merge = operations.merging.step
+                interval = Interval(self.splits, lambda settings: settings.interval_minutes * 60)
+                scope.spawn(every(interval, merge, "merge", steps, first_after_s=None), "merge")
                 self._run_cycles(term, load_manager, feed, keeper, scope=scope, steps=steps)
             await forever()
 
@@ -209,6 +202,30 @@ class LeaderWork:
             steps=steps,
             observe=lambda _move: None,
         )
+
+    def _build_operations(self, term: Term, moves: Moves, load_manager: LoadManager) -> Operations:
+        draining = Draining(
+            moves=moves,
+            load_manager=load_manager,
+            brokers=self.brokers,
+            peers=self.peers,
+            clock=self.clock,
+        )
+
+        def moved(move: Move) -> None:
+            load_manager.moved(move)
+            draining.moved(move)
+            self.observe_move(term.epoch, load_manager.cycles, move)
+
+        moves.observe = moved
+        merging = Merging(
+            moves=moves,
+            load_manager=load_manager,
+            settings=self.merges,
+            splits=self.splits,
+            bundle_count=self.bundle_count,
+        )
+        return Operations(checks=term.checks, moves=moves, draining=draining, merging=merging)
 
     def _run_cycles(
         self,

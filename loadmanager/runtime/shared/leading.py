@@ -94,6 +94,10 @@ class LeaderOperations(Protocol):
         """End a cordon."""
         ...
 
+    async def merge(self, left: str, right: str) -> str:
+        """Merge two neighbouring bundles; returns the name of the new one."""
+        ...
+
 
 @dataclass(slots=True)
 class Leading:

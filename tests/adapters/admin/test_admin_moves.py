@@ -101,6 +101,26 @@ async def test_pause_and_cancel() -> None:
         assert await served.get(CORDONS) == []
 
 
+async def test_merges() -> None:
+    """Two neighbours in any order become one at the broker of the first; others are refused."""
+    async with serving() as served:
+        await served.own(FIRST, at=1)
+        await served.own(SECOND, at=0)
+        merges = "/admin/v2/loadmanager/merges"
+        first, second = (bundle.rpartition("/")[2] for bundle in (FIRST, SECOND))
+        last = "0xc0000000_0xffffffff"
+        for one, two, status in ((first, last, 412), (first, "0x1_0x2", 412), ("x", first, 412)):
+            body = {"namespace": "acme/orders", "first": one, "second": two}
+            assert (await served.ask("POST", merges, body)).status == status
+        body = {"namespace": "acme/orders", "first": second, "second": first}
+        answer = await served.ask("POST", merges, body)
+        merged = "acme/orders/0x00000000_0x80000000"
+        assert (answer.status, answer.body) == (200, {"merged": merged})
+        assert served.owners() == {merged: served.broker_id(1)}
+        order = f"/admin/v2/loadmanager/bundles/{merged}/merge?with={last}"
+        assert (await served.ask("POST", order, at=0)).status == 409
+
+
 async def drained(served: Served) -> None:
     """The one cordoned broker is empty."""
 
