@@ -36,6 +36,10 @@ KINDS = (
     "unload",
     "unload_namespace",
     "split",
+    "move",
+    "cordon",
+    "pause_moves",
+    "merge",
 )
 """The events that may lose no message."""
 STORED = {**SETTINGS, "managedLedgerMaxEntriesPerLedger": "7", "defaultRetentionSizeInMB": "0"}
