@@ -140,7 +140,7 @@ async def test_nothing_moves_before_a_quorum_has_reported() -> None:
             led.move_settings.set(MoveSettings(warm_up_s=60))
             led.load_manager.warm_up = WarmUp(
                 brokers=led.fleet.brokers[0].brokers,
-                heard=led.feed.heard,
+                heard=lambda: led.feed.heard,
                 settings=led.move_settings,
                 clock=led.moves.clock,
                 began_s=led.moves.clock.monotonic_s(),

@@ -301,7 +301,7 @@ async def first_cycle(cluster: Cluster) -> Observe:
     load_manager = cluster.brokers[0].load_manager
     assert isinstance(load_manager, LoadManager)
     assert load_manager.warm_up is not None
-    load_manager.warm_up.heard = frozenset()
+    load_manager.warm_up.heard = frozenset
     return _value(lambda: load_manager.cycles > 0)
 
 

@@ -355,27 +355,42 @@ class StateRecords:
         self, parent: str, children: Sequence[str], session_id: int
     ) -> list[Operation]:
         """What ends the parent's record in Deleted, and begins those of the children in Owned."""
-        stored = await self.cache.fresh(parent)
+        operations = [in_session(session_id), *await self._replacing(parent, children)]
+        for child in children:
+            operations += await self._beginning(child, session_id)
+        return operations
+
+    async def merge_operations(
+        self, parts: Sequence[str], merged: str, session_id: int
+    ) -> list[Operation]:
+        """What ends the records of the parts in Deleted, and begins that of the new bundle."""
+        operations: list[Operation] = [in_session(session_id)]
+        for part in parts:
+            operations += await self._replacing(part, [merged])
+        return operations + await self._beginning(merged, session_id)
+
+    async def _replacing(self, bundle: str, by: Sequence[str]) -> list[Operation]:
+        stored = await self.cache.fresh(bundle)
         if (
             stored is None
             or stored.record is None
             or stored.corrupt
             or stored.record.state is not UnitState.OWNED
         ):
-            raise OperationalError(f"{parent} is not split: it is about to change its owner")
-        writes, now_ms = Writes(parent, stored), self._now_ms
-        spans = [split_bundle_name(child)[1] for child in children]
+            raise OperationalError(f"{bundle} is not replaced: it is about to change its owner")
+        writes, now_ms = Writes(bundle, stored), self._now_ms
+        spans = [split_bundle_name(name)[1] for name in by]
         writes.become(records.splitting(stored.record, spans, now_ms))
         assert writes.record is not None
         writes.become(records.deleted(writes.record, now_ms))
-        operations: list[Operation] = [in_session(session_id), *writes.operations]
-        for child in children:
-            of_child = Writes(child, await self.cache.fresh(child))
-            if of_child.record is not None:
-                of_child.remove()
-            of_child.become(records.child(self._self.broker_id, session_id, now_ms))
-            operations += of_child.operations
-        return operations
+        return [*writes.operations]
+
+    async def _beginning(self, bundle: str, session_id: int) -> list[Operation]:
+        writes = Writes(bundle, await self.cache.fresh(bundle))
+        if writes.record is not None:
+            writes.remove()
+        writes.become(records.child(self._self.broker_id, session_id, self._now_ms))
+        return [*writes.operations]
 
     async def renew_session(self) -> None:
         """Create the session's own node again, which an operator may have deleted."""

@@ -154,7 +154,7 @@ class LeaderWork:
         feed = self.new_feed(view, load_manager, steps)
         load_manager.warm_up = WarmUp(
             brokers=self.brokers,
-            heard=feed.heard,
+            heard=lambda: feed.heard,
             settings=self.moves,
             clock=self.clock,
             began_s=self.clock.monotonic_s(),

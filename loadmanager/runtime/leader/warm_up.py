@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 
 from loadmanager.core.conf import Live
@@ -16,7 +16,7 @@ class WarmUp:
     """Whether enough brokers have reported since the term began; stays over once it is over."""
 
     brokers: Brokers
-    heard: Set[str]
+    heard: Callable[[], Set[str]]
     """Brokers that have reported since the term began."""
     settings: Live[MoveSettings]
     clock: Clock
@@ -29,7 +29,7 @@ class WarmUp:
             return None
         registered = self.brokers.registered
         quorum = len(registered) // 2 + 1
-        fresh = len(registered & self.heard)
+        fresh = len(registered & self.heard())
         left_s = self.began_s + self.settings.value.warm_up_s - self.clock.monotonic_s()
         if fresh >= quorum or left_s <= 0:
             self.over = True
