@@ -36,7 +36,7 @@ from loadmanager.runtime.shared.settings import BrokerSettings, StateSettings
 from loadmanager.runtime.shared.state_cache import StateCache
 from loadmanager.runtime.shared.watching import Watcher
 from loadmanager.runtime.shared.wishes import OperatorWishes
-from loadmanager.runtime.tasks import Interval, Scope, Steps, every
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every, retrying
 from loadmanager.settings.live import LiveSettings
 
 
@@ -177,7 +177,8 @@ class ExtensibleParts:
 
     async def prepare(self) -> None:
         """Read all records."""
-        await self._common.store.create(paths.UNIT_STATES, b"")
+        store = self._common.store
+        await retrying(lambda: store.create(paths.UNIT_STATES, b""), "state-records")
         self._common.scope.spawn(self._cache.run(), "state-records")
         await self._cache.synced.wait()
 

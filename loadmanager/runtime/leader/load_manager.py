@@ -21,7 +21,7 @@ from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
-from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies import cycle, newcomers, registry
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
 from loadmanager.core.strategies.plan_document import (
@@ -40,6 +40,8 @@ from loadmanager.runtime.shared.decisions import Decisions
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.tasks import Steps
 
+NEWCOMERS_AGAIN = 10
+"""Brokers that stay nearly empty are told again after so many cycles."""
 FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
 """Places bundles while the configured strategy fails."""
 
@@ -85,6 +87,8 @@ class LoadManager:
         self.warm_up: WarmUp | None = None
         """Holds the first cycles of a term."""
         self._held = False
+        self._told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
+        """The nearly empty brokers that were last told, and in which cycle."""
         self._split_ms: dict[str, int] = {}
         """Bundle → when the order to split it was last sent."""
         self._unsplittable_ms: dict[str, int] = {}
@@ -149,14 +153,29 @@ class LoadManager:
         settings, began_s = self._strategies.value, self._clock.monotonic_s()
         if self._holds(settings):
             return
-        plan, self.memories = self._plan(settings, self._rng)
+        snapshot = self._snapshot(settings)
+        plan, self.memories = self._plan(snapshot, settings, self._rng)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
+        self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
         self._observe(self.cycles, plan)
         if plan.unloads or self.cycles == 1:
             self._remember("shed", lambda: plan_document(plan))
         self.not_moved += self._moves.decide(plan.unloads, Author.CYCLE)
+
+    def _tell_newcomers(self, skips: tuple[Skip, ...], strategy: str) -> None:
+        """Say why brokers stay nearly empty: when that begins or ends, and every so many cycles."""
+        brokers = frozenset(skip.what for skip in skips)
+        since = self.cycles - self._told_newcomers[1]
+        if not skips or (brokers == self._told_newcomers[0] and since < NEWCOMERS_AGAIN):
+            if not skips:
+                self._told_newcomers = brokers, self.cycles
+            return
+        self._told_newcomers = brokers, self.cycles
+        plan = Plan(strategy, skipped=skips)
+        self._observe(self.cycles, plan)
+        self._remember("newcomers", lambda: plan_document(plan))
 
     def _holds(self, settings: StrategySettings) -> bool:
         """Whether the leader waits for reports; says so, and when that is over."""
@@ -175,10 +194,12 @@ class LoadManager:
         Changes neither memories nor the state of the random generator.
         """
         settings = self._strategies.value
-        return plan_document(self._plan(settings, copy.deepcopy(self._rng))[0])
-
-    def _plan(self, settings: StrategySettings, rng: cycle.Rng) -> tuple[Plan, Memories]:
         snapshot = self._snapshot(settings)
+        return plan_document(self._plan(snapshot, settings, copy.deepcopy(self._rng))[0])
+
+    def _plan(
+        self, snapshot: ClusterSnapshot, settings: StrategySettings, rng: cycle.Rng
+    ) -> tuple[Plan, Memories]:
         plan, memories = cycle.shed(snapshot, settings, self.memories)
         return cycle.destinations(snapshot, plan, settings, memories, rng)
 
