@@ -106,6 +106,7 @@ class Led:
             peers=fleet,
             clock=clock,
         )
+        self.moves.ended = self.draining.moved
         self.merge_settings = Live(MergeSettings(enabled=True))
         self.merging = Merging(
             moves=self.moves,
@@ -121,7 +122,6 @@ class Led:
     def _on_move(self, move: Move) -> None:
         self.ended.append(move)
         self.load_manager.moved(move)
-        self.draining.moved(move)
 
     async def shed(self) -> None:
         """A cycle, and all its moves."""

@@ -80,6 +80,8 @@ class Moves:
     steps: Steps
     observe: Callable[[Move], None]
     """Called once for each move, when its outcome is known."""
+    ended: Callable[[Move], None] = lambda _move: None
+    """Called once for each move as soon as it has ended, before its clients are counted."""
     queue: MoveQueue = field(default_factory=MoveQueue)
     _numbers: count[int] = field(default_factory=lambda: count(1))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -326,6 +328,8 @@ class Moves:
             for other in ended:
                 self.view.not_placed(other.bundle)
         self._tell()
+        for other in ended:
+            self.ended(other)
         for other in ended[1:]:
             self._record(other)
         if state is MoveState.DONE and move.destination and outcome.clients_closed:

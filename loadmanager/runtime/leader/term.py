@@ -214,10 +214,9 @@ class LeaderWork:
 
         def moved(move: Move) -> None:
             load_manager.moved(move)
-            draining.moved(move)
             self.observe_move(term.epoch, load_manager.cycles, move)
 
-        moves.observe = moved
+        moves.observe, moves.ended = moved, draining.moved
         merging = Merging(
             moves=moves,
             load_manager=load_manager,
