@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from simulation.mutations import MUTATIONS, Mutation, survived
-from simulation.simulate import Outcome, Plan, run, shorten
+from simulation.simulate import MANAGERS, Outcome, Plan, run, shorten
 
 
 def main(argv: list[str]) -> int:
@@ -40,6 +40,13 @@ def _arguments() -> argparse.ArgumentParser:
         "--faults-s", type=float, default=25.0, help="how long faults last, in virtual seconds (25)"
     )
     parser.add_argument(
+        "--manager",
+        choices=MANAGERS,
+        default=MANAGERS[0],
+        help="the load manager; changing: brokers that start in the second half run the extensible "
+        "one (modular)",
+    )
+    parser.add_argument(
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (all cores)"
     )
     parser.add_argument(
@@ -59,7 +66,7 @@ def _arguments() -> argparse.ArgumentParser:
 def _plan(args: argparse.Namespace, seed: int) -> Plan:
     if args.hours:
         return Plan.quiet(seed, args.hours, brokers=args.brokers)
-    return Plan(seed=seed, brokers=args.brokers, faults_s=args.faults_s)
+    return Plan(seed=seed, brokers=args.brokers, faults_s=args.faults_s, manager=args.manager)
 
 
 def _run_one(args: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ record the calls to them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Container, Mapping
 from contextlib import asynccontextmanager
 
 from loadmanager.adapters.memory.store import MemoryStore, MemoryTree
@@ -22,14 +22,17 @@ from loadmanager.runtime.broker.locks import Locks
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.record_orders import RecordOrders
+from loadmanager.runtime.broker.state_records import StateRecords
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.leading import Leading
-from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.runtime.shared.settings import BrokerSettings, StateSettings
+from loadmanager.runtime.shared.state_cache import StateCache
 from loadmanager.runtime.shared.watching import Watcher
-from loadmanager.runtime.tasks import Scope
+from loadmanager.runtime.tasks import Scope, Steps
 
 NS = NamespaceName("public", "default")
 
@@ -128,7 +131,7 @@ class Tenant:
 class Broker:
     """One broker's parts."""
 
-    def __init__(self, fleet: Fleet, index: int) -> None:
+    def __init__(self, fleet: Fleet, index: int, *, extensible: bool = False) -> None:
         self.store: MemoryStore = fleet.tree.session()
         self.address = BrokerAddress(
             f"b{index}:8080", f"pulsar://b{index}:6650", f"http://b{index}:8080"
@@ -141,11 +144,31 @@ class Broker:
         self.brokers = Brokers(self.store, clock)
         self.namespaces = Namespaces(self.store, settings)
         self.topics = Topics(self.store, self.namespaces, settings)
+        locks = Locks(
+            self.store,
+            self.namespaces,
+            self.address,
+            Corrupt(),
+            fleet,
+            address=self.brokers.address,
+        )
+        self.cache = StateCache(self.store, clock, Corrupt())
+        self.extensible = extensible
+        self.records = StateRecords(
+            store=self.store,
+            cache=self.cache,
+            locks=locks,
+            namespaces=self.namespaces,
+            brokers=self.brokers,
+            clock=clock,
+            self_address=self.address,
+            settings=Live(StateSettings(in_flight_ms=2_000)),
+        )
         self.ownership = Ownership(
             store=self.store,
             namespaces=self.namespaces,
             hosting=self.tenant,
-            claims=Locks(self.store, self.namespaces, self.address, Corrupt(), fleet),
+            claims=self.records if extensible else locks,
             clock=clock,
             scope=fleet.scope,
             self_address=self.address,
@@ -172,9 +195,12 @@ class Broker:
                 self.topics.on_change,
                 self.ownership.on_boundaries,
             ),
-            Watcher(self.store, paths.LOCKS, self.ownership.on_change),
             Watcher(self.store, paths.BROKERS, self.brokers.on_change),
         ]
+        if self.extensible:
+            watchers += await self._follow_records(scope)
+        else:
+            watchers.append(Watcher(self.store, paths.LOCKS, self.ownership.on_change))
         for watcher in watchers:
             scope.spawn(watcher.run(), "watch")
         for watcher in watchers:
@@ -184,6 +210,26 @@ class Broker:
             self.address.service_url.encode(),
         )
         await self.store.create(paths.broker(self.address.broker_id), value, ephemeral=True)
+
+    async def _follow_records(self, scope: Scope) -> list[Watcher]:
+        orders = RecordOrders(
+            store=self.store,
+            records=self.records,
+            ownership=self.ownership,
+            brokers=self.brokers,
+            scope=scope,
+            steps=Steps(),
+            self_address=self.address,
+            settings=Live(BrokerSettings()),
+        )
+        self.cache.listeners.append(orders.on_record)
+        self.cache.on_resync.append(self.ownership.verify_all)
+        await self.store.create(paths.UNIT_STATES, b"")
+        scope.spawn(self.cache.run(), "state-records")
+        return [
+            Watcher(self.store, paths.UNIT_STATES, self.cache.on_change),
+            Watcher(self.store, paths.LOCKS, self.records._locks.on_change),
+        ]
 
     async def acquire(self, bundle: str) -> BrokerAddress:
         """Acquire a bundle; returns the owner's address."""
@@ -203,10 +249,12 @@ class Broker:
 class Fleet:
     """Several brokers over one tree, whose `Peers` call each other directly."""
 
-    def __init__(self, count: int, scope: Scope) -> None:
+    def __init__(self, count: int, scope: Scope, extensible: Container[int] = ()) -> None:
         self.scope = scope
         self.tree = MemoryTree()
-        self.brokers = [Broker(self, index) for index in range(count)]
+        self.brokers = [
+            Broker(self, index, extensible=index in extensible) for index in range(count)
+        ]
         self.unreachable: set[str] = set()
 
     def at(self, address: BrokerAddress) -> Broker:
@@ -275,10 +323,14 @@ class Fleet:
 
 
 @asynccontextmanager
-async def a_fleet(count: int = 2, bundles: int = 4) -> AsyncIterator[Fleet]:
-    """A running fleet with the namespace public/default."""
+async def a_fleet(
+    count: int = 2, bundles: int = 4, extensible: Container[int] = ()
+) -> AsyncIterator[Fleet]:
+    """A running fleet with the namespace public/default; some brokers run the extensible manager,
+    by their numbers.
+    """
     async with Scope("fleet") as scope:
-        fleet = Fleet(count, scope)
+        fleet = Fleet(count, scope, extensible)
         for broker in fleet.brokers:
             await broker.start(scope)
         first = fleet.brokers[0].namespaces

@@ -1,4 +1,4 @@
-"""`python -m simulation.hunt FIRST LAST [stored]`: run seeds until one fails.
+"""`python -m simulation.hunt FIRST LAST [stored|extensible|changing]`: run seeds until one fails.
 
 Prints the number of seeds that passed before; exits with 1 if one failed.
 """
@@ -12,10 +12,10 @@ from simulation.simulate import Plan, run
 from simulation.world import SimulationError
 
 
-def main(first: int, last: int, *, with_stored: bool) -> int:
-    """Run the seeds."""
+def main(first: int, last: int, what: str) -> int:
+    """Run the seeds: with stored topics, or under a load manager."""
     for seed in range(first, last):
-        if with_stored:
+        if what == "stored":
             try:
                 stored.run(seed)
             except SimulationError as error:
@@ -23,7 +23,7 @@ def main(first: int, last: int, *, with_stored: bool) -> int:
                 print(error, file=sys.stderr)
                 return 1
             continue
-        outcome = run(Plan(seed=seed))
+        outcome = run(Plan(seed=seed, manager=what))
         if outcome.failure is not None:
             print(seed - first)
             print(f"{outcome.failure}\n{outcome.plan.line}", file=sys.stderr)
@@ -33,4 +33,4 @@ def main(first: int, last: int, *, with_stored: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), with_stored="stored" in sys.argv[3:]))
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), [*sys.argv[3:], "modular"][0]))

@@ -52,8 +52,8 @@ class Mutation:
 
     name: str
     edits: tuple[Edit, ...]
-    stored: bool = False
-    """Whether it is looked for with stored topics."""
+    found_in: str = "modular"
+    """Where it is looked for: under which load manager, or with stored topics (modular)."""
 
 
 def _one(name: str, file: str, depth: int, before: str, after: str = "") -> Mutation:
@@ -61,7 +61,13 @@ def _one(name: str, file: str, depth: int, before: str, after: str = "") -> Muta
 
 
 def _stored(name: str, file: str, depth: int, before: str, after: str) -> Mutation:
-    return Mutation(name, (Edit(file, depth, before, after),), stored=True)
+    return Mutation(name, (Edit(file, depth, before, after),), "stored")
+
+
+def _extensible(
+    name: str, file: str, depth: int, before: str, after: str, found_in: str = "extensible"
+) -> Mutation:
+    return Mutation(name, (Edit(file, depth, before, after),), found_in)
 
 
 NAMES_OPERATIONAL = Edit(
@@ -351,6 +357,56 @@ MUTATIONS = (
         2,
         "await self.namespaces.mark_deleted(namespace)",
     ),
+    _extensible(
+        "a bundle is taken from a session that lives",
+        "runtime/shared/sessions.py",
+        1,
+        "return absent(paths.session(session_id))",
+        "return []",
+    ),
+    _extensible(
+        "a state record is changed whatever its version",
+        "runtime/shared/state_cache.py",
+        3,
+        "self.operations.append(Put(path, value, self.version))",
+        "self.operations.append(Put(path, value))",
+    ),
+    _extensible(
+        "an owner does not look whether its record is still its own",
+        "runtime/broker/record_orders.py",
+        3,
+        "self._ownership.verify(bundle)",
+        "pass",
+    ),
+    _extensible(
+        "the orders of records are forgotten when they fail",
+        "runtime/broker/record_orders.py",
+        4,
+        """
+        if self._records.cache.record(bundle) is record:
+            await sleep(wait_s)  # it failed, or something else must end before
+        """,
+        """
+        if self._records.cache.record(bundle) is record:
+            return
+        """,
+    ),
+    _extensible(
+        "the locks of modular brokers do not count",
+        "runtime/broker/state_records.py",
+        2,
+        "conditions = absent(paths.lock(bundle))",
+        "conditions: list[Operation] = []",
+        "changing",
+    ),
+    _extensible(
+        "state records do not count for modular brokers",
+        "runtime/broker/locks.py",
+        3,
+        "return [Check(path, version)]",
+        "return []",
+        "changing",
+    ),
     _stored(
         "messages are not synced before their receipts",
         "adapters/files/writers.py",
@@ -384,7 +440,7 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         for edit in mutation.edits:
             edit.apply(package)
         command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
-        command += ["stored"] if mutation.stored else []
+        command += [mutation.found_in]
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}
         done = subprocess.run(

@@ -58,6 +58,7 @@ OF_MANAGER = {
     },
 }
 """Those of the modular manager (False), those of the extensible one."""
+MANAGERS = ("modular", "extensible", "changing")
 BEGIN_S = 5.0
 """When the first fault may happen: brokers are ready after two seconds."""
 COLLECT_EVERY = 10
