@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from zlib import crc32
 
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.strategies.plan import Plan
@@ -157,11 +159,17 @@ class ExtensibleParts:
             view=self._view,
             published=self._loads,
             orders=self.claims,
+            assign=self._assign,
             cache=self._cache,
             lives=self.claims.lives,
             placer=self._assigning,
             decisions=self._decisions,
         )
+
+    async def _assign(self, bundle: str, broker_id: str) -> bool:
+        namespace = NamespaceName.parse(split_bundle_name(bundle)[0])
+        boundaries = await self._common.namespaces.bundles(namespace)
+        return await self.claims.assign(bundle, broker_id, boundaries.version)
 
     def _rng(self, number: int) -> random.Random:
         return random.Random(self._common.seed + number)  # noqa: S311 - reproducible, not secret

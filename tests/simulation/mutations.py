@@ -379,19 +379,6 @@ MUTATIONS = (
         "pass",
     ),
     _extensible(
-        "the orders of records are forgotten when they fail",
-        "runtime/broker/record_orders.py",
-        4,
-        """
-        if self._records.cache.record(bundle) is record:
-            await sleep(wait_s)  # it failed, or something else must end before
-        """,
-        """
-        if self._records.cache.record(bundle) is record:
-            return
-        """,
-    ),
-    _extensible(
         "the locks of modular brokers do not count",
         "runtime/broker/state_records.py",
         2,
@@ -403,7 +390,7 @@ MUTATIONS = (
         "state records do not count for modular brokers",
         "runtime/broker/locks.py",
         3,
-        "return [Check(path, version)]",
+        "return absent(paths.UNIT_STATES)",
         "return []",
         "changing",
     ),

@@ -42,6 +42,11 @@ FOUND_BY = {
     "a sensor that fails ends the broker": 10001,
     "a node that no session holds counts as a broker": 10001,
     "a namespace is deleted while its bundles can be acquired": 10017,
+    "a bundle is taken from a session that lives": 20048,
+    "a state record is changed whatever its version": 20002,
+    "an owner does not look whether its record is still its own": 20025,
+    "the locks of modular brokers do not count": 20002,
+    "state records do not count for modular brokers": 20000,
     "messages are not synced before their receipts": 1,
     "receipts are sent before messages are stored": 1,
 }

@@ -33,6 +33,7 @@ from loadmanager.runtime.shared.settings import StateSettings
 from loadmanager.runtime.shared.state_cache import StateCache, Stored, Writes
 
 ATTEMPTS_MAX = 3
+MODULAR = "ModularLoadManagerImpl"
 
 log = structlog.get_logger("ownership")
 
@@ -278,7 +279,7 @@ class StateRecords:
         record = writes.record
         assert record is not None
         to = destination.broker_id if destination is not None else None
-        if to == self._self.broker_id or to not in self._brokers.registered:
+        if to == self._self.broker_id or not self._follows_records(to):
             to = None
         if record.state is UnitState.SPLITTING:
             writes.become(records.freed(record, now_ms, force=True))
@@ -292,6 +293,11 @@ class StateRecords:
             records.handed_over(record, now_ms) if assigned else records.freed(record, now_ms)
         )
         return writes
+
+    def _follows_records(self, broker_id: str | None) -> bool:
+        """Whether a live broker runs this load manager."""
+        report = self._brokers.reports.get(broker_id or "")
+        return report is not None and not (report.load_manager_class_name or "").endswith(MODULAR)
 
     async def hand_over(
         self,
@@ -421,6 +427,8 @@ class StateRecords:
         source = record.owner
         if not self.lives(*source) or source[0] == destination:
             return False
+        if destination is not None and not self._follows_records(destination):
+            raise OperationalError(f"{destination} is gone, or runs the modular load manager")
         writes = Writes(bundle, stored)
         writes.become(records.releasing(record, destination, self._now_ms))
         if await self._commit(conditions, writes) is None:

@@ -5,7 +5,7 @@ Brokers place bundles and split them by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.peers import Released
 from loadmanager.ports.store import Check, Operation, Store
 from loadmanager.runtime.leader.load_manager import LoadManager
-from loadmanager.runtime.leader.moves import Mover
+from loadmanager.runtime.leader.moves import Mover, Moves
 from loadmanager.runtime.leader.state_monitor import Placer, StateMonitor
 from loadmanager.runtime.leader.term import Feed, LeaderWork
 from loadmanager.runtime.shared.decisions import Decisions
@@ -87,6 +87,8 @@ class ExtensibleLeaderWork(LeaderWork):
     """This broker's view, in which it places bundles, too."""
     published: Published
     orders: Orders
+    assign: Callable[[str, str], Awaitable[bool]]
+    """Has a broker acquire a bundle that nobody owns; False if somebody else decided."""
     cache: StateCache
     lives: Callable[[str | None, int], bool]
     """Whether a broker is registered in a session."""
@@ -102,6 +104,12 @@ class ExtensibleLeaderWork(LeaderWork):
     def new_feed(self, view: ClusterView, load_manager: LoadManager, steps: Steps) -> Feed:
         """See the base class."""
         return PublishedFeed(view, self.published)
+
+    def new_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
+        """See the base class."""
+        moves = super().new_moves(term, view, scope, steps)
+        moves.assign = self.assign
+        return moves
 
     def mover_of(self, term: Term) -> Mover:
         """Writes the order into the bundle's record, while the term lasts."""

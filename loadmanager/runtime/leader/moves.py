@@ -82,6 +82,8 @@ class Moves:
     """Called once for each move, when its outcome is known."""
     ended: Callable[[Move], None] = lambda _move: None
     """Called once for each move as soon as it has ended, before its clients are counted."""
+    assign: Callable[[str, str], Awaitable[bool]] | None = None
+    """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
     queue: MoveQueue = field(default_factory=MoveQueue)
     _numbers: count[int] = field(default_factory=lambda: count(1))
     _wake: asyncio.Event = field(default_factory=asyncio.Event)

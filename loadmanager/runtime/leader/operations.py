@@ -52,6 +52,10 @@ class Operations:
         if source is None:
             self.moves.preferred.set(bundle, destination)
             text = f"{bundle} has no owner; its next lookup places it on {destination}"
+            if self.moves.assign is not None:
+                assigned = await self.moves.assign(bundle, destination)
+                to = f"it is assigned to {destination}" if assigned else "another broker gets it"
+                text = f"{bundle} had no owner; {to}"
             return {"bundle": bundle, "state": None, "outcome": {"text": text}, **pinned}
         if source == destination:
             text = f"{destination} owns it already"

@@ -135,7 +135,7 @@ class LeaderWork:
         """Lead until cancelled."""
         view = self.new_view()
         quotas = Quotas(self.store, term.checks, self.corrupt, view.expected)
-        moves = self._build_moves(term, view, scope, steps)
+        moves = self.new_moves(term, view, scope, steps)
         load_manager = LoadManager(
             epoch=term.epoch,
             view=view,
@@ -186,7 +186,8 @@ class LeaderWork:
                 self._run_cycles(term, load_manager, feed, keeper, scope=scope, steps=steps)
             await forever()
 
-    def _build_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
+    def new_moves(self, term: Term, view: ClusterView, scope: Scope, steps: Steps) -> Moves:
+        """The moves of a term."""
         return Moves(
             epoch=term.epoch,
             settings=self.moves,
