@@ -41,6 +41,7 @@ async def on_subscribe(connection: Connection, frame: Frame) -> None:
         check_subscribe(connection, request)
         topic = TopicName.parse(request.topic)
         hosted = await connection.server.host(topic)
+        _check_durability(hosted, request)
         now_ns = connection.server.clock.monotonic_ns()
         if not hosted.limits.subscribe.try_subscribe(
             connection.address, request.consumer_name, request.consumer_id, now_ns
@@ -86,6 +87,21 @@ def check_subscribe(connection: Connection, request: pb.CommandSubscribe) -> Non
         raise BadInputError(f"a connection has at most {CONSUMERS_MAX} consumers")
 
 
+def _check_durability(hosted: HostedTopic, request: pb.CommandSubscribe) -> None:
+    """Raise `BadInputError` when the subscription is durable, or is being recorded, and the
+    consumer asks for one that is not, or the other way round (Pulsar's texts). In topics that are
+    not persistent it makes no difference.
+    """
+    name = request.subscription
+    present = hosted.core.subscriptions.get(name)
+    if not hosted.name.persistent or (present is None and name not in hosted.creating):
+        return
+    durable = present is None or present.durable
+    if durable != request.durable:
+        kind = "Durable" if durable else "NonDurable"
+        raise BadInputError(f"{kind} subscription with the same name already exists.")
+
+
 def _start_id(hosted: HostedTopic, request: pb.CommandSubscribe) -> int:
     """The first entry id of a new subscription: as in Pulsar, that of `start_message_id` itself.
     Clients pass over the messages that they do not want.
@@ -117,6 +133,7 @@ def _attach(connection: Connection, hosted: HostedTopic, request: pb.CommandSubs
     if replaced is not None:
         connection.server.detach_consumer(replaced)
     kind = SubscriptionType(request.subType)
+    _check_durability(hosted, request)
     present = hosted.core.subscriptions.get(request.subscription)
     if present is not None and kind is not SubscriptionType.SHARED:
         _detach_lost(connection, hosted, present)

@@ -44,6 +44,8 @@ def seek(
     """
     close_consumers(server, hosted, subscription)
     hosted.core.subscriptions[subscription.name] = subscription  # without consumers it may be gone
+    if not subscription.durable:
+        hosted.sought[subscription] = server.clock.monotonic_s()
     subscription.rewind_to(entry_id)
     if hosted.stored is not None:
         hosted.stored.moved()

@@ -26,22 +26,24 @@ def welcome(producer: AttachedProducer) -> None:
     producer.connection.send(encode(producer_success=success))
 
 
-async def make_ready(directory: Directory, producer: AttachedProducer) -> None:
-    """Give an exclusive producer its topic epoch and tell it that it may send.
+async def make_ready(directory: Directory, producer: AttachedProducer) -> bool:
+    """Give an exclusive producer its topic epoch and tell it that it may send; False, and nothing
+    is said, when it is not attached any more.
 
     One that comes back with its epoch keeps it. Raises `OperationalError` when the store does not
     answer.
     """
     hosted, request = producer.hosted, producer.request
     if not _attached(producer):
-        return
+        return False
     if hosted.core.epoch is None or not request.topic_epoch >= hosted.core.epoch > 0:
         epoch = await directory.next_topic_epoch(hosted.name)
         if not _attached(producer):
-            return
+            return False
         hosted.core.epoch = epoch
     producer.core.ready = True
     welcome(producer)
+    return True
 
 
 async def promote(directory: Directory, producer: AttachedProducer) -> None:

@@ -23,6 +23,9 @@ from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import MessageEncoder, ReceiptEncoder, publish_time_of
 from loadmanager.ports.hosting import BrokerAddress, TopicTraffic
 
+SEEK_S = 30.0
+"""How long the consumer of a subscription that is not durable may take to come back from a seek."""
+
 
 class Client(Protocol):
     """What the topics and the dispatcher know of a client's connection."""
@@ -141,6 +144,8 @@ class HostedTopic:
         self.attached: dict[Consumer, AttachedConsumer] = {}
         self.creating: dict[str, None] = {}
         """Durable subscriptions that are being recorded."""
+        self.sought: dict[Subscription, float] = {}
+        """Subscriptions that are not durable → when a consumer moved them, which may come back."""
         self.traffic = TopicTraffic()
         self.figures = Figures(str(name.namespace))
         self.limits = limits
@@ -241,6 +246,21 @@ class HostedTopic:
                 else:
                     low = middle + 1
             return low
+
+    def forget_sought(self, now_s: float, now_ns: int) -> None:
+        """Forget subscriptions that are not durable and whose consumers did not come back after a
+        seek.
+        """
+        for subscription, since_s in list(self.sought.items()):
+            if now_s < since_s + SEEK_S:
+                continue
+            del self.sought[subscription]
+            if (
+                not subscription.consumers
+                and self.core.subscriptions.get(subscription.name) is subscription
+            ):
+                self.core.unsubscribe(subscription.name)
+                self.limits.close_gate(subscription.name, now_ns)
 
     @property
     def idle(self) -> bool:

@@ -9,7 +9,12 @@ from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.schemas import add_producer_schema, schema_code_of
 from loadmanager.adapters.protocol.storing import DUPLICATE
 from loadmanager.core.bundles.names import TopicName, check_name
-from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerError
+from loadmanager.core.errors import (
+    BadInputError,
+    ConflictError,
+    LoadManagerError,
+    OperationalError,
+)
 from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import Access, ProducerFencedError, QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -17,6 +22,7 @@ from loadmanager.core.wire.frames import (
     Frame,
     FrameError,
     ReceiptEncoder,
+    RefusedMessageError,
     check_tail,
     checked_metadata,
     encode,
@@ -93,18 +99,29 @@ async def _alone(
 
 
 async def _welcome_exclusive(connection: Connection, producer: AttachedProducer) -> None:
-    """Answer an exclusive producer. If its topic epoch cannot be stored, it is detached."""
+    """Answer an exclusive producer. If its topic epoch cannot be stored, it is detached.
+
+    Raises `ProducerFencedError` when another one fenced it out before it was ready, and
+    `OperationalError` when the topic was unloaded.
+    """
     core = producer.hosted.core
     if core.publishers.get(producer.core.name) is not producer.core:
         welcome(producer)  # it waits
         return
     try:
-        await make_ready(connection.server.directory, producer)
+        ready = await make_ready(connection.server.directory, producer)
     except LoadManagerError:
         if connection.producers.get(producer.producer_id) is producer:
             del connection.producers[producer.producer_id]
         connection.server.detach_producer(producer, for_good=False)
         raise
+    if ready or not connection.open:
+        return
+    if producer.hosted.fenced:
+        raise OperationalError(
+            f"topic {producer.hosted.name} was unloaded. Please redo the lookup."
+        )
+    raise ProducerFencedError("Topic has another exclusive producer by now")
 
 
 def _attach(
@@ -170,23 +187,26 @@ def on_send(connection: Connection, frame: Frame) -> None:
     tail = frame.tail
     if not check_tail(tail):
         _charge(connection, producer, 1, len(tail))
-        connection.send(
-            encode(
-                send_error=pb.CommandSendError(
-                    producer_id=send.producer_id,
-                    sequence_id=send.sequence_id,
-                    error=pb.ChecksumError,
-                    message="checksum failed",
-                ),
-            )
-        )
+        _refuse(connection, send, pb.ChecksumError, "checksum failed")
         return
-    metadata = checked_metadata(tail)
+    try:
+        metadata = checked_metadata(tail)
+    except RefusedMessageError as error:
+        _charge(connection, producer, 1, len(tail))
+        _refuse(connection, send, pb.NotAllowedError, str(error))
+        return
     messages = metadata.num_messages_in_batch
     _charge(connection, producer, messages, len(tail))
     deliver_at_ms = metadata.deliver_at_time if connection.server.settings.value.delayed else 0
     try:
-        entry = hosted.core.publish(producer.core, send.sequence_id, tail, messages, deliver_at_ms)
+        entry = hosted.core.publish(
+            producer.core,
+            send.sequence_id,
+            tail,
+            messages,
+            deliver_at_ms,
+            continued=metadata.chunk_id + 1 < metadata.num_chunks_from_msg,
+        )
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. A closed producer comes back
         # by itself, and PRODUCER is then refused with the reason.
@@ -200,6 +220,16 @@ def on_send(connection: Connection, frame: Frame) -> None:
         producer.receipts.encode(send.sequence_id, DUPLICATE if entry is None else entry.entry_id)
     )
     connection.server.dispatcher.touch(hosted)
+
+
+def _refuse(
+    connection: Connection, send: pb.CommandSend, code: pb.ServerError.ValueType, text: str
+) -> None:
+    """Answer a SEND with an error."""
+    error = pb.CommandSendError(
+        producer_id=send.producer_id, sequence_id=send.sequence_id, error=code, message=text
+    )
+    connection.send(encode(send_error=error))
 
 
 def _charge(

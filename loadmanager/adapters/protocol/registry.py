@@ -437,6 +437,7 @@ class TopicRegistry:
             hosted.measure(elapsed_s, self.clock.monotonic_ns())
             hosted.core.trim()
             hosted.core.forget_producers(now_s)
+            hosted.forget_sought(now_s, self.clock.monotonic_ns())
             if self.storing is not None:
                 self.storing.trim(hosted)
             self._totals.count(hosted.figures, hosted.counts())

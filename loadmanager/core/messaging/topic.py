@@ -261,10 +261,13 @@ class Topic:
         tail: bytes,
         messages: int,
         deliver_at_ms: int = 0,
+        *,
+        continued: bool = False,
     ) -> Entry | None:
         """Store the tail of a SEND; None for a duplicate. Raises `QuotaExceededError`.
 
-        In a stored log, the entry is durable only later.
+        In a stored log, the entry is durable only later. `continued`: a chunk of a message that
+        others follow. They have its sequence id, which counts once the last one is stored.
         """
         if sequence_id <= publisher.resent_until:
             return None
@@ -272,8 +275,10 @@ class Topic:
         log, memory = self.log, self._memory
         if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
             self._make_room()
-        entry = log.append(tail, messages, deliver_at_ms, publisher.name, sequence_id)
-        publisher.last_sequence_id = sequence_id
+        if not continued:
+            publisher.last_sequence_id = sequence_id
+        whole_id = publisher.last_sequence_id
+        entry = log.append(tail, messages, deliver_at_ms, publisher.name, whole_id)
         publisher.messages_in += messages
         publisher.bytes_in += len(tail)
         self.messages_in += messages

@@ -27,7 +27,14 @@ FRAME_PADDING_BYTES = 10 * 1024
 MESSAGE_BYTES_MIN = 6
 """Of a message in a batch: the size of its metadata (4 bytes), and the size of its payload."""
 COMPRESSION_RATIO_MAX = {1: 255, 2: 1032, 4: 64}
-"""How much LZ4, ZLIB and SNAPPY can compress at best; ZSTD has no bound."""
+"""How much LZ4, ZLIB and SNAPPY can compress at best; ZSTD has no practical bound."""
+PLAIN_BYTES_MAX = 128 * 1024 * 1024
+CHUNKED_BYTES_MAX = (1 << 31) - 1
+BATCH_MESSAGES_MAX = 100_000
+"""What the compressed payload of one SEND may become; what that of a message in chunks may, as much
+as Java clients can tell; and how many messages a batch may have. Consumers reserve memory for what
+the metadata tells.
+"""
 TAIL_START_BYTES = 4096
 """Enough of a tail for its publish time: clients write it behind the producer's name and the
 sequence id.
@@ -57,6 +64,10 @@ _HEAD = struct.Struct(">II")
 _TAIL = struct.Struct(">HI")
 _MAGIC = MAGIC_CRC32C.to_bytes(2, "big")
 _SIZE = struct.Struct(">I")
+
+
+class RefusedMessageError(LoadManagerError):
+    """A message that is too large in a way that only its metadata tells. The producer may go on."""
 
 
 class FrameError(LoadManagerError):
@@ -226,7 +237,7 @@ def checked_metadata(tail: bytes) -> pb.MessageMetadata:
     """The metadata in the tail of a SEND, of which `check_tail` is true.
 
     Raises `FrameError` when consumers could not read it, or numbers of it are impossible: clients
-    believe them, and some crash.
+    believe them, and some crash. Raises `RefusedMessageError` when numbers of it are too large.
     """
     at = 10 if tail[:2] == _MAGIC else 4
     (size,) = _SIZE.unpack_from(tail, at - 4)
@@ -244,16 +255,31 @@ def checked_metadata(tail: bytes) -> pb.MessageMetadata:
 
 
 def _check_numbers(metadata: pb.MessageMetadata, payload: int) -> None:
-    """Raise `FrameError` for sizes and counts that so many bytes of payload cannot have."""
+    """Raise `FrameError` for sizes and counts that so many bytes of payload cannot have, and
+    `RefusedMessageError` for those that are too large. The uncompressed size in a chunk is that of
+    the whole message.
+    """
     plain, packed = payload, metadata.compression
     if packed:
-        plain = metadata.uncompressed_size
-        if plain > payload * COMPRESSION_RATIO_MAX.get(packed, 1 << 32):
+        chunked = metadata.num_chunks_from_msg > 1
+        plain, plain_max = metadata.uncompressed_size, PLAIN_BYTES_MAX
+        if chunked:
+            plain_max = CHUNKED_BYTES_MAX
+        elif plain > payload * COMPRESSION_RATIO_MAX.get(packed, 1 << 32):
             raise FrameError(f"{payload} bytes cannot decompress to {plain}")
+        if plain > plain_max:
+            raise RefusedMessageError(
+                f"a message of {plain} bytes before compression is larger than the {plain_max} "
+                "allowed"
+            )
     if metadata.HasField("num_messages_in_batch"):
         messages = metadata.num_messages_in_batch
         if not 0 < messages <= plain // MESSAGE_BYTES_MIN:
             raise FrameError(f"a batch of {messages} messages in {plain} bytes")
+        if messages > BATCH_MESSAGES_MAX:
+            raise RefusedMessageError(
+                f"a batch of {messages} messages has more than the {BATCH_MESSAGES_MAX} allowed"
+            )
 
 
 def publish_time_of(tail: bytes) -> int:

@@ -233,6 +233,9 @@ class MessageMetadata(_message.Message):
     ORDERING_KEY_FIELD_NUMBER: _builtins.int
     DELIVER_AT_TIME_FIELD_NUMBER: _builtins.int
     HIGHEST_SEQUENCE_ID_FIELD_NUMBER: _builtins.int
+    UUID_FIELD_NUMBER: _builtins.int
+    NUM_CHUNKS_FROM_MSG_FIELD_NUMBER: _builtins.int
+    CHUNK_ID_FIELD_NUMBER: _builtins.int
     producer_name: _builtins.str
     sequence_id: _builtins.int
     publish_time: _builtins.int
@@ -245,6 +248,9 @@ class MessageMetadata(_message.Message):
     ordering_key: _builtins.bytes
     deliver_at_time: _builtins.int
     highest_sequence_id: _builtins.int
+    uuid: _builtins.str
+    num_chunks_from_msg: _builtins.int
+    chunk_id: _builtins.int
     @_builtins.property
     def properties(self) -> _containers.RepeatedCompositeFieldContainer[Global___KeyValue]: ...
     def __init__(
@@ -263,10 +269,13 @@ class MessageMetadata(_message.Message):
         ordering_key: _builtins.bytes | None = ...,
         deliver_at_time: _builtins.int | None = ...,
         highest_sequence_id: _builtins.int | None = ...,
+        uuid: _builtins.str | None = ...,
+        num_chunks_from_msg: _builtins.int | None = ...,
+        chunk_id: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "deliver_at_time", b"deliver_at_time", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "sequence_id", b"sequence_id", "uncompressed_size", b"uncompressed_size"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "publish_time", b"publish_time", "sequence_id", b"sequence_id", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compression", b"compression", "deliver_at_time", b"deliver_at_time", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "sequence_id", b"sequence_id", "uncompressed_size", b"uncompressed_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_id", b"chunk_id", "compression", b"compression", "deliver_at_time", b"deliver_at_time", "event_time", b"event_time", "highest_sequence_id", b"highest_sequence_id", "num_chunks_from_msg", b"num_chunks_from_msg", "num_messages_in_batch", b"num_messages_in_batch", "ordering_key", b"ordering_key", "partition_key", b"partition_key", "partition_key_b64_encoded", b"partition_key_b64_encoded", "producer_name", b"producer_name", "properties", b"properties", "publish_time", b"publish_time", "sequence_id", b"sequence_id", "uncompressed_size", b"uncompressed_size", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from adapters.protocol.driven_broker import ERROR, Broker, OwnsAll, Wire
 from adapters.protocol.test_hostile_clients import a_producer
@@ -121,3 +123,39 @@ async def test_without_a_stored_epoch_nobody_is_exclusive(broker: Broker) -> Non
         producer.connection.connection_lost(None)  # type: ignore[attr-defined]
     _, last = await join(broker, "b", Access.EXCLUSIVE)
     assert answers(last) == [(True, 1)]
+
+
+class Slow(OwnsAll):
+    """Stores topic epochs when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = asyncio.Event()
+
+    async def next_topic_epoch(self, topic: TopicName) -> int:
+        await self.answers.wait()
+        return await super().next_topic_epoch(topic)
+
+
+async def test_every_fencing_producer_is_answered(broker: Broker) -> None:
+    """One wins; the others, which it fenced out before they were ready, are told so."""
+    broker.server.directory = slow = Slow()
+    clients = [await broker.connect() for _ in range(4)]
+    for number, (connection, _) in enumerate(clients):
+        access = int(Access.EXCLUSIVE_WITH_FENCING)
+        connection.data_received(
+            a_producer(producer_name=f"f{number}", producer_access_mode=access, request_id=7)
+        )
+        for _ in range(5):
+            await asyncio.sleep(0)
+    slow.answers.set()
+    await broker.settle()
+    errors = [
+        [frame.command.error for frame in wire.frames if frame.command.type == ERROR]
+        for _, wire in clients
+    ]
+    assert [[(error.request_id, error.error) for error in some] for some in errors] == [
+        *[[(7, pb.ProducerFenced)]] * 3,
+        [],
+    ]
+    assert [len(answers(wire)) for _, wire in clients] == [0, 0, 0, 1]

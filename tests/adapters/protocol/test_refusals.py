@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
-from adapters.protocol.driven_broker import ERROR, Broker, OwnsAll
+from adapters.protocol.driven_broker import ERROR, Broker, OwnsAll, Wire
 from adapters.protocol.test_hostile_clients import a_producer, a_subscribe
 from core.throttling.driven import TOPIC
 
+from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -86,3 +89,57 @@ async def test_there_is_no_transaction_coordinator(
     answer = wire.frames[-1].command.partition_metadata_response
     assert answer.HasField("partitions"), "Java clients read it without asking"
     assert (answer.response, answer.partitions) == (0, partitions)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_durable_and_other_consumers_do_not_share_a_subscription(
+    broker: Broker, durable: bool
+) -> None:
+    """The second one is refused, whoever was first, with Pulsar's text; the first is served on."""
+    _, first = await _subscribed(broker, durable=durable)
+    _, second = await _subscribed(broker, durable=not durable)
+    assert first.count(ERROR) == 0
+    error = second.frames[-1].command.error
+    kind = "Durable" if durable else "NonDurable"
+    assert (error.error, error.message) == (
+        pb.NotAllowedError,
+        f"{kind} subscription with the same name already exists.",
+    )
+    _, third = await _subscribed(broker, durable=durable)
+    assert third.count(ERROR) == 0
+
+
+async def test_a_reader_does_not_join_a_subscription_that_is_being_recorded(broker: Broker) -> None:
+    """Nor does it take its name."""
+    waits = broker.server.directory = Recording()
+    (recording, _), (reader, wire) = await broker.connect(), await broker.connect()
+    recording.data_received(a_subscribe())
+    while not waits.asked.is_set():
+        await asyncio.sleep(0)
+    reader.data_received(a_subscribe(durable=False))
+    while not wire.count(ERROR):
+        await asyncio.sleep(0)
+    waits.answers.set()
+    await broker.settle()
+    assert wire.frames[-1].command.error.message.startswith("Durable subscription")
+
+
+class Recording(OwnsAll):
+    """Records subscriptions when the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+    async def record_subscription(
+        self, topic: TopicName, subscription: str, cursor: bytes = b""
+    ) -> None:
+        self.asked.set()
+        await self.answers.wait()
+
+
+async def _subscribed(broker: Broker, *, durable: bool) -> tuple[Connection, Wire]:
+    """A client that asked for subscription `s`."""
+    connection, wire = await broker.connect()
+    await broker.say(connection, a_subscribe(durable=durable))
+    return connection, wire

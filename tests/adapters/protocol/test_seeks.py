@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from adapters.protocol.driven_broker import BUNDLE, Broker
+from adapters.protocol.test_hostile_clients import a_subscribe
 from core.throttling.driven import TOPIC
 from simulation.clients import send_frame
 
 from loadmanager.adapters.files.log_files import LogFiles
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
+from loadmanager.adapters.protocol.hosted import SEEK_S
 from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.core.wire import pulsar_pb2 as pb
@@ -82,3 +84,25 @@ async def test_searches_of_a_topic_take_turns() -> None:
     found = await asyncio.gather(*(hosted.published_since(time_ms) for time_ms in [0, 1, 2] * 10))
     assert found == [0, 0, MESSAGES] * 10
     assert disk.most == 1
+
+
+@pytest.mark.parametrize("returns", [False, True])
+async def test_a_reader_that_seeks_and_leaves_is_forgotten(broker: Broker, returns: bool) -> None:
+    """Its subscription waits for it for a while, and no longer."""
+    connection, _ = await broker.connect()
+    await broker.say(connection, a_subscribe(durable=False))
+    position = pb.MessageIdData(ledgerId=1, entryId=0)
+    seek = pb.CommandSeek(consumer_id=1, request_id=2, message_id=position)
+    await broker.say(connection, encode(seek=seek))
+    connection.connection_lost(None)
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    broker.server.measure()
+    assert list(hosted.core.subscriptions) == ["s"]
+    if returns:
+        connection, _ = await broker.connect()
+        await broker.say(connection, a_subscribe(durable=False))
+    broker.forward(SEEK_S * 1000)
+    broker.server.measure()
+    assert list(hosted.core.subscriptions) == ["s"] * returns
+    assert not hosted.sought
