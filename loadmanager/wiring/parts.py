@@ -355,6 +355,7 @@ class Parts:
             topics=self._topics,
             ownership=self._ownership,
             hosting=self.hosting,
+            brokers=self._brokers,
             self_address=self._outside.me,
             settings=self._splits,
             broker=self._broker,

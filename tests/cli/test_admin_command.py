@@ -171,6 +171,9 @@ async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
         assert served.owners()[low] == served.broker_id(1)
         assert (await shell.run("bundles", "unload", low, "--to", "nobody:1"))[0] == 1
         assert (await shell.run("bundles", "split", FIRST, "--at", "middle"))[0] == 2
+        largest = await shell.json("bundles", "split", "acme/orders/LARGEST", "--unload")
+        parent = largest["bundle"].removeprefix("acme/orders/")
+        assert parent.split("_")[0] < largest["boundaries"][0] < parent.split("_")[1]
 
 
 async def test_an_unload_without_an_owner_says_so(capsys: pytest.CaptureFixture[str]) -> None:

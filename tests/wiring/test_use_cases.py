@@ -11,6 +11,7 @@ from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import format_boundaries
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
+from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
 
 NS = NamespaceName("acme", "orders")
 FIRST = "0x00000000_0x40000000"
@@ -158,10 +159,25 @@ async def test_split(brokers: list[UseCases]) -> None:
     assert there.ownership.owned() == [f"{NS}/0x00000000_0x20000000", f"{NS}/0x20000000_0x40000000"]
     with pytest.raises(ConflictError):
         await there.splitting.split(NS, FIRST, unload=False)
-    with pytest.raises(NotFoundError):
-        await here.splitting.split(NS, "LARGEST", unload=False)
+    for by in ("LARGEST", "HOT"):
+        with pytest.raises(ConflictError, match=f"{by} names none"):
+            await here.splitting.choose(NS, by)
     with pytest.raises(BadInputError):
         await there.splitting.split(NS, "0x00000000_0x20000000", algorithm="magic", unload=False)
+
+
+async def test_the_hottest_bundle_of_the_namespace(brokers: list[UseCases]) -> None:
+    """Each broker chooses by the load reports of all, and only among the bundles that exist."""
+    stats = {
+        f"{NS}/{FIRST}": NamespaceBundleStats(msg_throughput_in=5.0),
+        f"{NS}/0x40000000_0x80000000": NamespaceBundleStats(msg_throughput_out=6.0),
+        f"{NS}/0x00000000_0x50000000": NamespaceBundleStats(msg_throughput_in=9.0),
+    }
+    for broker in brokers:
+        reports: dict[str, LocalBrokerData] = broker.brokers.reports  # type: ignore[attr-defined]
+        reports["b9:8080"] = LocalBrokerData(last_stats=stats)
+        assert await broker.splitting.choose(NS, "HOT") == "0x40000000_0x80000000"
+        assert await broker.splitting.choose(NS, FIRST) == FIRST
 
 
 async def test_brokers_and_peers(brokers: list[UseCases]) -> None:

@@ -198,20 +198,28 @@ class NamespaceRoutes:
         return no_content(web_url, request, authoritative=None if destination else authoritative)
 
     async def split_bundle(self, request: web.Request) -> web.Response:
-        """Split a bundle; `?splitAlgorithmName=`, `?unload=`; body: a list of hashes to split at.
+        """Split a bundle, or the LARGEST (by topics) or HOT (by traffic) one of the namespace;
+        `?splitAlgorithmName=`, `?unload=`; body: a list of hashes to split at.
 
-        Answers: 204; 307 to the owner; 409 when no boundary divides its topics; 412 for a bundle
-        that does not exist.
+        Answers: 204; 307 to the owner; 409 when no boundary divides its topics, or no bundle has
+        topics (LARGEST) or traffic (HOT); 412 for a bundle that does not exist.
         """
-        positions = whole_numbers(await body(request))
+        positions, namespace = whole_numbers(await body(request)), namespace_of(request)
+        wanted = request.match_info["bundle"]
+        chosen = await self._use.splitting.choose(namespace, wanted)
         web_url = await self._use.splitting.split(
-            namespace_of(request),
-            request.match_info["bundle"],
+            namespace,
+            chosen,
             algorithm=request.query.get("splitAlgorithmName") or None,
             positions=positions,
             unload=flag(request, "unload"),
         )
-        return no_content(web_url, request)
+        if web_url is None or chosen == wanted:
+            return no_content(web_url, request)
+        # The owner is to split this bundle, not to choose once more.
+        path = request.path.replace(f"/{wanted}/", f"/{chosen}/")
+        target = request.rel_url.with_path(path).with_query(request.query)
+        return web.Response(status=307, headers={"Location": f"{web_url}{target}"})
 
 
 def _check_texts(document: dict[str, object], field: str) -> None:

@@ -138,6 +138,7 @@ class Unloading(Protocol):
 class Splitting(Protocol):
     """Splits bundles of this broker."""
 
+    async def choose(self, namespace: NamespaceName, wanted: str) -> str: ...
     async def split(
         self,
         namespace: NamespaceName,

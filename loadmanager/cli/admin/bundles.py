@@ -112,7 +112,7 @@ def bundles_split(
     positions: tuple[str, ...],
     unload: bool,
 ) -> Output:
-    """Split a bundle, or the LARGEST or HOT bundle of the broker at --url."""
+    """Split a bundle, or that with most topics (LARGEST) or traffic (HOT) of the namespace."""
     namespace, bundle_range = split_bundle_name(bundle)
     base = namespace_path(namespace)
     before = admin.get(f"{base}/bundles")["boundaries"]
@@ -123,7 +123,10 @@ def bundles_split(
         [_position(text) for text in positions] or None,
     )
     new = [bound for bound in admin.get(f"{base}/bundles")["boundaries"] if bound not in before]
-    return done(f"{bundle} split at {', '.join(new)}", boundaries=new)
+    low = max(bound for bound in before if bound < new[0]) if new else ""
+    if low:
+        bundle = f"{namespace}/{low}_{before[before.index(low) + 1]}"
+    return done(f"{bundle} split at {', '.join(new)}", bundle=bundle, boundaries=new)
 
 
 def _position(text: str) -> int:

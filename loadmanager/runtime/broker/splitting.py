@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ import structlog
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError
+from loadmanager.core.errors import BadInputError, ConflictError
 from loadmanager.core.ownership.states import Cause
 from loadmanager.core.strategies.splitting.algorithms import (
     ALGORITHMS,
@@ -24,6 +25,7 @@ from loadmanager.ports.hosting import BrokerAddress, Hosting, TopicTraffic
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 LARGEST, HOT = "LARGEST", "HOT"
@@ -39,9 +41,43 @@ class Splitting:
     topics: Topics
     ownership: Ownership
     hosting: Hosting
+    brokers: Brokers
     self_address: BrokerAddress
     settings: Live[SplitSettings]
     broker: Live[BrokerSettings]
+
+    async def choose(self, namespace: NamespaceName, wanted: str) -> str:
+        """The range of the bundle to split, whoever owns it: `wanted`, unless that is LARGEST (most
+        topics that exist) or HOT (most bytes/s, by the load reports).
+
+        Raises `ConflictError` if no bundle has topics, or traffic.
+        """
+        if wanted not in (LARGEST, HOT):
+            return wanted
+        bundles = await self.namespaces.bundles(namespace)
+        weights: dict[str, tuple[float, float]] = {}
+        if wanted == LARGEST:
+            served = [topic for name in bundles.names for topic in self.hosting.topics(name)]
+            topics = await self.topics.of_namespace(namespace, "ALL", served)
+            counts = Counter(bundles.bundle_of_topic(topic) for topic in topics)
+            weights = {bundle: (count, 0) for bundle, count in counts.items()}
+        else:
+            reported = [
+                stats
+                for report in self.brokers.reports.values()
+                for stats in report.last_stats.items()
+            ]
+            loads = {**dict(reported), **self.hosting.bundle_stats()}
+            weights = {
+                bundle: (loads[bundle].throughput, loads[bundle].rate)
+                for bundle in bundles.names
+                if bundle in loads and loads[bundle].throughput > 0
+            }
+        if not weights:
+            has = "topics" if wanted == LARGEST else "traffic in the load reports"
+            raise ConflictError(f"no bundle of {namespace} has {has}: {wanted} names none")
+        busiest = min(weights, key=lambda name: (-weights[name][0], -weights[name][1], name))
+        return split_bundle_name(busiest)[1]
 
     async def split(
         self,
@@ -53,7 +89,7 @@ class Splitting:
         unload: bool,
         automatic: bool = False,
     ) -> str | None:
-        """Split a bundle (a range, LARGEST or HOT) if this broker owns it.
+        """Split a bundle if this broker owns it.
 
         Returns None if so, else the web URL of the owner, which the caller must ask. `automatic`:
         split only if that divides the open topics; do nothing if it does not. An operator's request
@@ -62,11 +98,8 @@ class Splitting:
         """
         _require_algorithm(algorithm)
         bundles = await self.namespaces.bundles(namespace)
-        if bundle_range in (LARGEST, HOT):
-            bundle = self._busiest(str(namespace), bundle_range)
-        else:
-            bundle = bundle_name(str(namespace), str(bundles.require(bundle_range)))
-        span = BundleRange.parse(split_bundle_name(bundle)[1])
+        span = bundles.require(bundle_range)
+        bundle = bundle_name(str(namespace), str(span))
         if not span.splittable:
             raise BadInputError(f"{bundle} is one hash wide and cannot be split")
         elsewhere = await self._other_owner(bundle)
@@ -133,19 +166,6 @@ class Splitting:
             for name in names
             for of_topic in (traffic.get(name, none),)
         }
-
-    def _busiest(self, namespace: str, by: str) -> str:
-        """The namespace's bundle with most topics (LARGEST) or traffic (HOT) on this broker."""
-        stats = {
-            bundle: load
-            for bundle, load in self.hosting.bundle_stats().items()
-            if bundle.startswith(f"{namespace}/")
-        }
-        if not stats:
-            raise NotFoundError(f"{self.self_address.broker_id} serves no bundle of {namespace}")
-        if by == LARGEST:
-            return min(stats, key=lambda name: (-stats[name].topics, name))
-        return min(stats, key=lambda name: (-stats[name].throughput, -stats[name].rate, name))
 
 
 def _require_algorithm(name: str | None) -> None:

@@ -243,9 +243,9 @@ async def test_split() -> None:
     async with serving(1) as served:
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split?unload=true")).status == 204
         assert (await served.get(f"{NAMESPACE}/bundles"))["boundaries"][1] == "0x20000000"
-        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split")).status == 404, (
-            "nobody serves a bundle"
-        )
+        for by in ("LARGEST", "HOT"):
+            answer = await served.ask("PUT", f"{NAMESPACE}/{by}/split")
+            assert (answer.status, f"{by} names none" in answer.reason) == (409, True)
         await served.open_two_topics("0x40000000_0x80000000")
         at = await served.ask(
             "PUT",
@@ -265,6 +265,25 @@ async def test_split() -> None:
         for body in ({"a": 1}, [1.5], [True], ["1"]):
             assert (await served.ask("PUT", last, body)).status == 400
         assert (await served.ask("PUT", f"{NAMESPACE}/{FIRST}/split")).status == 412
+
+
+async def test_every_broker_chooses_the_same_bundle() -> None:
+    """LARGEST is that of the namespace, not of the broker: others redirect to its owner, and name
+    it.
+    """
+    async with serving(2) as served:
+        await served.own(f"acme/orders/{FIRST}", at=0)
+        bundle = "0x40000000_0x80000000"
+        await served.own(f"acme/orders/{bundle}", at=1)
+        await served.open_two_topics(bundle, at=1)
+        answer = await served.ask("PUT", f"{NAMESPACE}/LARGEST/split?unload=true", at=0)
+        assert (answer.status, answer.headers["Location"]) == (
+            307,
+            f"{served.url(1)}{NAMESPACE}/{bundle}/split?unload=true",
+        )
+        assert (await served.ask("PUT", f"{NAMESPACE}/LARGEST/split", at=1)).status == 204
+        bounds = (await served.get(f"{NAMESPACE}/bundles"))["boundaries"]
+        assert [bound for bound in bounds if "0x40000000" < bound < "0x80000000"]
 
 
 async def test_split_by_topics_that_are_not_open() -> None:
