@@ -55,7 +55,8 @@ def _row(move: dict[str, Any]) -> tuple[Cell, ...]:
     outcome = move["outcome"] or {}
     clients = ""
     if outcome.get("clientsClosed"):
-        clients = f"; {outcome['clientsBack']} of {outcome['clientsClosed']} clients back"
+        back = outcome["clientsBack"]
+        clients = f"; {'?' if back is None else back} of {outcome['clientsClosed']} clients back"
     return (
         move["id"],
         move["state"],

@@ -1,0 +1,54 @@
+"""Every shedder under noisy but stationary load: a skewed start, then an empty broker that joins.
+
+`python -m bench balancing [--seeds 3]`: cycles until the last move, moves, MiB/s of the moved
+bundles, the most used broker above the mean (in points) at rest, and moves in twenty more cycles of
+noise; then the same after a broker has joined, and the newcomer's load as a part of the mean. Where
+it gets nothing, what the decisions say. Virtual: the leader's own cycle in a closed loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from properties.steady import BROKERS, BUNDLES, Outcome, Phase, run, strategies
+
+MIB = 1024 * 1024
+HEADERS = ("cycles", "moves", "MiB/s", "gap", "still")
+
+
+def main(argv: list[str]) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench balancing", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3, help="clusters for each shedder (3)")
+    args = parser.parse_args(argv)
+    print(f"{BROKERS} brokers, {BUNDLES} bundles, default settings, median of {args.seeds} seeds")
+    print(f"{'':20}| {'skewed start':38}| an empty broker joins")
+    head = "".join(f"{header:>7}" for header in HEADERS)
+    print(f"{'shedder':20}|{head}    |{head}  share")
+    for settings in strategies():
+        outcomes = [run(settings, seed) for seed in range(1, args.seeds + 1)]
+        share = statistics.median(outcome.share for outcome in outcomes)
+        skewed = _row(outcomes, lambda outcome: outcome.skewed)
+        joined = _row(outcomes, lambda outcome: outcome.joined)
+        print(f"{settings.shedder:20}|{skewed}    |{joined}{share:7.2f}")
+        for skip in outcomes[-1].why:
+            print(f"{'':20}  {skip.what}: {skip.reason}")
+    return 0
+
+
+def _row(outcomes: list[Outcome], phase: Callable[[Outcome], Phase]) -> str:
+    phases = [phase(outcome) for outcome in outcomes]
+    figures = (
+        [item.cycles for item in phases],
+        [item.moves for item in phases],
+        [item.bytes_s / MIB for item in phases],
+        [item.gap for item in phases],
+        [item.still_moves for item in phases],
+    )
+    return "".join(f"{statistics.median(values):7.0f}" for values in figures)
