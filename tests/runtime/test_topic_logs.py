@@ -8,7 +8,7 @@ import pytest
 
 from loadmanager.adapters.memory.store import MemoryTree
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.errors import ConflictError, CorruptDataError
+from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError
 from loadmanager.ports.log import LogRecord, Run
 from loadmanager.runtime.broker.topic_logs import TopicLogs
 from loadmanager.runtime.shared import paths
@@ -44,6 +44,21 @@ async def test_a_deleted_subscription_does_not_keep_others_from_being_saved() ->
         await store.create(paths.subscription(T, "s"), b"")
         await logs.save_cursors(T, record, {"gone": b"1", "s": b"2"})
         assert await logs.cursors(T, ["gone", "s"]) == [b"", b"2"]
+
+
+@pytest.mark.asyncio
+async def test_a_large_cursor_does_not_keep_others_from_being_saved() -> None:
+    """Large ones have transactions of their own; one that no node can hold raises, at the end."""
+    cursors = {"a": b"1" * 600_000, "b": b"2" * 600_000, "huge": b"3" * 2_000_000, "z": b"4"}
+    async with MemoryTree().session(timeout_s=60) as store:
+        logs = TopicLogs(store)
+        record = await logs.save(T, LogRecord(7, 1))
+        for name in cursors:
+            await store.create(paths.subscription(T, name), b"")
+        with pytest.raises(BadInputError, match="at most"):
+            await logs.save_cursors(T, record, cursors)
+        saved = await logs.cursors(T, list(cursors))
+        assert saved == [cursors["a"], cursors["b"], b"", cursors["z"]]
 
 
 @pytest.mark.asyncio

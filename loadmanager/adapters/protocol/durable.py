@@ -20,7 +20,7 @@ async def create_durable(
     hosted.core.check_subscription(name, creating=len(creating))
     creating[name] = None
     try:
-        cursor = b"" if hosted.stored is None else write_cursor(Cursor(start_id))
+        cursor = b"" if hosted.stored is None else write_cursor(Cursor(start_id))[0]
         await server.directory.record_subscription(hosted.name, name, cursor)
         hosted = await server.host(hosted.name)
     finally:

@@ -33,6 +33,7 @@ from loadmanager.core.messaging.log import Entry
 from loadmanager.core.messaging.memory import EntryCache, TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
+from loadmanager.core.messaging.subscription import Subscription
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.log import FencedError, LogRecord, Run, Storage, UnansweredError
@@ -91,6 +92,8 @@ class StoredTopic:
         self.left = False
         """Whether the index of its last segment was left to the next opening."""
         self.closed = False
+        self._saved_in_part: set[str] = set()
+        self._unsaved_why = ""
         self._saved = asyncio.Event()
         """Not set while the record or a cursor is being written."""
         self._saved.set()
@@ -172,24 +175,51 @@ class StoredTopic:
             for subscription in self.hosted.core.subscriptions.values()
             if subscription.durable and subscription.changed
         ]
-        cursors = {}
-        ranges_max = min(self._storing.settings.value.ranges_max, RANGES_MAX)
-        for subscription in subscriptions:
-            subscription.changed = False
-            cursors[subscription.name] = write_cursor(subscription.cursor(ranges_max))
-        if not cursors:
+        if not subscriptions:
             return
         self._saved.clear()
         try:
+            cursors = {}
+            for subscription in subscriptions:
+                cursors[subscription.name] = await self._write_cursor(subscription)
             await self._storing.directory().save_cursors(self.topic, self.record, cursors)
+            self._unsaved_why = ""
         except ConflictError as error:
             self._storing.failed(self, FencedError(str(error)))
-        except LoadManagerError:
+        except LoadManagerError as error:
+            if self._unsaved_why != str(error):
+                self._unsaved_why = str(error)
+                log.warning(
+                    "cursors could not be saved; it is tried again",
+                    topic=str(self.topic),
+                    error=self._unsaved_why,
+                )
             for subscription in subscriptions:
                 subscription.changed = True
             self.moved()
         finally:
             self._saved.set()
+
+    async def _write_cursor(self, subscription: Subscription) -> bytes:
+        """A cursor as bytes. In one turn of the loop, one cursor of all topics is written. One that
+        is too large is saved in part, and the log says so once.
+        """
+        async with self._storing.writing_cursor:
+            await asyncio.sleep(0)
+            subscription.changed = False
+            ranges_max = min(self._storing.settings.value.ranges_max, RANGES_MAX)
+            value, whole = write_cursor(subscription.cursor(ranges_max))
+        if whole:
+            self._saved_in_part.discard(subscription.name)
+        elif subscription.name not in self._saved_in_part:
+            self._saved_in_part.add(subscription.name)
+            log.warning(
+                "a cursor is too large to be saved as a whole; what is left out of it is delivered "
+                "again when the topic has moved",
+                topic=str(self.topic),
+                subscription=subscription.name,
+            )
+        return value
 
     async def trim(self) -> None:
         """Delete the segments that the log has dropped, after the record says so."""
@@ -262,6 +292,7 @@ class Storing:
         self.may_serve = may_serve
         self.dirty: dict[StoredTopic, None] = {}
         """Topics whose cursors moved."""
+        self.writing_cursor = asyncio.Lock()
         self._messaging = messaging
         self._memory = memory
         self.clock = clock

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from loadmanager.core.errors import CorruptDataError
 
 ID_MAX = 1 << 62
+CURSOR_BYTES_MAX = 500_000
+"""A node of the metadata store holds twice as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,8 @@ class Cursor:
     mark: int = 0
     ranges: tuple[tuple[int, int], ...] = ()
     ack_sets: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    whole: bool = field(default=True, compare=False)
+    """Whether it has everything that is acknowledged."""
 
     @property
     def end_id(self) -> int:
@@ -31,27 +35,33 @@ class Cursor:
         return max(self.mark, self.ranges[-1][1] + 1 if self.ranges else 0)
 
 
-def ranges_of(ids: Iterable[int], ranges_max: int) -> tuple[tuple[int, int], ...]:
-    """Ids as ranges; of too many, the lowest."""
-    ranges: list[tuple[int, int]] = []
-    for entry_id in sorted(ids):
-        if ranges and ranges[-1][1] + 1 == entry_id:
-            ranges[-1] = (ranges[-1][0], entry_id)
-        elif len(ranges) == ranges_max:
-            break
-        else:
-            ranges.append((entry_id, entry_id))
-    return tuple(ranges)
+def write_cursor(cursor: Cursor) -> tuple[bytes, bool]:
+    """A cursor as at most `CURSOR_BYTES_MAX` bytes, and whether it has everything that is
+    acknowledged. Ranges are left out from the highest on, batches from those that changed last.
+    """
+    room = CURSOR_BYTES_MAX - 100
+    spans = (f"[{first},{last}]" for first, last in cursor.ranges)
+    ranges, room = _that_fit(spans, room)
+    sets = (f'"{entry}":[{",".join(map(str, words))}]' for entry, words in cursor.ack_sets.items())
+    ack_sets, room = _that_fit(sets, room)
+    parts = [f'"mark":{cursor.mark}']
+    if ranges:
+        parts.append(f'"ranges":[{",".join(ranges)}]')
+    if ack_sets:
+        parts.append(f'"ackSets":{{{",".join(ack_sets)}}}')
+    left_out = len(ranges) < len(cursor.ranges) or len(ack_sets) < len(cursor.ack_sets)
+    return f"{{{','.join(parts)}}}".encode(), cursor.whole and not left_out
 
 
-def write_cursor(cursor: Cursor) -> bytes:
-    """A cursor as bytes."""
-    value: dict[str, object] = {"mark": cursor.mark}
-    if cursor.ranges:
-        value["ranges"] = [list(span) for span in cursor.ranges]
-    if cursor.ack_sets:
-        value["ackSets"] = {str(entry): list(words) for entry, words in cursor.ack_sets.items()}
-    return json.dumps(value, separators=(",", ":")).encode()
+def _that_fit(texts: Iterable[str], room: int) -> tuple[list[str], int]:
+    """The first texts for which there is room, with a comma each, and the room that is left."""
+    found: list[str] = []
+    for text in texts:
+        room -= len(text) + 1
+        if room < 0:
+            return found, 0
+        found.append(text)
+    return found, room
 
 
 def read_cursor(value: bytes, where: str) -> Cursor:

@@ -14,8 +14,9 @@ from enum import IntEnum
 from itertools import islice
 
 from loadmanager.core.errors import ConflictError
+from loadmanager.core.messaging.acked import AckedIds, AckSets
 from loadmanager.core.messaging.consumers import Consumer, Ranked, Rotation, able
-from loadmanager.core.messaging.cursor import Cursor, ranges_of
+from loadmanager.core.messaging.cursor import Cursor
 from loadmanager.core.messaging.delayed import DelayedEntries
 from loadmanager.core.messaging.log import Entry, MessageLog
 
@@ -77,6 +78,7 @@ class Subscription:
         self._ranked = Ranked()
         self._rotation = Rotation()
         self._delayed = DelayedEntries(log.memory)
+        self._ack_sets = AckSets(log.memory)
         self.unfinished = False
         self.changed = False
         """Whether its cursor has moved since whoever saves it reset this."""
@@ -90,11 +92,10 @@ class Subscription:
         """
         self.mark = max(entry_id, self._log.first_id)
         self.changed = True
-        self._acked: dict[int, int] = {}
-        """Entries at or above `mark` that are acknowledged → their messages."""
-        self._acked_messages = 0
+        self._acked = AckedIds()
+        """Entries at or above `mark` that are acknowledged."""
         self._redeliveries: dict[int, int] = {}
-        self._ack_sets: dict[int, tuple[int, ...]] = {}
+        self._ack_sets.clear()
         self._holders: dict[int, Consumer] = {}
         """Entry id → the consumer that has it, of a shared subscription."""
         for consumer in self.consumers:
@@ -113,31 +114,35 @@ class Subscription:
         """Until when reading may stop, because too many entries wait for their time."""
 
     def cursor(self, ranges_max: int) -> Cursor:
-        """Its acknowledgements, with at most so many ranges above the mark."""
-        ack_sets = dict(islice(self._ack_sets.items(), ranges_max))
-        return Cursor(self.mark, ranges_of(self._acked, ranges_max), ack_sets)
+        """Its acknowledgements, with at most so many ranges above the mark and as many batches that
+        are acknowledged in part.
+        """
+        ranges = self._acked.ranges(ranges_max + 1)
+        whole = len(ranges) <= ranges_max and len(self._ack_sets) <= ranges_max
+        ack_sets = self._ack_sets.oldest(ranges_max)
+        return Cursor(self.mark, ranges[:ranges_max], ack_sets, whole=whole)
 
     def restore(self, cursor: Cursor) -> None:
         """Go on from a saved cursor; nothing has been delivered yet."""
         self.rewind_to(cursor.mark)
         for first, last in cursor.ranges:
-            for entry_id in range(max(first, self.mark), min(last + 1, self._log.end_id)):
-                self._acked[entry_id] = messages = self._log.messages_of(entry_id)
-                self._acked_messages += messages
+            end_id = min(last + 1, self._log.end_id)
+            self._acked.add_range(max(first, self.mark), end_id, self._log.messages_from)
         for entry_id, ack_set in cursor.ack_sets.items():
             if entry_id >= self.mark and entry_id not in self._acked:
-                self._ack_sets[entry_id] = ack_set
+                self._ack_sets.put(entry_id, ack_set)
         self._advance()
         self.changed = False
 
     def close(self) -> None:
         """The subscription is not served here any more."""
         self._delayed.clear()
+        self._ack_sets.clear()
 
     @property
     def backlog_messages(self) -> int:
         """Messages that are not acknowledged."""
-        return self._log.messages_from(self.mark) - self._acked_messages
+        return self._log.messages_from(self.mark) - self._acked.messages
 
     @property
     def backlog_entries(self) -> int:
@@ -295,7 +300,7 @@ class Subscription:
             return False
         if self._log.loading(entry_id):
             return True
-        self._acked[entry_id] = 0
+        self._acked.add(entry_id, self._log.messages_of(entry_id))
         self._advance()
         return False
 
@@ -324,7 +329,7 @@ class Subscription:
         redeliveries = self._redeliveries.get(entry.entry_id, 0)
         if redeliveries:
             self.messages_redelivered += entry.messages
-        return Delivery(consumer, entry, redeliveries, self._ack_sets.get(entry.entry_id, ()))
+        return Delivery(consumer, entry, redeliveries, self._ack_sets.get(entry.entry_id))
 
     # Acknowledgement
 
@@ -344,13 +349,15 @@ class Subscription:
             wanted = tuple(a & b for a, b in zip(words, before, strict=False))
             self.changed = True
             if any(wanted):
-                self._ack_sets[entry_id] = wanted
+                self._ack_sets.put(entry_id, wanted)
                 return
         holder = consumer if entry_id in consumer.pending else self._holder(entry_id)
         if holder is not None:
             self._release(holder, entry_id)
-        self._acked[entry_id] = messages
-        self._acked_messages += messages
+        if entry_id == self.mark:
+            self.mark += 1
+        else:
+            self._acked.add(entry_id, messages)
         self._settle(entry_id)
         self._advance()
 
@@ -375,25 +382,23 @@ class Subscription:
         before, self.mark = self.mark, entry_id + 1
         for passed in _between(consumer.pending, before, self.mark):
             consumer.forget(passed)
-        for passed in _between(self._acked, before, self.mark):
-            self._acked_messages -= self._acked.pop(passed)
+        self._acked.drop_below(before, self.mark, self._log.messages_of)
+        self._ack_sets.drop_below(before, self.mark)
         for passed in _between(self._redeliveries, before, self.mark):
             del self._redeliveries[passed]
-        for passed in _between(self._ack_sets, before, self.mark):
-            del self._ack_sets[passed]
         self._advance()
 
     def _advance(self) -> None:
         """Move `mark` over acknowledged entries."""
         self.changed = True
-        while (messages := self._acked.pop(self.mark, None)) is not None:
-            self._acked_messages -= messages
-            self.mark += 1
+        if self._acked and (end_id := self._acked.run_end(self.mark)) > self.mark:
+            self._acked.drop_below(self.mark, end_id, self._log.messages_of)
+            self.mark = end_id
         self.read_id = max(self.read_id, self.mark)
 
     def _settle(self, entry_id: int) -> None:
         self._redeliveries.pop(entry_id, None)
-        self._ack_sets.pop(entry_id, None)
+        self._ack_sets.pop(entry_id)
 
     # Redelivery
 

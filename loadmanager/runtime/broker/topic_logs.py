@@ -7,11 +7,11 @@ transaction that saves cursors. So a broker that no longer owns the topic writes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from loadmanager.core.bundles.names import TopicName
-from loadmanager.core.errors import ConflictError, CorruptDataError
+from loadmanager.core.errors import BadInputError, ConflictError, CorruptDataError, LoadManagerError
 from loadmanager.ports.log import LogRecord, Run
 from loadmanager.ports.store import (
     Check,
@@ -26,6 +26,8 @@ from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import read_object, write_object
 
 CURSORS_AT_ONCE = 100
+CURSOR_BYTES_AT_ONCE = 500_000
+"""What one transaction saves; a cursor that is larger has one of its own."""
 
 
 class TopicLogs:
@@ -85,15 +87,20 @@ class TopicLogs:
     ) -> None:
         """See `Directory.save_cursors`."""
         check = Check(_path(topic, record.log_id), record.version)
-        writes: list[Operation] = [
-            Put(paths.subscription(topic, name), value) for name, value in cursors.items()
-        ]
-        for start in range(0, len(writes), CURSORS_AT_ONCE):
-            some = writes[start : start + CURSORS_AT_ONCE]
+        refused: LoadManagerError | None = None
+        for some in _transactions(
+            [Put(paths.subscription(topic, name), value) for name, value in cursors.items()]
+        ):
             try:
                 await self._store.commit([check, *some])
             except VersionConflictError:
                 await self._save_one_by_one(topic, record, check, some)
+            except ConflictError:
+                raise
+            except BadInputError as error:  # the others are saved
+                refused = error
+        if refused is not None:
+            raise refused
 
     async def _save_one_by_one(
         self, topic: TopicName, record: LogRecord, check: Check, writes: Sequence[Operation]
@@ -113,6 +120,18 @@ class TopicLogs:
         if log_id is not None:
             await delete_tree(self._store, paths.log(topic))
         return log_id
+
+
+def _transactions(writes: Sequence[Put]) -> Iterator[list[Put]]:
+    some, size = list[Put](), 0
+    for write in writes:
+        size += len(write.value)
+        if some and (len(some) == CURSORS_AT_ONCE or size > CURSOR_BYTES_AT_ONCE):
+            yield some
+            some, size = [], len(write.value)
+        some.append(write)
+    if some:
+        yield some
 
 
 def _path(topic: TopicName, log_id: int) -> str:

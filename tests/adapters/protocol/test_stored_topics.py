@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from adapters.protocol.driven_broker import ERROR, MESSAGE, RECEIPT, Broker, Wire
+from adapters.protocol.test_hostile_clients import a_publish
 from core.throttling.driven import TOPIC
 from simulation.clients import send_frame
 from structlog.testing import capture_logs
@@ -16,6 +17,7 @@ from loadmanager.adapters.files.log_files import LogFiles
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.adapters.protocol.connection import Connection
 from loadmanager.core.conf import Live
+from loadmanager.core.messaging.cursor import read_cursor
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import encode
@@ -186,3 +188,42 @@ async def test_a_disk_that_hangs_holds_nobody_for_long() -> None:
     _, reader = await broker.consumer(permits=10)
     await broker.settle()
     assert reader.count(MESSAGE) == 2
+
+
+def an_ack(entry_id: int, ack_set: list[int], consumer_id: int = 1) -> bytes:
+    """ACK of a part of a batch."""
+    position = pb.MessageIdData(ledgerId=1, entryId=entry_id, ack_set=ack_set)
+    return encode(ack=pb.CommandAck(consumer_id=consumer_id, ack_type=0, message_id=[position]))
+
+
+@pytest.mark.asyncio
+async def test_a_cursor_that_is_too_large_is_saved_in_part() -> None:
+    """The log says so once; the other subscription of the topic is saved, and the large one goes on
+    from what was saved. Words beyond the batch are not kept.
+    """
+    broker = Slow(SharedFiles())
+    connection, _ = await broker.begin()
+    consumer, _ = await broker.consumer(permits=1000)
+    other = {"topic": str(TOPIC), "subscription": "other", "subType": 1, "initialPosition": 1}
+    subscribe = pb.CommandSubscribe(**other, consumer_id=2, request_id=2)  # type: ignore[arg-type]
+    await broker.say(consumer, encode(subscribe=subscribe))
+    batch = a_publish(num_messages_in_batch=64_000, payload=bytes(64_000 * 6))
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    for _ in range(40):
+        await broker.say(connection, batch)
+    for entry_id in range(40):
+        await broker.say(consumer, an_ack(entry_id, [(1 << 62) + 1] * 2_000))
+    assert len(hosted.core.subscriptions["s"].cursor(9).ack_sets[0]) == 1_000
+    await broker.say(consumer, an_ack(0, [], consumer_id=2))
+    with capture_logs() as lines:
+        for _ in range(2):
+            broker.server.storing.save_cursors()  # type: ignore[union-attr]
+            await broker.settle()
+            await broker.say(consumer, an_ack(39, [1 << 62] * 1_000))
+    assert [line["subscription"] for line in lines if "too large" in line["event"]] == ["s"]
+    saved = dict(
+        zip("ab", await broker.server.directory.cursors(TOPIC, ["s", "other"]), strict=True)
+    )
+    assert read_cursor(saved["b"], "other").mark == 1
+    assert 0 < len(read_cursor(saved["a"], "s").ack_sets) < 40
