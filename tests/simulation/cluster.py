@@ -424,6 +424,10 @@ class Transport(asyncio.Transport):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """Clients read everything."""
 
+    def get_write_buffer_size(self) -> int:
+        """Clients read at once."""
+        return 0
+
     def pause_reading(self) -> None:
         """The broker reads no more for now."""
         self._reading = False

@@ -6,6 +6,7 @@ from collections import Counter
 
 import structlog
 
+from loadmanager.adapters.protocol.outbound import Outbound
 from loadmanager.core.conf import Live
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.ports.clock import Clock
@@ -27,6 +28,8 @@ class Admission:
         self.refused = 0
         """Connections refused since start."""
         self._logged_s = float("-inf")
+        self.outbound = Outbound(settings)
+        """What waits for all clients together."""
 
     def enter(self, address: str) -> str | None:
         """Count a connection; returns the reason to refuse it, or None. Every connection that

@@ -90,7 +90,9 @@ class Connection(asyncio.Protocol):
         """Bytes of messages that wait for the next `flush`."""
         self.writable = True
         """False while the outbound buffer is full because the client does not read."""
-        self._unread_bytes = 0
+        self._unread_bytes = self._written_bytes = 0
+        self._read_bytes, self._read_s = 0, self.last_heard_s
+        """How much the client had read when it was last seen to read, and when that was."""
         self._owed = 0
         """Receipts that wait for the storage."""
         self.closing = False
@@ -117,6 +119,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: incomplete frames are discarded."""
         self._transport = None
+        self.server.admission.outbound.forget(self)
         self._reader.discard()
         self._out.clear()
         self.server.throttling.disconnect(self.throttle, self._clock.monotonic_ns())
@@ -164,6 +167,11 @@ class Connection(asyncio.Protocol):
             self.abort()
             return True
         return self._transport is None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were written and that the system has not taken."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     @property
     def held(self) -> bool:
@@ -356,8 +364,10 @@ class Connection(asyncio.Protocol):
             data = b"".join(self._out)
             self.server.bytes_out += len(data)
             self._transport.write(data)
+            self._written_bytes += len(data)
             if not self.writable:
                 self._unread_bytes += len(data)
+            self.server.admission.outbound.written(self)
         self._out.clear()
         self.queued_bytes = 0
         if self._unread_bytes > UNREAD_BYTES_MAX:
@@ -385,10 +395,18 @@ class Connection(asyncio.Protocol):
 
     def keep_alive(self, now_s: float, keep_alive_s: float) -> None:
         """Probe the client after `keep_alive_s` of silence, and close the connection after twice
-        that. A client that is not read may be silent.
+        that. A client that is not read may be silent, but has to read: one that takes nothing of
+        a full outbound buffer for twice that time is closed, too.
         """
         if self.closing:
             self.abort()  # closed one interval ago, and the client does not read what was left
+            return
+        read_bytes = self._written_bytes - self.waiting_bytes
+        if self.writable or read_bytes != self._read_bytes:
+            self._read_bytes, self._read_s = read_bytes, now_s
+        elif now_s - self._read_s > 2 * keep_alive_s:
+            log.info("a client does not read its answers; its connection is closed", peer=self.peer)
+            self.abort()
             return
         silent_s = now_s - self.last_heard_s
         if self.held and silent_s >= keep_alive_s / 2:

@@ -484,14 +484,15 @@ class TopicRegistry:
         return 0 if opened is None else clients_of(opened.topics)
 
     def usage(self) -> HostUsage:
-        """Memory of topics and of unprocessed bytes, and bytes on the wire."""
+        """Memory of topics, of unprocessed and unread bytes, and bytes on the wire."""
         unprocessed = sum(connection.unprocessed_bytes for connection in self.connections)
         buffers = self.settings.value.publish_buffer_mb
+        outbound = self.admission.outbound
         cached = 0 if self.storing is None else self.storing.cached_bytes
         limit_mb = self.settings.value.topics_memory_mb + max(buffers, 0)
         return HostUsage(
-            memory_used_bytes=self.memory.used_bytes + unprocessed + cached,
-            memory_limit_bytes=limit_mb * MIB,
+            memory_used_bytes=self.memory.used_bytes + unprocessed + cached + outbound.used_bytes,
+            memory_limit_bytes=limit_mb * MIB + outbound.limit_bytes,
             bytes_in_total=self.bytes_in,
             bytes_out_total=self.bytes_out,
             failures=self.failures.count,

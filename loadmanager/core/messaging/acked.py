@@ -4,6 +4,7 @@ is, except for giving it out, which takes time in the number of ranges.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import islice
 
@@ -15,6 +16,7 @@ ACK_SET_BYTES = 200
 WORD_BYTES = 40
 """Memory of a set of bit words, and of each word."""
 
+_ONES = re.compile("1+")
 Words = tuple[int, ...]
 
 
@@ -104,15 +106,7 @@ class AckedIds:
 
 def _runs(bits: int) -> Iterable[tuple[int, int]]:
     """First place and the place after the last one of each stretch of 1s."""
-    at = 0
-    while bits:
-        zeros = (bits & -bits).bit_length() - 1
-        bits >>= zeros
-        ones = _ones(bits)
-        bits >>= ones
-        at += zeros
-        yield at, at + ones
-        at += ones
+    return (found.span() for found in _ONES.finditer(f"{bits:b}"[::-1]))
 
 
 def _ones(bits: int) -> int:

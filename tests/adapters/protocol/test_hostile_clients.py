@@ -293,6 +293,9 @@ class SlowWire(Wire):
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         self.high = high or 0
 
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
+
     def write(self, data: Any) -> None:
         super().write(data)
         self.buffered += len(data)
@@ -387,6 +390,55 @@ async def test_answers_that_nobody_reads_end_the_connection(broker: Broker) -> N
     assert wire.closed
     assert UNREAD_BYTES_MAX < wire.buffered < UNREAD_BYTES_MAX + 10_000_000
     assert broker.server.failures.count == 0
+
+
+async def test_answers_that_nobody_reads_are_bounded_for_all_clients_together(
+    broker: Broker,
+) -> None:
+    """Whoever leaves the most unread is closed, however little each one does; what clients have
+    read meanwhile does not count. The sum is memory in use.
+    """
+    broker.messaging.set(MessagingSettings(topics_memory_mb=4))
+    outbound = broker.server.admission.outbound
+    assert outbound.limit_bytes == 1024 * 1024
+    clients = []
+    for number in range(10):
+        connection = Connection(broker.server, HANDLERS)
+        wire = SlowWire(connection)
+        connection.connection_made(wire)
+        await broker.say(connection, CONNECT)
+        connection.send(encode(pong=pb.CommandPong()) * (7_000 + 100 * number))
+        connection.flush()
+        clients.append((connection, wire))
+    assert not any(wire.closed for _, wire in clients)
+    unread = sum(wire.buffered for _, wire in clients)
+    assert broker.server.usage().memory_used_bytes == unread
+    clients[9][1].read_all()
+    for size in (25_000, 25_000):
+        connection, _ = clients[0]
+        connection.send(encode(pong=pb.CommandPong()) * size)
+        connection.flush()
+    assert [wire.closed for _, wire in clients] == [True] + [False] * 9
+    assert outbound.used_bytes == sum(wire.buffered for _, wire in clients[1:9])
+    for connection, _ in clients:
+        connection.connection_lost(None)
+    assert outbound.used_bytes == 0
+
+
+async def test_a_client_that_stops_reading_is_closed_in_time(broker: Broker) -> None:
+    """One whose outbound buffer is full must take something of it within two keep-alives."""
+    connection, wire = await slow_consumer(broker, 1, 0)
+    wire.high = 10
+    connection.send(encode(pong=pb.CommandPong()) * 10)
+    connection.flush()
+    assert wire.paused
+    now_s = broker.clock.monotonic_s()
+    for after_s, takes in ((0, 0), (40, 1), (80, 0), (100, 0)):
+        wire.buffered -= takes
+        connection.keep_alive(now_s + after_s, 30)
+        assert not wire.closed
+    connection.keep_alive(now_s + 101, 30)
+    assert wire.closed
 
 
 async def test_a_client_that_never_reads_its_last_words_is_aborted(broker: Broker) -> None:

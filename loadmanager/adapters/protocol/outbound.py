@@ -1,0 +1,86 @@
+"""Answers and messages that wait in the broker because clients do not read them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import structlog
+
+from loadmanager.core.conf import Live
+from loadmanager.core.messaging.settings import MessagingSettings
+
+MIB = 1024 * 1024
+SHARE = 4
+"""All connections together keep at most this part (1/4) of `topicsMemoryLimitMB`."""
+LEFT_PERCENT = 90
+"""When that is reached, connections are closed until so much of it is left."""
+
+log = structlog.get_logger("protocol")
+
+
+class Reader(Protocol):
+    """A connection."""
+
+    peer: str
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes that were written to it and that the system has not taken."""
+        ...
+
+    def abort(self) -> None:
+        """Hang up at once."""
+        ...
+
+
+class Outbound:
+    """Adds up what waits for all clients. Those that leave the most unread are closed when it is
+    too much. Bytes that clients have read since they were last told something are subtracted late,
+    but before anybody is closed.
+    """
+
+    def __init__(self, settings: Live[MessagingSettings]) -> None:
+        self._settings = settings
+        self._waiting: dict[Reader, int] = {}
+        self.used_bytes = 0
+
+    @property
+    def limit_bytes(self) -> int:
+        """How much may wait."""
+        return self._settings.value.topics_memory_mb * MIB // SHARE
+
+    def written(self, connection: Reader) -> None:
+        """Something was written to a connection."""
+        self._count(connection)
+        if self.used_bytes > self.limit_bytes:
+            self._relieve()
+
+    def forget(self, connection: Reader) -> None:
+        """A connection is gone."""
+        self.used_bytes -= self._waiting.pop(connection, 0)
+
+    def _count(self, connection: Reader) -> None:
+        size = connection.waiting_bytes
+        self.used_bytes += size - self._waiting.pop(connection, 0)
+        if size:
+            self._waiting[connection] = size
+
+    def _relieve(self) -> None:
+        """Count again, and close the worst while too much waits. Takes time in the number of
+        connections, after as many bytes as a tenth of the limit.
+        """
+        for connection in list(self._waiting):
+            self._count(connection)
+        left = self.limit_bytes * LEFT_PERCENT // 100
+        worst_first = sorted(self._waiting, key=lambda held: self._waiting[held], reverse=True)
+        for connection in worst_first:
+            if self.used_bytes <= left:
+                return
+            log.warning(
+                "clients do not read their answers; the connection that leaves the most is closed",
+                peer=connection.peer,
+                unread_bytes=self._waiting[connection],
+                limit_bytes=self.limit_bytes,
+            )
+            self.forget(connection)
+            connection.abort()
