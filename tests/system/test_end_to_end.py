@@ -300,7 +300,7 @@ def _moves(cluster: Cluster, source: int) -> list[dict[str, float]]:
     return [
         event
         for event in cluster.events()
-        if event["event"] == "bundle unloads" and event["source"] == cluster.broker_id(source)
+        if event["event"] == "bundle moves" and event["source"] == cluster.broker_id(source)
     ]
 
 
