@@ -46,7 +46,7 @@ FOUND_BY = {
     "a state record is changed whatever its version": 20002,
     "an owner does not look whether its record is still its own": 20025,
     "the locks of modular brokers do not count": 20002,
-    "state records do not count for modular brokers": 20000,
+    "state records do not count for modular brokers": 20002,
     "messages are not synced before their receipts": 1,
     "receipts are sent before messages are stored": 1,
 }

@@ -73,7 +73,8 @@ class Fleet(Cluster):
         self.zookeeper = EmbeddedZooKeeper(port=zookeeper_port, data_dir=data)
         self.proxied = brokers - 1
         self.proxy = Proxy(zookeeper_port)
-        self._settings = settings or {}
+        self.extra = settings or {}
+        """Settings of the brokers that start from now on."""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._open = contextlib.ExitStack()
 
@@ -132,7 +133,7 @@ class Fleet(Cluster):
             "brokerServicePort": str(self.pulsar_port + index),
             "webServicePort": str(self.http_port + index),
             "loadManagerHistoryDirectory": str(self.history(index)),
-            **self._settings,
+            **self.extra,
         }
 
     def history(self, index: int) -> Path:

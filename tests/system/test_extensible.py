@@ -10,6 +10,8 @@ import pulsar
 import pytest
 from kazoo.client import KazooClient
 from system.cluster import Cluster, wait_for
+from system.faults import observed, run
+from system.fleet import Fleet
 
 pytestmark = [pytest.mark.system, pytest.mark.client, pytest.mark.zookeeper]
 
@@ -109,3 +111,15 @@ def test_stock_clients_through_transfers_and_the_death_of_owner_and_leader(tmp_p
             assert seen == set(of_topic)
         client.close()
         assert cluster.check_single_ownership() > 0
+
+
+@pytest.mark.timeout(600)
+def test_brokers_change_to_the_extensible_manager_one_by_one(tmp_path: Path) -> None:
+    """No bundle has two owners, no message is lost, and every topic is served while brokers of both
+    managers run, and when a broker dies afterwards.
+    """
+    with Fleet(tmp_path) as fleet, observed(fleet) as observer:
+        fleet.extra = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+        outcomes = [run(name, fleet, observer) for name in ("rolling-restart", "kill-both")]
+    for outcome in outcomes:
+        assert (outcome.twice_owned, outcome.undelivered, outcome.problems) == ([], 0, [])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import msgspec
 
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import BadInputError, CorruptDataError, OperationalError
+from loadmanager.core.errors import BadInputError, CorruptDataError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import (
     BrokerLoadData,
@@ -83,11 +83,13 @@ class LoadPublisher:
         if new or self._due(data):
             data.reported_at = self.clock.now_ms()
             path = f"{paths.LOAD_DATA}/{self.broker_id}"
-            await self._write(path, msgspec.json.encode(data))
+            if not await self._write(path, msgspec.json.encode(data)):
+                return
             self._last, self._published_s = data, self.clock.monotonic_s()
         top = msgspec.json.encode(self._busiest())
         if new or top != self._top:
-            await self._write(f"{paths.TOP_BUNDLES}/{self.broker_id}", top)
+            if not await self._write(f"{paths.TOP_BUNDLES}/{self.broker_id}", top):
+                return
             self._top = top
         self._published_in = now_in
 
@@ -121,24 +123,22 @@ class LoadPublisher:
         )
         return top_bundles(policies, self.reporter.report.last_stats, self.strategies.value, count)
 
-    async def _write(self, path: str, value: bytes) -> None:
-        """Write an ephemeral node of this session. Raises `OperationalError` while an earlier
-        session has it.
-        """
+    async def _write(self, path: str, value: bytes) -> bool:
+        """Write an ephemeral node of this session; False while an earlier session has it."""
         session_id = self.store.session_id
         if await self.store.create(path, value, ephemeral=True):
-            return
+            return True
         node = await self.store.get(path)
         try:
             if node is not None and node.ephemeral_owner == session_id:
                 await self.store.put(path, value, version=node.version)
-                return
+                return True
             if node is not None and node.ephemeral_owner == 0:
                 await delete_below(self.store, path)
                 await self.store.delete(path, version=node.version)
         except VersionConflictError:
             pass
-        raise OperationalError(f"{path} belongs to another session; the next turn tries again")
+        return False
 
 
 class LoadStore:
