@@ -46,9 +46,9 @@ class TopicHost(Protocol):
         """Bundle → open topic → Pulsar's `TopicStats`."""
         ...
 
-    def unload(self, topic: TopicName) -> None:
-        """Close the topic, if it is open: its clients are told, and come back; its messages are
-        forgotten.
+    async def unload(self, topic: TopicName) -> None:
+        """Close the topic, if it is open: its clients are told, and come back. The messages of a
+        topic in memory are forgotten.
         """
         ...
 
@@ -66,6 +66,12 @@ class TopicHost(Protocol):
 
     async def skip(self, topic: TopicName, name: str, entries: int | None) -> None:
         """Acknowledge the oldest entries of a subscription; None: all of them."""
+        ...
+
+    async def expire(self, topic: TopicName, name: str | None, older_s: int) -> None:
+        """Have entries published so many seconds ago or earlier count as acknowledged, for
+        one subscription or all (None). Raises `ConflictError` if there are none.
+        """
         ...
 
     async def reset(self, topic: TopicName, name: str, position: Position) -> None:

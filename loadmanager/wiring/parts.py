@@ -90,9 +90,9 @@ class Parts:
         self._wishes = OperatorWishes(store, outside.clock, self._corrupt)
         self._namespaces = Namespaces(store, self._broker, self._corrupt)
         self._topics = Topics(store, self._namespaces, self._broker, self._corrupt)
-        throttling_settings = self.settings.live(ThrottlingSettings)
+        throttling = self.settings.live(ThrottlingSettings)
         self._throttling = BrokerThrottling(
-            throttling_settings.value,
+            throttling.value,
             cluster=cluster,
             now_ns=outside.clock.monotonic_ns(),
             publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
@@ -105,9 +105,10 @@ class Parts:
             self._throttling,
             self.settings,
             clock=outside.clock,
-            in_force=throttling_settings,
+            in_force=throttling,
             changed=self.hosting.limits_changed,
             corrupt=self._corrupt,
+            rules=self.hosting.rules if isinstance(self.hosting, TopicRegistry) else None,
         )
         self._locks = Locks(
             store,

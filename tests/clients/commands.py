@@ -268,14 +268,36 @@ topics create {T}
 topics create-subscription -s a {T}
 """
 
-NOT_SERVED = f"""
+KEEPING = f"""
+namespaces get-retention {NS}
 namespaces set-retention -t 1h -s 1G {NS}
 namespaces get-retention {NS}
-namespaces remove-retention {NS}
-namespaces set-message-ttl -ttl 5 {NS}
-namespaces get-message-ttl {NS}
+namespaces set-backlog-quota -l 2G -p producer_exception {NS}
 namespaces set-backlog-quota -l 10M -p producer_exception {NS}
 namespaces get-backlog-quotas {NS}
+namespaces remove-retention {NS}
+namespaces set-backlog-quota -lt 60 -t message_age -p producer_exception {NS}
+namespaces get-backlog-quotas {NS}
+namespaces remove-backlog-quota -t message_age {NS}
+namespaces get-backlog-quotas {NS}
+namespaces remove-backlog-quota {NS}
+namespaces get-retention {NS}
+namespaces set-retention -t 0 -s 1G {NS}
+namespaces get-message-ttl {NS}
+namespaces set-message-ttl -ttl 500 {NS}
+namespaces get-message-ttl {NS}
+namespaces remove-message-ttl {NS}
+namespaces get-message-ttl {NS}
+namespaces get-deduplication {NS}
+namespaces set-deduplication -e {NS}
+namespaces get-deduplication {NS}
+namespaces remove-deduplication {NS}
+topics expire-messages -t 500 -s a {T}
+topics expire-messages -t 500 -s none {T}
+topics expire-messages-all-subscriptions -t 500 {T}
+"""
+
+NOT_SERVED = f"""
 namespaces set-persistence -a 1 -e 1 -w 1 -r 0 {NS}
 namespaces get-persistence {NS}
 namespaces set-max-producers-per-topic -p 5 {NS}
@@ -283,8 +305,6 @@ namespaces get-max-producers-per-topic {NS}
 namespaces set-max-consumers-per-topic -c 5 {NS}
 namespaces set-max-topics-per-namespace -t 50 {NS}
 namespaces get-max-topics-per-namespace {NS}
-namespaces set-deduplication -e {NS}
-namespaces get-deduplication {NS}
 namespaces set-auto-topic-creation -d {NS}
 namespaces get-auto-topic-creation {NS}
 namespaces set-compaction-threshold -t 10M {NS}
@@ -307,7 +327,6 @@ namespaces set-offload-threshold -s 10M {NS}
 topics stats-internal {T}
 topics info-internal {T}
 topics peek-messages -s a -n 1 {T}
-topics expire-messages -t 5 -s a {T}
 topics truncate {T}
 topics compact {T}
 topics compaction-status {T}
@@ -326,4 +345,4 @@ packages list --type function public/default
 transactions coordinators-list
 """
 
-ALL = BROKERS + NAMESPACES + TOPICS + AGAIN + NOT_SERVED
+ALL = BROKERS + NAMESPACES + TOPICS + AGAIN + KEEPING + NOT_SERVED

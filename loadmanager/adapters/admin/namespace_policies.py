@@ -6,22 +6,33 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from loadmanager.adapters.admin.answers import RefusedError
+from loadmanager.adapters.admin.routes_keeping import (
+    checked_flag,
+    checked_quotas,
+    checked_retention,
+    checked_ttl,
+)
 from loadmanager.adapters.admin.routes_throttling import NAMESPACE_RATES, checked_rate
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.messaging.rules import DEDUPLICATION, QUOTAS, RETENTION, TTL
 from loadmanager.core.throttling.policies import DispatchRate, plain
 
 Document = dict[str, Any]
 
+KEEPING: dict[str, Callable[[Any], Any]] = {
+    RETENTION: checked_retention,
+    QUOTAS: checked_quotas,
+    TTL: checked_ttl,
+    DEDUPLICATION: checked_flag,
+}
 NOT_OBEYED: Document = {
     "allowed_clusters": [],
     "allowed_topic_property_keys_for_metrics": [],
     "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
     "autoSubscriptionCreationOverride": None,
     "autoTopicCreationOverride": None,
-    "backlog_quota_map": {},
     "compaction_threshold": None,
-    "deduplicationEnabled": None,
     "deduplicationSnapshotIntervalSeconds": None,
     "delayed_delivery_policies": None,
     "dispatcherPauseOnAckStatePersistentEnabled": None,
@@ -37,7 +48,6 @@ NOT_OBEYED: Document = {
     "max_topics_per_namespace": None,
     "max_unacked_messages_per_consumer": None,
     "max_unacked_messages_per_subscription": None,
-    "message_ttl_in_seconds": None,
     "migrated": False,
     "offload_deletion_lag_ms": None,
     "offload_policies": None,
@@ -46,7 +56,6 @@ NOT_OBEYED: Document = {
     "persistence": None,
     "properties": {},
     "replicatorDispatchRate": {},
-    "retention_policies": None,
     "schema_auto_update_compatibility_strategy": None,
     "schema_compatibility_strategy": "UNDEFINED",
     "schema_validation_enforced": False,
@@ -87,6 +96,7 @@ class NamespacePolicies:
             "resource_group_name": self._group,
             "clusterDispatchRate": self._rates("clusterDispatchRate", DispatchRate),
             **{field: self._rates(field, kind) for field, kind in NAMESPACE_RATES.values()},
+            **{field: self._kept(check) for field, check in KEEPING.items()},
         }
 
     async def checked(self, policies: Document) -> Document:
@@ -123,6 +133,13 @@ class NamespacePolicies:
         if group not in await self._use.limits.resource_groups():
             raise BadInputError(f"Resource group {group[:60]} does not exist")
         return group
+
+    @staticmethod
+    def _kept(check: Callable[[Any], Any]) -> Callable[[Any], Awaitable[Any]]:
+        async def checked(value: Any) -> Any:
+            return check(value)
+
+        return checked
 
     def _rates(self, field: str, kind: Any) -> Callable[[Any], Awaitable[Document]]:
         async def check(by_cluster: Any) -> Document:

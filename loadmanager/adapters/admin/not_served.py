@@ -9,15 +9,15 @@ bookies | functions | packages | sink | sinks | source | sources | transactions 
 worker | worker-stats
 """
 NAMESPACE = """
-allowedClusters | autoSubscriptionCreation | autoTopicCreation | backlogQuota | backlogQuotaMap |
-clearBacklog | compactionThreshold | deduplication | deduplicationSnapshotInterval |
-delayedDelivery | dispatcherPauseOnAckStatePersistent | encryptionRequired | entryFilters |
-inactiveTopicPolicies | isAllowAutoUpdateSchema | maxConsumersPerSubscription |
+allowedClusters | autoSubscriptionCreation | autoTopicCreation | clearBacklog |
+compactionThreshold | deduplicationSnapshotInterval | delayedDelivery |
+dispatcherPauseOnAckStatePersistent | encryptionRequired | entryFilters | inactiveTopicPolicies |
+isAllowAutoUpdateSchema | maxConsumersPerSubscription |
 maxConsumersPerTopic | maxProducersPerTopic | maxSubscriptionsPerTopic | maxTopicsPerNamespace |
-maxUnackedMessagesPerConsumer | maxUnackedMessagesPerSubscription | messageTTL | migration |
+maxUnackedMessagesPerConsumer | maxUnackedMessagesPerSubscription | migration |
 offloadDeletionLagMs | offloadPolicies | offloadThreshold | offloadThresholdInSeconds |
 permissions | persistence | properties | property | removeOffloadPolicies |
-replicatorDispatchRate | retention | scanOffloadedLedgers | schemaAutoUpdateCompatibilityStrategy |
+replicatorDispatchRate | scanOffloadedLedgers | schemaAutoUpdateCompatibilityStrategy |
 schemaCompatibilityStrategy | schemaValidationEnforced | subscriptionAuthMode |
 subscriptionExpirationTime | subscriptionTypesEnabled | unsubscribe
 """

@@ -19,6 +19,7 @@ from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
+from loadmanager.adapters.admin.routes_keeping import KeepingRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.schemas import SchemaRoutes
@@ -83,6 +84,7 @@ class AdminServer:
             SchemaRoutes(use),
             ThrottlingRoutes(use, self._owners),
             PolicyRoutes(use, cluster=cluster),
+            KeepingRoutes(use),
             QuotaRoutes(use),
             MoveRoutes(use),
         ]

@@ -21,6 +21,7 @@ from loadmanager.core.errors import BadInputError, NotFoundError
 from loadmanager.ports.topics import Position
 
 LATEST = (1 << 63) - 1
+AGE_DIGITS_MAX = 10
 
 
 class SubscriptionRoutes:
@@ -39,6 +40,8 @@ class SubscriptionRoutes:
             web.delete(one, self.delete),
             web.post(one + r"/skip/{entries:-?\d{1,10}}", self.skip),
             web.post(one + "/skip_all", self.skip_all),
+            web.post(one + "/expireMessages/{age}", self.expire),
+            web.post(path + "/all_subscription/expireMessages/{age}", self.expire),
             web.post(one + r"/resetcursor/{time:\d{1,18}}", self.reset_to_time),
             web.post(one + "/resetcursor", self.reset),
         ]
@@ -116,6 +119,24 @@ class SubscriptionRoutes:
         missing = f"Subscription {name} not found for topic {topic}"
         if not await self._each_partition(request, topic, missing=missing):
             await (await self._owners.serve(request, topic)).skip(topic, name, None)
+        return web.Response(status=204)
+
+    async def expire(self, request: web.Request) -> web.Response:
+        """Have entries published so many seconds ago or earlier count as acknowledged, for
+        one subscription or all.
+
+        Answers: 204; 307 to the owner; 400 for what is no number; 404; 405 for a topic that is not
+        persistent; 409 if there are none.
+        """
+        topic, name = topic_of(request), request.match_info.get("name")
+        age = request.match_info["age"]
+        if not (age.isascii() and age.isdigit() and len(age) <= AGE_DIGITS_MAX):
+            raise RefusedError(400, f"{age[:40]} is no number of seconds")
+        if not topic.persistent:
+            raise RefusedError(405, "Expire messages on a non-persistent topic is not allowed")
+        if not await self._each_partition(request, topic):
+            host = await self._owners.serve(request, topic)
+            await host.expire(topic, name, int(age))
         return web.Response(status=204)
 
     async def reset_to_time(self, request: web.Request) -> web.Response:

@@ -14,7 +14,12 @@ from loadmanager.core.errors import NotFoundError
 
 Document = dict[str, Any]
 
-LARGEST = ("producerId", "oldestBacklogMessageAgeSeconds")
+LARGEST = (
+    "producerId",
+    "oldestBacklogMessageAgeSeconds",
+    "backlogQuotaLimitSize",
+    "backlogQuotaLimitTime",
+)
 """Numbers that do not add up: of several partitions, the largest one is shown."""
 
 
@@ -87,7 +92,7 @@ class StatsRoutes:
         if partitions:
             first_failure(await self._owners.ask_each(request, partitions), but=404)
         else:
-            (await self._owners.serve(request, topic)).unload(topic)
+            await (await self._owners.serve(request, topic)).unload(topic)
         return web.Response(status=204)
 
 

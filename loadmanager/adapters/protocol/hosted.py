@@ -117,6 +117,10 @@ class Stored(Protocol):
         """A cursor may have moved: it is saved soon."""
         ...
 
+    async def save(self) -> None:
+        """Save the cursors that moved."""
+        ...
+
     async def trim(self) -> None:
         """Delete the segments that the log has dropped."""
         ...

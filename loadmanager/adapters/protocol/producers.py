@@ -7,7 +7,6 @@ from loadmanager.adapters.protocol.durable import create_durable
 from loadmanager.adapters.protocol.exclusive import make_ready, welcome
 from loadmanager.adapters.protocol.hosted import AttachedProducer, HostedTopic
 from loadmanager.adapters.protocol.schemas import add_producer_schema, schema_code_of
-from loadmanager.adapters.protocol.storing import DUPLICATE
 from loadmanager.core.bundles.names import TopicName, check_name
 from loadmanager.core.errors import (
     BadInputError,
@@ -19,6 +18,7 @@ from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import Access, ProducerFencedError, QuotaExceededError
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
+    DUPLICATE,
     Frame,
     FrameError,
     ReceiptEncoder,
@@ -54,13 +54,19 @@ async def on_producer(connection: Connection, frame: Frame) -> None:
         if producer is not None and not producer.core.ready:
             await _welcome_exclusive(connection, producer)
     except QuotaExceededError as error:
-        connection.error(request.request_id, pb.ProducerBlockedQuotaExceededException, str(error))
+        connection.error(request.request_id, _blocked(error), str(error))
     except ProducerFencedError as error:
         connection.error(request.request_id, pb.ProducerFenced, str(error))
     except ConflictError as error:
         connection.error(request.request_id, pb.ProducerBusy, str(error))
     except LoadManagerError as error:
         connection.error(request.request_id, schema_code_of(error), str(error))
+
+
+def _blocked(error: QuotaExceededError) -> pb.ServerError.ValueType:
+    if error.hold:
+        return pb.ProducerBlockedQuotaExceededError
+    return pb.ProducerBlockedQuotaExceededException
 
 
 async def _with_initial_subscription(
@@ -206,6 +212,7 @@ def on_send(connection: Connection, frame: Frame) -> None:
             messages,
             deliver_at_ms,
             continued=metadata.chunk_id + 1 < metadata.num_chunks_from_msg,
+            highest_id=min(send.highest_sequence_id, SEQUENCE_ID_MAX),
         )
     except QuotaExceededError:
         # SEND_ERROR would make C++ clients drop the whole connection. A closed producer comes back

@@ -37,6 +37,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.memory import TopicMemory
+from loadmanager.core.messaging.rules import MessageRules
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.messaging.subscription import SubscriptionType
 from loadmanager.core.messaging.topic import Topic, check_memory
@@ -51,9 +52,7 @@ from loadmanager.ports.telemetry import Detail, Sample
 
 MIB = 1024 * 1024
 RELIEVE_INTERVAL_S = 1.0
-"""How often retained messages of all topics are dropped at most, while topics hold all that they
-may.
-"""
+"""How often retained messages are dropped at most, while topics hold all that they may."""
 
 log = structlog.get_logger("protocol")
 
@@ -90,6 +89,7 @@ class TopicRegistry:
             failed=self.failures.report,
             may_serve=lambda: self.may_serve(clock.monotonic_s()),
         )
+        self.rules = MessageRules(settings)
         self.memory = TopicMemory(settings.value.topics_memory_mb * MIB)
         self.admission = Admission(settings, clock, connections_cap)
         self.bytes_in = 0
@@ -279,8 +279,7 @@ class TopicRegistry:
             ledger_id = stored.record.log_id
         else:
             ledger_id = await self.directory.next_ledger_id()
-        # Meanwhile the bundle may have been unloaded or split, and another broker may have served
-        # it: what was read before is of that older life.
+        # Meanwhile the bundle may have been unloaded or split: what was read is of an older life.
         if bundle is None or opened.fenced or self._bundles.get(bundle) is not opened:
             if stored is not None:
                 stored.log.close()
@@ -292,11 +291,12 @@ class TopicRegistry:
             self.memory,
             partition=topic.partition,
             log=None if stored is None else stored.log,
+            rules=self.rules.of(str(topic.namespace)),
         )
         for subscription in subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
-        limits = self.throttling.topic(topic, self.clock.monotonic_ns())
-        hosted = HostedTopic(topic, bundle, core, limits)
+        now_ns = self.clock.monotonic_ns()
+        hosted = HostedTopic(topic, bundle, core, self.throttling.topic(topic, now_ns))
         if stored is not None:
             stored.begin(hosted)
         opened.topics[core.name] = self._topics[core.name] = hosted

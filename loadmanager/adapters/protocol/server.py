@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from loadmanager.adapters.protocol.connection import Connection, Handler
@@ -21,6 +21,8 @@ from loadmanager.adapters.protocol.consumers import (
     on_subscribe,
     on_unsubscribe,
 )
+from loadmanager.adapters.protocol.hosted import HostedTopic
+from loadmanager.adapters.protocol.keeping import Keeping
 from loadmanager.adapters.protocol.listener import Listener
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
@@ -79,6 +81,12 @@ class BrokerServer(TopicRegistry):
         stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
         self._tasks += (self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive"))
+        keeping, settings = self._build_keeping(), self.settings
+        for interval_s, work, name in (
+            (lambda: settings.value.expiry_minutes * 60, keeping.check_ages, "ages"),
+            (lambda: settings.value.quota_check_s, keeping.check_quotas, "quotas"),
+        ):
+            self._tasks += (self.spawn(self._repeat_work(interval_s, work), name),)
         if (storing := self.storing) is not None:
             rate = storing.settings
             saving = self._repeat(lambda: 1 / rate.value.cursor_saves_per_s, storing.save_cursors)
@@ -99,6 +107,27 @@ class BrokerServer(TopicRegistry):
                 step()
             except Exception as error:  # noqa: BLE001 - contained: the next turn may succeed
                 self.failures.report("a periodic step failed and is tried again", error)
+
+    def _build_keeping(self) -> Keeping:
+        return Keeping(
+            self._topics.values,
+            dispatcher=self.dispatcher,
+            clock=self.clock,
+            failures=self.failures,
+            close_producers=self._close_producers,
+        )
+
+    def _close_producers(self, hosted: HostedTopic) -> None:
+        for producer in list(hosted.producers.values()):
+            self.close_producer(producer, None)
+
+    @staticmethod
+    async def _repeat_work(
+        interval_s: Callable[[], float], work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        while True:
+            await asyncio.sleep(interval_s())
+            await work()
 
     async def stop(self) -> None:
         """Stop listening and close every connection."""

@@ -34,13 +34,12 @@ from loadmanager.core.messaging.memory import EntryCache, TopicMemory
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
 from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.core.messaging.subscription import Subscription
+from loadmanager.core.wire.frames import DUPLICATE
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.log import FencedError, LogRecord, Run, Storage, UnansweredError
 
 MIB = 1024 * 1024
-DUPLICATE = (1 << 64) - 1
-"""Entry id in the receipt of a message that was stored before."""
 SETTLE_S = 2.0
 """How long an unload waits for the storage and for the cursors at most."""
 SEGMENT_MB_MAX = 128

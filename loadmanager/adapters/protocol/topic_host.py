@@ -58,8 +58,11 @@ class RegistryTopics:
             for bundle in registry.bundle_stats()
         }
 
-    def unload(self, topic: TopicName) -> None:
-        """Close the topic, if it is open."""
+    async def unload(self, topic: TopicName) -> None:
+        """Save the cursors of the topic and close it, if it is open."""
+        hosted = self._registry.served(str(topic))
+        if hosted is not None and hosted.stored is not None:
+            await hosted.stored.save()
         self._registry.close_topic(str(topic), force=True)
 
     async def subscriptions(self, topic: TopicName) -> list[str]:
@@ -110,6 +113,24 @@ class RegistryTopics:
             hosted.stored.moved()
         self._registry.dispatcher.touch(hosted)
         self._registry.dispatcher.deliver()
+
+    async def expire(self, topic: TopicName, name: str | None, older_s: int) -> None:
+        """Have old entries count as acknowledged."""
+        registry = self._registry
+        hosted = await registry.host(topic)
+        time_ms = registry.clock.now_ms() - older_s * 1000
+        young = await _entry_id(hosted, Position(time_ms=time_ms))
+        if name is not None:
+            hosted, subscription = await self._find(topic, name)
+            chosen = [subscription]
+        else:
+            chosen = list(hosted.core.subscriptions.values())
+        if not sum(subscription.expire_until(young) for subscription in chosen):
+            raise ConflictError(f"Topic {topic} has no message of that age to expire")
+        if hosted.stored is not None:
+            hosted.stored.moved()
+        registry.dispatcher.touch(hosted)
+        registry.dispatcher.deliver()
 
     async def reset(self, topic: TopicName, name: str, position: Position) -> None:
         """Have a subscription go on from another position."""

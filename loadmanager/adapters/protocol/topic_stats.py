@@ -21,8 +21,7 @@ def topic_stats(hosted: HostedTopic, *, owner: str, unacked_max: int, now_ms: in
     """
     core, traffic, producers = hosted.core, hosted.traffic, hosted.producers.values()
     subscriptions = core.subscriptions.values()
-    marks = [subscription.mark for subscription in subscriptions if subscription.durable]
-    slowest = min(marks, default=core.log.end_id)
+    slowest = core.slowest
     oldest = core.log.get(max(slowest, core.log.first_id))
     age_s = -1 if oldest is None else max(now_ms - publish_time_of(oldest.tail), 0) // 1000
     return {
@@ -37,6 +36,8 @@ def topic_stats(hosted: HostedTopic, *, owner: str, unacked_max: int, now_ms: in
         "averageMsgSize": _average(traffic.msg_throughput_in, traffic.msg_rate_in),
         "storageSize": core.log.bytes,
         "backlogSize": core.log.bytes_from(slowest),
+        "backlogQuotaLimitSize": core.rules.quota_bytes,
+        "backlogQuotaLimitTime": core.rules.quota_s,
         "oldestBacklogMessageAgeSeconds": age_s,
         "publishRateLimitedTimes": hosted.limits.held_times,
         "publishers": [_publisher(producer) for producer in producers if producer.core.ready],
@@ -46,7 +47,7 @@ def topic_stats(hosted: HostedTopic, *, owner: str, unacked_max: int, now_ms: in
             for subscription in subscriptions
         },
         "replication": {},
-        "deduplicationStatus": "Disabled",
+        "deduplicationStatus": "Enabled" if core.rules.deduplicates else "Disabled",
         "ownerBroker": owner,
     }
 
@@ -83,11 +84,13 @@ def _subscription(hosted: HostedTopic, subscription: Subscription, unacked_max: 
     consumers = [_consumer(one, unacked_max) for one in attached if one is not None]
     active = subscription.active
     backlog = subscription.backlog_entries
-    rates = hosted.figures.subscription_rates.get(subscription.name, (0.0, 0.0, 0.0))
+    rates = hosted.figures.subscription_rates.get(subscription.name, (0.0,) * 5)
     return {
         "msgRateOut": rates[0],
         "msgThroughputOut": rates[1],
         "msgRateRedeliver": rates[2],
+        "msgRateExpired": rates[4],
+        "totalMsgExpired": subscription.entries_expired,
         "msgOutCounter": subscription.messages_out,
         "bytesOutCounter": subscription.bytes_out,
         "msgBacklog": backlog,

@@ -130,8 +130,9 @@ class Figures:
                 subscription.bytes_out,
                 subscription.messages_redelivered,
                 subscription.entries_out,
+                subscription.entries_expired,
             )
-            last = before.get(subscription, (0, 0, 0, 0))
+            last = before.get(subscription, (0, 0, 0, 0, 0))
             rates[name] = tuple(change / elapsed_s for change in map(sub, counted, last))
         self._subscriptions, self.subscription_rates = now, rates
         stored = topic.log.end_id

@@ -7,6 +7,12 @@ from typing import Any
 
 from loadmanager.core.conf import conf
 
+REQUEST_HOLD, EXCEPTION, CONSUMER_EVICTION = QUOTA_POLICIES = (
+    "producer_request_hold",
+    "producer_exception",
+    "consumer_backlog_eviction",
+)
+
 
 def _at_most(name: str, what: str) -> Any:
     return conf(name, 0, f"{what} (0 or -1: no limit)", minimum=-1)
@@ -26,8 +32,45 @@ class MessagingSettings:
     retention_mb: float = conf(
         "defaultRetentionSizeInMB",
         8.0,
-        "How much acknowledged data a topic keeps, for readers and seeks",
+        "How much acknowledged data a topic keeps, for readers and seeks (-1: any)",
+        minimum=-1,
+    )
+    retention_minutes: float = conf(
+        "defaultRetentionTimeInMinutes",
+        -1.0,
+        "How long a topic keeps acknowledged data, at most defaultRetentionSizeInMB (-1: any time)",
+        minimum=-1,
+    )
+    quota_s: int = conf(
+        "backlogQuotaDefaultLimitSecond",
+        -1,
+        "How old the oldest unacknowledged message of a topic may be (-1: any)",
+        minimum=-1,
+    )
+    quota_policy: str = conf(
+        "backlogQuotaDefaultRetentionPolicy",
+        REQUEST_HOLD,
+        "What happens when a backlog is too large or too old: producers wait, producers get an "
+        "exception, or the oldest messages count as acknowledged",
+        choices=QUOTA_POLICIES,
+    )
+    ttl_s: int = conf(
+        "ttlDurationDefaultInSeconds",
+        0,
+        "After how long messages count as acknowledged (0: never)",
         minimum=0,
+    )
+    expiry_minutes: float = conf(
+        "messageExpiryCheckIntervalInMinutes",
+        5.0,
+        "How often messages that are too old are looked for",
+        minimum=0.01,
+    )
+    quota_check_s: float = conf(
+        "backlogQuotaCheckIntervalInSeconds",
+        60.0,
+        "How often backlogs that are too large or too old are looked for",
+        minimum=0.5,
     )
     backlog_bytes_max: int = conf(
         "backlogQuotaDefaultLimitBytes",
@@ -102,6 +145,12 @@ class MessagingSettings:
     )
     subscriptions_per_topic_max: int = _at_most(
         "maxSubscriptionsPerTopic", "How many subscriptions a topic takes"
+    )
+    deduplicates: bool = conf(
+        "brokerDeduplicationEnabled",
+        False,
+        "A producer's sequence ids must rise, also those of a new producer with an old name; "
+        "others are duplicates, which are acknowledged and not stored",
     )
     producers_remembered_max: int = conf(
         "brokerDeduplicationMaxNumberOfProducers",

@@ -287,6 +287,8 @@ class StoredLog:
         """
         while len(self._segments) > 1:
             first = self._segments[0]
+            if len(self._segments) == 2 and not self._segments[1].offsets:
+                return  # the producers' last sequence ids are in it
             if self._firsts[1] > entry_id or self.bytes - first.size < bytes_kept:
                 return
             del self._segments[0], self._firsts[0]

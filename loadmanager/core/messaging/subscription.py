@@ -67,6 +67,8 @@ class Subscription:
         self.messages_out = 0
         self.bytes_out = 0
         self.messages_redelivered = 0
+        self.entries_expired = 0
+        """Those that were too old, or too many."""
         self.consumers: dict[Consumer, None] = {}
         """In order of arrival."""
         self.active: Consumer | None = None
@@ -379,9 +381,27 @@ class Subscription:
         """
         if self.kind is SubscriptionType.SHARED or not self.mark <= entry_id < self._log.end_id:
             return
-        before, self.mark = self.mark, entry_id + 1
-        for passed in _between(consumer.pending, before, self.mark):
+        for passed in _between(consumer.pending, self.mark, entry_id + 1):
             consumer.forget(passed)
+        self._move_mark(entry_id + 1)
+
+    def expire_until(self, entry_id: int) -> int:
+        """Have everything below `entry_id` count as acknowledged; returns how many entries were
+        not.
+        """
+        end_id, before = min(entry_id, self._log.end_id), self.backlog_entries
+        if end_id <= self.mark:
+            return 0
+        for consumer in self.consumers:
+            for passed in _between(consumer.pending, self.mark, end_id):
+                self._release(consumer, passed)
+        self._move_mark(end_id)
+        expired = before - self.backlog_entries
+        self.entries_expired += expired
+        return expired
+
+    def _move_mark(self, end_id: int) -> None:
+        before, self.mark = self.mark, end_id
         self._acked.drop_below(before, self.mark, self._log.messages_of)
         self._ack_sets.drop_below(before, self.mark)
         for passed in _between(self._redeliveries, before, self.mark):

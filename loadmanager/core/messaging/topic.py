@@ -12,7 +12,8 @@ from loadmanager.core.errors import BadInputError, ConflictError, LoadManagerErr
 from loadmanager.core.messaging.consumers import Consumer
 from loadmanager.core.messaging.log import Entry, EntryLog, MessageLog
 from loadmanager.core.messaging.memory import TopicMemory
-from loadmanager.core.messaging.settings import MessagingSettings
+from loadmanager.core.messaging.rules import NamespaceRules, Rules
+from loadmanager.core.messaging.settings import CONSUMER_EVICTION, REQUEST_HOLD, MessagingSettings
 from loadmanager.core.messaging.stored_log import StoredLog
 from loadmanager.core.messaging.subscription import Subscription, SubscriptionType
 
@@ -21,6 +22,10 @@ TRIM_STEP_BYTES = 64 * 1024
 """A growing topic looks at its subscriptions' positions at most once in this many bytes."""
 
 
+EVICTED_TO = 0.9
+"""Eviction leaves so much of a backlog quota, as in Pulsar."""
+QUOTA_STEP_BYTES = 4 * 1024
+"""A topic whose backlog is full looks at it at most once in this many bytes."""
 WAITING_MAX = 1_000
 """Producers of a topic that wait to be exclusive. As in Pulsar, they do not count towards
 `maxProducersPerTopic`: one producer and its stand-ins are within a limit of 1.
@@ -29,8 +34,12 @@ WAITING_MAX = 1_000
 
 class QuotaExceededError(LoadManagerError):
     """A topic is full, or all topics together are: producers must wait until consumers
-    acknowledge.
+    acknowledge. `hold`: they are asked to wait (`producer_request_hold`).
     """
+
+    def __init__(self, problem: str, *, hold: bool = False) -> None:
+        super().__init__(problem)
+        self.hold = hold
 
 
 class ProducerFencedError(ConflictError):
@@ -84,12 +93,16 @@ class Topic:
         *,
         partition: int = -1,
         log: StoredLog | None = None,
+        rules: NamespaceRules | None = None,
     ) -> None:
         self.name = name
         self.ledger_id = ledger_id
         self.partition = partition
         self.log: MessageLog = EntryLog(memory) if log is None else log
         self._stored = log is not None
+        self._rules = rules or NamespaceRules(settings)
+        self.too_old = False
+        """Whether the oldest message that is not acknowledged is older than its quota allows."""
         self.publishers: dict[str, Publisher] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.consumers = 0
@@ -144,7 +157,7 @@ class Topic:
         elif not waits:
             self._check_producers(address)
             last, _ = self._left.pop(name, (-1, 0.0))
-        if epoch == 0:
+        if epoch == 0 and not self.rules.deduplicates:
             last = -1  # a new producer with an old name
         shared = access is Access.SHARED
         publisher = Publisher(name, epoch, access, address, last, last, ready=shared)
@@ -212,7 +225,7 @@ class Topic:
         if publisher not in (self.publishers.get(name), self._waiting.get(name)):
             return None
         self._remove(publisher)
-        if not for_good and publisher.last_sequence_id >= 0:
+        if publisher.last_sequence_id >= 0 and (not for_good or self.rules.deduplicates):
             self.remember(name, publisher.last_sequence_id, now_s)
         if self.publishers or not self._waiting:
             return None
@@ -238,21 +251,64 @@ class Topic:
     # Messages
 
     def check_quota(self) -> None:
-        """Raise `QuotaExceededError` when the topic is full."""
-        limit = self.quota_bytes
-        if limit >= 0 and self.log.bytes >= limit:
+        """Raise `QuotaExceededError` when the topic is full, or its backlog too old. With
+        `consumer_backlog_eviction`, the oldest messages of a full topic go instead.
+        """
+        rules = self.rules
+        if self.too_old and rules.age_policy != CONSUMER_EVICTION:
             raise QuotaExceededError(
-                f"Topic {self.name} holds {self.log.bytes} bytes of {limit} allowed: consumers "
-                "must acknowledge first"
+                f"Topic {self.name} has unacknowledged messages older than {rules.quota_s} s",
+                hold=rules.age_policy == REQUEST_HOLD,
+            )
+        limit = rules.quota_bytes
+        if limit >= 0 and self.backlog_bytes >= limit:
+            if rules.evicts:
+                self.evict(int(limit * EVICTED_TO))
+                return
+            raise QuotaExceededError(
+                f"Topic {self.name} holds {self.backlog_bytes} bytes of {limit} allowed: consumers "
+                "must acknowledge first",
+                hold=rules.holds,
             )
 
     @property
+    def rules(self) -> Rules:
+        """How long its messages are kept, and how many may wait."""
+        return self._rules.of(stored=self._stored)
+
+    @property
     def quota_bytes(self) -> int:
-        """How many bytes it may hold; −1: any."""
-        settings = self._settings.value
-        if not self._stored:
-            return settings.backlog_bytes_max
-        return -1 if settings.backlog_gb_max < 0 else int(settings.backlog_gb_max * 1024 * MIB)
+        """How many bytes may wait in it; −1: any."""
+        return self.rules.quota_bytes
+
+    @property
+    def slowest(self) -> int:
+        """The first entry that some durable subscription has not acknowledged."""
+        marks = [each.mark for each in self.subscriptions.values() if each.durable]
+        return min(marks, default=self.log.end_id)
+
+    @property
+    def backlog_bytes(self) -> int:
+        """What counts towards the quota: what waits for a durable subscription; of a topic in
+        memory, all that it holds.
+        """
+        return self.log.bytes_from(self.slowest) if self._stored else self.log.bytes
+
+    def evict(self, bytes_max: int) -> int:
+        """Have the oldest messages count as acknowledged until so many bytes wait; returns the
+        first entry that still waits.
+        """
+        low, high = self.log.first_id, self.log.end_id
+        while low < high:
+            middle = (low + high) // 2
+            if self.log.bytes_from(middle) > bytes_max:
+                low = middle + 1
+            else:
+                high = middle
+        for subscription in self.subscriptions.values():
+            subscription.expire_until(low)
+        self.trim()
+        return low
 
     def publish(
         self,
@@ -263,22 +319,24 @@ class Topic:
         deliver_at_ms: int = 0,
         *,
         continued: bool = False,
+        highest_id: int = -1,
     ) -> Entry | None:
         """Store the tail of a SEND; None for a duplicate. Raises `QuotaExceededError`.
 
         In a stored log, the entry is durable only later. `continued`: a chunk of a message that
         others follow. They have its sequence id, which counts once the last one is stored.
+        `highest_id`: the sequence id of the last message of a batch, if its client tells it.
         """
         if sequence_id <= publisher.resent_until:
             return None
-        publisher.resent_until = -1
         log, memory = self.log, self._memory
         if log.bytes >= self._look_at_bytes or memory.used_bytes >= memory.limit_bytes:
             self._make_room()
         if not continued:
-            publisher.last_sequence_id = sequence_id
+            publisher.last_sequence_id = max(sequence_id, highest_id)
         whole_id = publisher.last_sequence_id
         entry = log.append(tail, messages, deliver_at_ms, publisher.name, whole_id)
+        publisher.resent_until = whole_id if self.rules.deduplicates else -1
         publisher.messages_in += messages
         publisher.bytes_in += len(tail)
         self.messages_in += messages
@@ -296,21 +354,33 @@ class Topic:
     def _set_look_at(self) -> None:
         quota, retention_bytes = self.quota_bytes, self.retention_bytes
         look_at = max(self.log.bytes, retention_bytes) + max(retention_bytes // 8, TRIM_STEP_BYTES)
-        self._look_at_bytes = look_at if quota < 0 else min(look_at, quota)
+        if quota >= 0 and self._stored:
+            room = quota - self.backlog_bytes
+            look_at = min(look_at, self.log.bytes + max(room, QUOTA_STEP_BYTES))
+        self._look_at_bytes = look_at if self._stored or quota < 0 else min(look_at, quota)
 
     @property
     def retention_bytes(self) -> int:
-        """How many bytes are kept after every subscription acknowledged them."""
-        return int(self._settings.value.retention_mb * MIB)
+        """How many bytes are kept after every subscription acknowledged them; −1: all."""
+        return self.rules.retention_bytes
 
     def trim(self, retention_bytes: int | None = None) -> None:
         """Drop entries that every subscription has acknowledged, except the newest
         `retention_bytes` (by default as configured).
         """
         kept = self.retention_bytes if retention_bytes is None else retention_bytes
-        if self.log.bytes > kept:
-            marks = (subscription.mark for subscription in self.subscriptions.values())
-            self.log.drop_until(min(marks, default=self.log.end_id), kept)
+        if 0 <= kept < self.log.bytes:
+            self.log.drop_until(self._acknowledged, kept)
+
+    def drop_older(self, entry_id: int) -> None:
+        """Drop entries below `entry_id` that every subscription has acknowledged."""
+        self.log.drop_until(min(self._acknowledged, entry_id), 0)
+
+    @property
+    def _acknowledged(self) -> int:
+        """Every subscription has acknowledged the entries below this one."""
+        marks = (subscription.mark for subscription in self.subscriptions.values())
+        return min(marks, default=self.log.end_id)
 
     # Subscriptions
 

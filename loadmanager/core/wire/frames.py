@@ -365,6 +365,11 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
+DUPLICATE = (1 << 64) - 1
+"""Ledger and entry id (−1) in the receipt of a message that was stored before."""
+_NO_LEDGER = b"\x08" + varint(DUPLICATE) + b"\x10"
+
+
 class ReceiptEncoder:
     """SEND_RECEIPT frames of one producer at one ledger; the constant parts are encoded once."""
 
@@ -373,8 +378,9 @@ class ReceiptEncoder:
         self._ledger = b"\x08" + varint(ledger_id) + b"\x10"
 
     def encode(self, sequence_id: int, entry_id: int) -> bytes:
-        """The receipt for one SEND."""
-        message_id = self._ledger + varint(entry_id)
+        """The receipt for one SEND; of a `DUPLICATE` it names no message, as Pulsar's."""
+        ledger = self._ledger if entry_id != DUPLICATE else _NO_LEDGER
+        message_id = ledger + varint(entry_id)
         receipt = b"%b%b\x1a%b%b" % (
             self._producer,
             varint(sequence_id),

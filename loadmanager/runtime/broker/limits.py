@@ -7,7 +7,7 @@ clients at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import structlog
 
@@ -65,6 +65,14 @@ class DynamicSettings(Protocol):
         ...
 
 
+class MessageRules(Protocol):
+    """Who keeps the messages of topics (`core.messaging.rules.MessageRules`)."""
+
+    def set_policies(self, namespace: str, policies: Mapping[str, Any]) -> None:
+        """The policies of a namespace changed."""
+        ...
+
+
 class Limits:
     """Limits of the cluster and of this broker.
 
@@ -83,6 +91,7 @@ class Limits:
         in_force: Live[ThrottlingSettings],
         changed: Callable[[], None],
         corrupt: Corrupt | None = None,
+        rules: MessageRules | None = None,
     ) -> None:
         self._store = store
         self._namespaces = namespaces
@@ -91,6 +100,7 @@ class Limits:
         self._clock = clock
         self._changed = changed
         self._corrupt = corrupt or Corrupt()
+        self._rules = rules
         in_force.listen(self._on_settings)
         self._namespaces_read: set[NamespaceName] = set()
 
@@ -156,11 +166,12 @@ class Limits:
             if node is None:
                 # deleted; a later namespace of this name is read when a topic opens
                 self._namespaces_read.discard(namespace)
+            policies = self._corrupt.object_of(node, "policy", paths.policies(namespace))
             self._throttling.set_namespace_policies(
-                str(namespace),
-                self._corrupt.object_of(node, "policy", paths.policies(namespace)),
-                self._clock.monotonic_ns(),
+                str(namespace), policies, self._clock.monotonic_ns()
             )
+            if self._rules is not None:
+                self._rules.set_policies(str(namespace), policies)
         self._changed()
 
     async def _read_topics(self, policy_paths: list[str]) -> None:

@@ -336,20 +336,21 @@ class Topics:
             await self._store.delete(paths.schema(topic))
 
     async def _delete_log(self, topic: TopicName) -> None:
-        if self.storage is None or not topic.persistent:
+        log_id = await self.logs.delete(topic) if topic.persistent else None
+        if log_id is None:
             return
-        log_id = await self.logs.delete(topic)
-        if log_id is not None:
-            try:
-                await self.storage.delete(log_id)
-            except OperationalError as error:
-                log.warning("the files of a deleted topic are left", log=log_id, error=str(error))
+        try:
+            if self.storage is None:
+                raise OperationalError("loadManagerStorageDirectory is not set")
+            await self.storage.delete(log_id)
+        except OperationalError as error:
+            folder = f"{log_id:016x}"
+            log.warning("the files of a deleted topic are left", folder=folder, error=str(error))
 
     async def delete_logs(self, namespace: NamespaceName) -> None:
         """Delete what is stored of the topics of a namespace."""
-        if self.storage is not None:
-            for name in await self._store.children(f"{paths.LOGS}/{namespace}"):
-                await self._delete_log(TopicName("persistent", namespace, paths.decode(name)))
+        for name in await self._store.children(f"{paths.LOGS}/{namespace}"):
+            await self._delete_log(TopicName("persistent", namespace, paths.decode(name)))
 
     async def next_ledger_id(self) -> int:
         """A number that increases cluster-wide: the version of one node, plus one."""

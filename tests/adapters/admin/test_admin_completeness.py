@@ -58,13 +58,13 @@ def test_only_pulsars_paths_are_not_served(path: str) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "what"),
     [
-        ("POST", "v2/namespaces/acme/orders/retention", "retention of a namespace"),
-        ("GET", "v2/namespaces/acme/orders/retention", "retention of a namespace"),
+        ("POST", "v2/namespaces/acme/orders/persistence", "persistence of a namespace"),
+        ("GET", "v2/namespaces/acme/orders/persistence", "persistence of a namespace"),
         ("POST", "v2/persistent/acme/orders/t/messageTTL", "messageTTL of a topic"),
         (
             "POST",
-            "v2/persistent/acme/orders/t/subscription/s/expireMessages/5",
-            "expireMessages of a subscription",
+            "v2/persistent/acme/orders/t/subscription/s/properties",
+            "properties of a subscription",
         ),
         ("PUT", "v2/clusters/standalone", "changes of a cluster over HTTP"),
         ("GET", "v3/functions/acme/orders", "functions"),

@@ -457,7 +457,7 @@ def test_backlog_limit_is_an_error_for_new_producers(
         producer = user.create_producer(name, send_timeout_millis=1000)
         with pytest.raises(pulsar.PulsarException):
             publish_until_refused(producer)
-        with pytest.raises(pulsar.ProducerBlockedQuotaExceededException):
+        with pytest.raises(pulsar.ProducerBlockedQuotaExceededError):
             user.create_producer(name)
         wait_for(lambda: small.get(0, "/admin/v2/brokers/health") == "ok", "the broker is well")
         user.close()

@@ -227,3 +227,34 @@ async def test_a_cursor_that_is_too_large_is_saved_in_part() -> None:
     )
     assert read_cursor(saved["b"], "other").mark == 1
     assert 0 < len(read_cursor(saved["a"], "s").ack_sets) < 40
+
+
+@pytest.mark.asyncio
+async def test_sequence_ids_survive_the_death_of_a_broker() -> None:
+    """A producer that comes to the next owner is told its last sequence id, and duplicates are
+    acknowledged without being stored, although everything was consumed and trimmed.
+    """
+    files = SharedFiles()
+    policies = {"deduplicationEnabled": True}
+    broker = Slow(files, segment_entries_max=3)
+    broker.server.rules.set_policies("public/default", policies)
+    connection, _ = await broker.begin()
+    await broker.say(connection, *(send_frame(1, number) for number in range(1, 7)))
+    hosted = broker.server.served(str(TOPIC))
+    assert hosted is not None
+    hosted.core.trim(0)
+    await hosted.stored.trim()  # type: ignore[union-attr]
+    heir = Slow(files)
+    heir.server.directory = broker.server.directory
+    heir.server.rules.set_policies("public/default", policies)
+    connection, wire = await heir.begin()
+    success = [frame.command.producer_success for frame in wire.frames if frame.command.type == 17]
+    assert [answer.last_sequence_id for answer in success] == [6]
+    await heir.say(connection, send_frame(1, 6), send_frame(1, 7))
+    ids = [frame.command.send_receipt.message_id for frame in wire.frames
+           if frame.command.type == RECEIPT]  # fmt: skip
+    none = (1 << 64) - 1
+    assert [(one.ledgerId, one.entryId) for one in ids] == [
+        (none, none),
+        (hosted.core.ledger_id, 6),
+    ]
