@@ -193,6 +193,7 @@ class ExtensibleParts:
     async def begin(self) -> None:
         """Publish load data, and start the periodic steps; the broker registers next."""
         scope, steps = self._common.scope, self._common.steps
+        await steps.run("report", self._publisher.reporter.tick)  # what is to be published
         await steps.run("publish-load", self._publisher.tick)
         publishing = Interval(self._broker, lambda settings: settings.report_interval_min_ms / 1000)
         splitting = Interval(self._splits, lambda settings: settings.interval_minutes * 60)

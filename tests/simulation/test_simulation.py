@@ -20,14 +20,14 @@ MANAGER_OF = ("modular", "modular", "modular", "extensible", "changing")
 STORED_SEEDS, STORED_SEEDS_PER_TEST = 12, 6
 MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
-    "a bundle is served before the host opened it, and whether it could or not": 10005,
-    "an opening that fails keeps the lock": 10002,
-    "a release whose life is over closes the next one": 10221,
-    "an opening whose life is over closes the next one": 10646,
+    "a bundle is served before the host opened it, and whether it could or not": 10003,
+    "an opening that fails keeps the lock": 10003,
+    "a release whose life is over closes the next one": 10075,
+    "an opening whose life is over closes the next one": 10075,
     "nobody looks at the lease": 10000,
-    "a deleted lock is not noticed": 10043,
+    "a deleted lock is not noticed": 10005,
     "locks are not verified after a reconnect": 10049,
-    "a lock is deleted in whatever session": 10078,
+    "a lock is deleted in whatever session": 10006,
     "a lock is taken whatever the boundaries are": 10045,
     "a lock of an earlier session of this broker counts as taken": 10002,
     "a split whose answer was lost counts as not done": 10049,
