@@ -78,8 +78,9 @@ class Storage(Protocol):
         """Write to the ends of segments; when it returns, the data is as durable as the storage is
         configured to make it. One call at a time.
 
-        Returns the logs that another opening has fenced: what was written to them is not to be
-        acknowledged. After an error all logs of the batch must be opened again.
+        Returns the logs that another opening has fenced, or whose files somebody deleted or cut:
+        what was written to them is not to be acknowledged. After an error all logs of the batch
+        must be opened again.
         """
         ...
 

@@ -103,7 +103,7 @@ class BrokerRoutes:
     async def ready(self, _request: web.Request) -> web.Response:
         """Whether the broker is registered, knows a leader and takes bundles.
 
-        Answers: 200 `ok`; 500 until then.
+        Answers: 200 `ok`; 500 until then, and while the broker has no session, as Pulsar does.
         """
         return (
             web.Response(text="ok")

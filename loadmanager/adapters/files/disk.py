@@ -89,6 +89,15 @@ class DirectoryDisk:
         """See `writers.Disk`."""
         return (self._root / path).exists()
 
+    def has(self, path: str, size: int) -> bool:
+        """See `writers.Disk`."""
+        try:
+            found = self._open.get(path)
+            status = (self._root / path).stat() if found is None else os.fstat(found)
+        except FileNotFoundError:
+            return False
+        return status.st_nlink > 0 and status.st_size >= size
+
     def names(self, folder: str) -> list[str]:
         """See `writers.Disk`."""
         try:

@@ -22,7 +22,7 @@ import asyncio
 import errno
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -220,9 +220,11 @@ class LogFiles:
             for log_id, some in batch.items()
             for piece in some
         ]
-        touched = {place.path: None for place, piece in pieces if piece.data}
         if self._buffer.full:
             self._buffer.flush(None)
+        spoilt = self._spoilt((place, place.offset) for place, piece in pieces if piece.data)
+        pieces = [(place, piece) for place, piece in pieces if place.log_id not in spoilt]
+        touched = {place.path: None for place, piece in pieces if piece.data}
         if journaled := self._syncs() and len(touched) > self._direct_max:
             self._own.commit([(place, piece.data) for place, piece in pieces if piece.data])
             for place, piece in pieces:
@@ -235,6 +237,9 @@ class LogFiles:
         if self._syncs() and not journaled:
             for path in touched:
                 self._disk.sync(path)
+            spoilt |= self._spoilt(
+                (place, place.offset + len(piece.data)) for place, piece in pieces
+            )
         sync_s = time.perf_counter() - began_s
         for place, piece in pieces:
             if piece.finished:
@@ -243,7 +248,20 @@ class LogFiles:
         self._look()
         self._count(pieces, time.perf_counter() - began_s, sync_s if self._syncs() else 0.0)
         fenced = {log_id for log_id, some in batch.items() if self._has_ended(log_id, some)}
-        return fenced, {} if self._syncs() else touched
+        return fenced | spoilt, {} if self._syncs() else touched
+
+    def _spoilt(self, places: Iterable[tuple[Place, int]]) -> set[int]:
+        """The logs of which somebody deleted or cut a segment that has so many bytes, as far as it
+        was written. They have to be opened again.
+        """
+        found = set[int]()
+        for place, size in places:
+            written = self._buffer.written(place.path, size)
+            if written and not self._disk.has(place.path, written):
+                log.warning("somebody deleted or cut a file that is written", file=place.path)
+                self._disk.release(place.path)
+                found.add(place.log_id)
+        return found
 
     def _count(self, pieces: Sequence[tuple[Place, Piece]], took_s: float, sync_s: float) -> None:
         self.commits += 1

@@ -46,6 +46,10 @@ class Disk(Protocol):
         """Whether there is such a file or folder."""
         ...
 
+    def has(self, path: str, size: int) -> bool:
+        """Whether a file that this thread writes still has its name, and so many bytes."""
+        ...
+
     def names(self, folder: str) -> list[str]:
         """The files and folders in a folder, sorted; none if it does not exist."""
         ...
@@ -102,6 +106,10 @@ class Buffer:
             self._offsets.setdefault(path, offset)
             self._pieces.setdefault(path, []).append(data)
             self._size += len(data)
+
+    def written(self, path: str, end: int) -> int:
+        """How much of the first `end` bytes of a segment is not in here, but in its file."""
+        return min(self._offsets.get(path, end), end)
 
     def flush(self, paths: Iterable[str] | None) -> None:
         """Write what is kept of some segments, or of all. What cannot be written is kept."""

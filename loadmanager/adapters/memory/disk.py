@@ -70,6 +70,11 @@ class MemoryDisk:
         self._check()
         return path in self._files.content or "/" not in path
 
+    def has(self, path: str, size: int) -> bool:
+        """Whether there is a file of so many bytes."""
+        self._check()
+        return path in self._files.content and len(self._files.content[path]) >= size
+
     def names(self, folder: str) -> list[str]:
         """The files and folders in a folder, sorted."""
         self._check()

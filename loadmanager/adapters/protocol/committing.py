@@ -80,7 +80,9 @@ class Committer:
                 if topic.closed:
                     continue
                 if topic.record.log_id in fenced:
-                    topic.failed(FencedError("another opening of its log has begun"))
+                    topic.failed(
+                        FencedError("another opening of its log has begun, or it has lost files")
+                    )
                 else:
                     topic.committed(end_id, size_bytes)
             self._done()

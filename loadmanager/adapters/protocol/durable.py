@@ -16,7 +16,7 @@ async def create_durable(
     Returns the topic, which another life of its bundle may have opened meanwhile. Raises
     `BadInputError` when the topic has its maximum of subscriptions.
     """
-    creating = hosted.creating
+    creating, ledger_id = hosted.creating, hosted.core.ledger_id
     hosted.core.check_subscription(name, creating=len(creating))
     creating[name] = None
     try:
@@ -25,7 +25,11 @@ async def create_durable(
         hosted = await server.host(hosted.name)
     finally:
         creating.pop(name, None)
+    if hosted.core.ledger_id != ledger_id:  # it was deleted meanwhile, and created again
+        start_id = min(start_id, hosted.core.log.end_id)
     hosted.core.subscribe(name, kind, start_id, durable=True)
+    if hosted.stored is not None:
+        hosted.stored.moved()
     server.dispatcher.touch(hosted)
     return hosted
 

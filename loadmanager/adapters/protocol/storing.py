@@ -354,9 +354,8 @@ class Storing:
 
     async def _open(self, topic: TopicName, life: int, subscriptions: Sequence[str]) -> StoredTopic:
         directory = self.directory()
-        record = await directory.log_record(topic)
-        if record is None:
-            record = LogRecord(await directory.next_ledger_id(), life)
+        found = await directory.log_record(topic)
+        record = found or LogRecord(await directory.next_ledger_id(), life)
         if record.life > life:
             raise ConflictError("it was opened in a later life of its bundle")
         segments, end_id = await self.storage.open(record.log_id, record.runs, record.first_id)
@@ -373,8 +372,10 @@ class Storing:
         }
         known_id = max((cursor.end_id for cursor in cursors.values()), default=0)
         if known_id > end_id:
-            # Messages were lost that had been consumed: their ids must not be given again.
-            log.error("stored messages are lost", topic=str(topic), entries=known_id - end_id)
+            # Messages were lost that had been consumed, unless it is another topic that had them,
+            # which was deleted: their ids must not be given again.
+            if found is not None:
+                log.error("stored messages are lost", topic=str(topic), entries=known_id - end_id)
             end_id = known_id
             record = await self._record(topic, record, life, [*runs, Run(number, end_id, writer)])
         limits = self.settings.value

@@ -11,7 +11,7 @@ from loadmanager.core.messaging.memory import TopicMemory
 
 class DelayedEntries:
     """Entry ids, the earliest first. All subscriptions of a broker share one bound for how many
-    they hold.
+    they hold, of which each has a part for itself.
     """
 
     def __init__(self, memory: TopicMemory) -> None:
@@ -19,12 +19,17 @@ class DelayedEntries:
         self._heap: list[tuple[int, int]] = []
 
     def add(self, entry_id: int, at_ms: int) -> bool:
-        """Hold an entry until `at_ms` (ms since the epoch); False if the broker holds too many."""
-        if self._memory.delayed_full:
+        """Hold an entry until `at_ms` (ms since the epoch); False if too many are held."""
+        if self.full:
             return False
         heapq.heappush(self._heap, (at_ms, entry_id))
         self._memory.delayed_entries += 1
         return True
+
+    @property
+    def full(self) -> bool:
+        """Whether no more can be held."""
+        return self._memory.delayed_full(len(self._heap))
 
     def __len__(self) -> int:
         return len(self._heap)

@@ -12,8 +12,11 @@ if TYPE_CHECKING:
 ENTRY_OVERHEAD_BYTES = 128
 """Memory of one entry beside its bytes: its objects and its place in the log."""
 DELAYED_ENTRIES_MAX = 500_000
-"""How many entries may wait for their time, of all subscriptions together (about 65 MB). At most
-so many are passed over; later entries of a subscription wait, too, then.
+DELAYED_SHARE = 10
+DELAYED_RESERVED = 1_000
+"""How many entries may wait for their time, of all subscriptions together (about 65 MB), and of one
+subscription: a tenth of that, and so many even when the others take all the rest. At most so many
+are passed over; later entries of a subscription wait, too, then.
 """
 
 
@@ -25,11 +28,14 @@ class TopicMemory:
     used_bytes: int = 0
     delayed_entries: int = 0
     delayed_entries_max: int = DELAYED_ENTRIES_MAX
+    delayed_reserved: int = DELAYED_RESERVED
 
-    @property
-    def delayed_full(self) -> bool:
-        """Whether no more entries may wait for their time."""
-        return self.delayed_entries >= self.delayed_entries_max
+    def delayed_full(self, entries: int) -> bool:
+        """Whether no more entries of a subscription may wait, of which so many do."""
+        if entries < self.delayed_reserved:
+            return False
+        share = self.delayed_entries_max // DELAYED_SHARE
+        return entries >= share or self.delayed_entries >= self.delayed_entries_max
 
     @property
     def full(self) -> bool:

@@ -224,7 +224,7 @@ class Subscription:
 
     def _readable(self, now_ms: int) -> bool:
         """Whether new entries can be read; not while too many wait for their time."""
-        waits = now_ms < self._waits_until_ms and self._log.memory.delayed_full
+        waits = now_ms < self._waits_until_ms and self._delayed.full
         return self.read_id < self._log.end_id and not waits
 
     @property

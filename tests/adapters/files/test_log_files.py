@@ -311,3 +311,14 @@ async def test_a_disk_that_hangs_is_an_error_in_time() -> None:
         await files.open(7, [], 0)
     with pytest.raises(UnansweredError):
         await files.append({})
+
+
+def test_a_file_that_is_gone_or_cut_is_noticed(disk: DirectoryDisk | MemoryDisk) -> None:
+    """Also while it is open."""
+    disk.write("a/b.log", 0, b"12345")
+    assert (disk.has("a/b.log", 5), disk.has("a/b.log", 6)) == (True, False)
+    assert not disk.has("a/other.log", 0)
+    disk.remove("a/b.log")
+    assert not disk.has("a/b.log", 5)
+    disk.release("a/b.log")
+    assert not disk.has("a/b.log", 0)

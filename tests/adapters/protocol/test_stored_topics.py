@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from adapters.protocol.driven_broker import ERROR, MESSAGE, RECEIPT, Broker, Wire
+from adapters.protocol.driven_broker import ERROR, MESSAGE, RECEIPT, Broker, OwnsAll, Wire
 from adapters.protocol.test_hostile_clients import a_publish
 from core.throttling.driven import TOPIC
 from simulation.clients import send_frame
@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 from loadmanager.adapters.files.log_files import LogFiles
 from loadmanager.adapters.memory.disk import MemoryDisk, SharedFiles
 from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.messaging.cursor import read_cursor
 from loadmanager.core.messaging.settings import StorageSettings
@@ -35,8 +36,8 @@ class Slow(Broker):
         self.works = asyncio.Event()
         self.works.set()
         self.timeout_s = 60.0
-        storage = LogFiles(MemoryDisk(files), self._run, timeout_s=lambda: self.timeout_s)
-        self.server.store_in(storage, Live(StorageSettings(**settings)))
+        self.storage = LogFiles(MemoryDisk(files), self._run, timeout_s=lambda: self.timeout_s)
+        self.server.store_in(self.storage, Live(StorageSettings(**settings)))
 
     async def _run(self, _thread: int, call: Callable[[], Any]) -> Any:
         await self.works.wait()
@@ -258,3 +259,70 @@ async def test_sequence_ids_survive_the_death_of_a_broker() -> None:
         (none, none),
         (hosted.core.ledger_id, 6),
     ]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("journaled", [False, True])
+@pytest.mark.asyncio
+async def test_a_file_that_somebody_removes_takes_no_more_messages(
+    cut: bool, journaled: bool
+) -> None:
+    """The producer is closed without a receipt; the log is opened again, and takes messages that
+    are there afterwards. Other topics are written to.
+    """
+    files = SharedFiles()
+    broker = Slow(files)
+    broker.storage._direct_max = 0 if journaled else 2
+    connection, wire = await broker.begin()
+    await broker.say(connection, *(send_frame(1, number) for number in range(3)))
+    await broker.storage.flush()
+    (path,) = (path for path in files.content if path.startswith("0000") and path.endswith(".log"))
+    if cut:
+        del files.content[path][10:]
+    else:
+        del files.content[path]
+    other = encode(producer=pb.CommandProducer(topic=f"{TOPIC}2", producer_id=2, request_id=2))
+    await broker.say(connection, other)
+    await broker.say(connection, send_frame(1, 3), send_frame(2, 0))
+    assert (wire.count(RECEIPT), wire.count(CLOSE_PRODUCER)) == (4, 1)
+    connection, wire = await broker.producer()
+    await broker.say(connection, send_frame(1, 3))
+    assert wire.count(RECEIPT) == 1
+    _, reader = await broker.consumer(permits=10)
+    await broker.settle()
+    assert reader.count(MESSAGE) == 1
+
+
+class Deleting(OwnsAll):
+    """Its topic is deleted and created again while a subscription is recorded."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self.broker = broker
+
+    async def record_subscription(
+        self, topic: TopicName, subscription: str, cursor: bytes = b""
+    ) -> None:
+        self.broker.server.close_topic(str(topic), force=True)
+        self._records.clear()
+        await super().record_subscription(topic, subscription, cursor)
+
+
+@pytest.mark.asyncio
+async def test_a_subscription_of_a_topic_that_is_deleted_meanwhile_misses_nothing() -> None:
+    """Its cursor is of the old topic: it is not believed, and no alarm is raised for it."""
+    broker = Slow(SharedFiles())
+    broker.server.directory = Deleting(broker)
+    connection, _ = await broker.begin()
+    await broker.say(connection, *(send_frame(1, number) for number in range(5)))
+    with capture_logs() as lines:
+        reader, wire = await broker.connect()
+        subscribe = {"topic": str(TOPIC), "subscription": "s", "subType": 1, "consumer_id": 1}
+        asked = pb.CommandSubscribe(**subscribe, request_id=1)  # type: ignore[arg-type]
+        await broker.say(reader, encode(subscribe=asked))
+        flow = encode(flow=pb.CommandFlow(consumer_id=1, messagePermits=10))
+        await broker.say(reader, flow)
+        connection, _ = await broker.producer()
+        await broker.say(connection, send_frame(1, 0), send_frame(1, 1))
+    assert wire.count(MESSAGE) == 2
+    assert [line for line in lines if line["log_level"] == "error"] == []

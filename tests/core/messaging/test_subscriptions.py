@@ -474,7 +474,7 @@ def test_what_waits_is_bounded() -> None:
     """When too many entries wait on the broker, reading stops at the next one until it is due, or
     there is room.
     """
-    log = EntryLog(TopicMemory(1 << 60, delayed_entries_max=2))
+    log = EntryLog(TopicMemory(1 << 60, delayed_entries_max=20, delayed_reserved=0))
     for at_ms in (100, 200, 300, 0):
         log.append(b"x", 1, at_ms)
     subscription, _ = a_subscription(log, SHARED, "a")
@@ -486,6 +486,26 @@ def test_what_waits_is_bounded() -> None:
     assert deliver(subscription, now_ms=50) == []
     subscription.close()
     assert log.memory.delayed_entries == 0
+
+
+def test_what_waits_of_one_topic_does_not_delay_others() -> None:
+    """A subscription holds a tenth of what the broker does; when others hold all, it has a part of
+    its own, so that what is behind delayed entries is delivered at once.
+    """
+    memory = TopicMemory(1 << 60, delayed_entries_max=40, delayed_reserved=2)
+    hoard = EntryLog(memory)
+    for _ in range(10):
+        hoard.append(b"x", 1, 1000)
+    for name in "abcdefghijkl":
+        hoarder, _ = a_subscription(hoard, SHARED, name)
+        deliver(hoarder, now_ms=50)
+        assert hoarder.delayed_entries in (4, 2)
+    assert memory.delayed_entries == 40 + 2 * 2
+    log = EntryLog(memory)
+    for at_ms in (1000, 1000, 0):
+        log.append(b"x", 1, at_ms)
+    victim, _ = a_subscription(log, SHARED, "v")
+    assert ids(deliver(victim, now_ms=50)) == [2]
 
 
 def test_passing_over_many_entries_is_done_in_parts() -> None:
