@@ -1029,7 +1029,7 @@ CASES = {
         },
     ),
     "maxConcurrentLookupRequest": Case("1", concurrent_lookups, 0, 1),
-    "maxMessagePublishBufferSizeInMB": Case("76", memory_limit, 1024 + 256, 1024 + 76),
+    "maxMessagePublishBufferSizeInMB": Case("76", memory_limit, 1024 + 256 + 256, 1024 + 76 + 256),
     "maxNamespacesPerTenant": Case("1", another_namespace, True, False),
     "maxPublishRatePerTopicInBytes": Case("70", limit(f"{TOPIC} publish", "Bytes"), None, 70),
     "maxPublishRatePerTopicInMessages": Case("7", limit(f"{TOPIC} publish", "Messages"), None, 7),

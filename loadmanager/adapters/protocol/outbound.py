@@ -73,14 +73,17 @@ class Outbound:
             self._count(connection)
         left = self.limit_bytes * LEFT_PERCENT // 100
         worst_first = sorted(self._waiting, key=lambda held: self._waiting[held], reverse=True)
+        closed = list[Reader]()
         for connection in worst_first:
             if self.used_bytes <= left:
-                return
-            log.warning(
-                "clients do not read their answers; the connection that leaves the most is closed",
-                peer=connection.peer,
-                unread_bytes=self._waiting[connection],
-                limit_bytes=self.limit_bytes,
-            )
+                break
             self.forget(connection)
             connection.abort()
+            closed.append(connection)
+        if closed:
+            log.warning(
+                "clients do not read their answers; the connections that leave the most are closed",
+                peer=closed[0].peer,
+                connections=len(closed),
+                limit_bytes=self.limit_bytes,
+            )
