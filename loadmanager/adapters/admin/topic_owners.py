@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
@@ -27,7 +28,7 @@ from loadmanager.ports.topics import TopicHost
 log = structlog.get_logger("admin")
 PARTITION_TIMEOUT_S = 30.0
 ASKED_AT_ONCE = 16
-"""Partitions that one request is repeated for at a time."""
+"""Partitions that requests are repeated for at a time, all requests together."""
 TOPIC_ELEMENT = 6
 """Which element of a path is the topic: /admin/v2/domain/tenant/namespace/topic."""
 
@@ -50,6 +51,7 @@ class TopicOwners:
     def __init__(self, use: UseCases) -> None:
         self._use = use
         self._session: aiohttp.ClientSession | None = None
+        self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
     async def close(self) -> None:
         """Close the connections to other brokers."""
@@ -124,7 +126,8 @@ class TopicOwners:
         async def ask(topic: TopicName) -> tuple[int, str]:
             path_here = [*path]
             path_here[TOPIC_ELEMENT] = quote(topic.local, safe="")
-            return await self._ask(request, topic, "/".join(path_here), document)
+            async with self._asking:
+                return await self._ask(request, topic, "/".join(path_here), document)
 
         return await self._use.for_each(topics, ask, ASKED_AT_ONCE)
 
