@@ -7,7 +7,9 @@ Exit status: 0 done, 1 the operation failed, 2 bad input or usage.
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +23,11 @@ from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 
 COMMANDS = ("standalone", "broker", "config", "admin", "decide", "replay", "analyze")
 """Modules of this package, in the order of `--help`."""
+
+
+SERVICES = ("standalone", "broker")
+"""They may run without a standard output."""
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class _Root(Group):
@@ -52,14 +59,28 @@ def build(commands: Sequence[str] = COMMANDS) -> click.Group:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, or print the help without one; returns the exit status."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None and arguments[:1] and arguments[0] not in SERVICES:
+        return _unwritable("it is closed")
     root = build(arguments[:1] if arguments[:1] and arguments[0] in COMMANDS else COMMANDS)
     try:
         status: int = root.main(
             arguments or ["--help"], prog_name="loadmanager", standalone_mode=False
         )
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return status
+    except OSError as error:
+        if error.filename is not None or error.errno not in UNWRITABLE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of the output goes nowhere
+        return _unwritable(os.strerror(error.errno))
     except click.ClickException as error:
         error.show()
         return error.exit_code
     except click.Abort:  # Ctrl-C
         return 130
+
+
+def _unwritable(reason: str) -> int:
+    click.echo(f"loadmanager: the standard output cannot be written: {reason}", err=True)
+    return 1

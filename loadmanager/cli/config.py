@@ -78,8 +78,8 @@ def _print_changes(file: Path, loaded: settings.Settings) -> None:
         if values[name] != defaults[name]
     ]
     print(
-        f"{file}: can be used; {len(loaded.given)} keys set, {len(changed)} of them differ "
-        "from the default"
+        f"{file}: can be used; keys set: {len(loaded.given)}, different from the default: "
+        f"{len(changed)}"
     )
     for name in changed:
         print(f"  {name} = {loaded.given[name]}   (default {defaults[name] or 'empty'})")

@@ -78,7 +78,7 @@ def command(
             )
         except (BadInputError, ConfigError) as error:
             sys.stdout.flush()
-            print(f"loadmanager decide: line {number}: {error}", file=sys.stderr)
+            print(f"loadmanager decide: line {number}: {error}{_hint(raw)}", file=sys.stderr)
             return 2
         if explain:
             sys.stdout.write(explained(number, line, document))
@@ -88,6 +88,13 @@ def command(
     if not decided:
         print("loadmanager decide: there was no line to decide", file=sys.stderr)
     return 0
+
+
+def _hint(raw: bytes) -> str:
+    """What is wrong with the first line of a document that is printed on several lines."""
+    if raw.strip() not in (b"{", b"["):
+        return ""
+    return "; one JSON object a line is expected: `jq -c .` puts each document on one line"
 
 
 def _checked(loaded: settings.Settings) -> settings.Settings:

@@ -1,7 +1,9 @@
 """Tables for people.
 
-A table on a terminal has its width: cells are folded, never cut. In a pipe or a file a row is one
-line. rich decides about colours (NO_COLOR, FORCE_COLOR, TERM).
+A table on a terminal has its width: texts are folded between words. Words, such as the names of
+bundles and brokers, stay whole, so that they can be copied: if need be, the table is wider than the
+terminal. In a pipe or a file a row is one line. Control characters in names are escaped: they must
+not drive the terminal. rich decides about colours (NO_COLOR, FORCE_COLOR, TERM).
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ T = TypeVar("T")
 Cell = str | int | float | None
 Shown = str | Table
 _WIDE = 1_000_000
+TEXT_MIN = 20
+"""Columns of longer texts do not become narrower."""
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
@@ -28,7 +32,10 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
             cell is None or isinstance(cell, int | float) for cell in cells
         )
         made.add_column(
-            Text(header.upper()), justify="right" if numeric else "left", overflow="fold"
+            Text(header.upper()),
+            justify="right" if numeric else "left",
+            min_width=max(_least(header, 0), *(_least(_text(cell), TEXT_MIN) for cell in cells), 0),
+            overflow="fold",
         )
     for row in rows:
         made.add_row(*(Text(_text(cell)) for cell in row))
@@ -38,20 +45,56 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
 def _text(cell: Cell) -> str:
     if cell is None:
         return "-"
-    return f"{cell:.1f}" if isinstance(cell, float) else str(cell)
+    return f"{cell:.1f}" if isinstance(cell, float) else printable(str(cell))
+
+
+def _least(text: str, least: int) -> int:
+    """The width that a text needs: of its longest word, and `least` if it is that long."""
+    return max(*map(len, text.split()), min(len(text), least), 0)
+
+
+def printable(text: str) -> str:
+    """The text with its control characters escaped."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    )
+
+
+def _fit(made: Table, width: int) -> int:
+    """Give columns their widths; returns that of the table, which is `width` if possible."""
+    console = Console(width=_WIDE)
+    widths = [
+        max(console.measure(cell).maximum for cell in (column.header, *column.cells))
+        for column in made.columns
+    ]
+    gaps = 2 * (len(widths) - 1)
+    while sum(widths) + gaps > width:
+        spare = [
+            now - (column.min_width or 0) for now, column in zip(widths, made.columns, strict=True)
+        ]
+        if max(spare) <= 0:
+            break
+        widest = max(range(len(widths)), key=lambda index: (spare[index] > 0, widths[index]))
+        widths[widest] -= 1
+    for column, now in zip(made.columns, widths, strict=True):
+        column.width = now
+    return sum(widths) + gaps
 
 
 def show(*parts: Shown) -> None:
     """Print texts and tables on standard output, with empty lines between."""
-    console = Console(width=None if sys.stdout.isatty() else _WIDE)
     texts = []
     for part in parts:
         if isinstance(part, Table):
+            width = _fit(part, Console().width if sys.stdout.isatty() else _WIDE)
+            console = Console(width=max(width, 1))
             with console.capture() as captured:
                 console.print(part)
             texts.append("\n".join(line.rstrip() for line in captured.get().splitlines()))
         else:
-            texts.append(part)
+            texts.append("\n".join(map(printable, part.split("\n"))))
     print("\n\n".join(texts))
 
 

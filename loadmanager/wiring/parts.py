@@ -87,6 +87,7 @@ class Parts:
         store, cluster = outside.store, self._broker.value.cluster_name
         self._watchers: list[Watcher] = []
         self._brokers = Brokers(store, outside.clock, self._corrupt)
+        self._brokers.leads = lambda: self._leading.load_manager is not None
         self._wishes = OperatorWishes(store, outside.clock, self._corrupt)
         self._namespaces = Namespaces(store, self._broker, self._corrupt)
         self._topics = Topics(store, self._namespaces, self._broker, self._corrupt)

@@ -61,6 +61,9 @@ async def test_brokers(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await shell.json("brokers", "leader"))["brokerId"] == served.broker_id(0)
         assert (await shell.json("brokers", "report"))[served.broker_id(1)]["numBundles"] == 0
         assert (await shell.run("brokers", "report", served.broker_id(1)))[0] == 0
+        for action in ("report", "health"):
+            status, _, err = await shell.run("brokers", action, "foo")
+            assert (status, "foo is not active; the brokers are 127.0.0.1:" in err) == (2, True)
         served.brokers[1].store.suspend()
         status, out, _ = await shell.run("brokers", "health")
         assert (status, "the metadata store does not answer" in out) == (1, True)
@@ -285,6 +288,10 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
             "3",
         )
         assert len(await shell.json("topics", "list", "acme/orders")) == 3
+        stats = (await shell.run("topics", "stats", "acme/orders/t"))[1]
+        assert stats.startswith("3 partitions, in sum:\n")
+        status, _, err = await shell.run("limits", "why", "acme/orders/none")
+        assert (status, "Topic persistent://acme/orders/none not found" in err) == (1, True)
         assert (await shell.run("topics", "stats", "acme/orders/none"))[0] == 1
 
 
@@ -307,9 +314,10 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         (decision,) = await shell.json("decisions", "--limit", "1", at=1)
         assert (decision["kind"], decision["bundle"].rpartition("/")[0]) == ("place", "acme/orders")
         decided = datetime.fromtimestamp(decision["ts"] // 1000, UTC)
-        assert (await shell.run("decisions"))[1].startswith(
-            f"{decided:%Y-%m-%d %H:%M:%S}Z  kind=place"
-        )
+        head, *fields = (await shell.run("decisions"))[1].splitlines()
+        assert head == f"{decided:%Y-%m-%d %H:%M:%S}Z  place"
+        assert "  bundle=acme/orders/" in fields[0]
+        assert max(map(len, fields)) <= 98
         assert "0 bundles would move" in (await shell.run("dry-run", at=1))[1]
 
 
@@ -538,6 +546,13 @@ async def test_named_clusters(
                 "urls": {"staging": served.url(0), "nowhere": "http://127.0.0.1:1"},
                 "current": "nowhere",
             }
+            for wrong in ("", "a b", "-", "../x", "ü\n"):
+                assert (await say("use", wrong, "--url", "127.0.0.1:1"))[0] == 2, wrong
+            assert (await say("use", "--url", "127.0.0.1:1"))[0] == 2
+            assert (await say("use", "--remove"))[0] == 2
+            assert (await say("use", "nowhere", "--remove"))[0] == 0
+            assert (await say("use", "nowhere", "--remove"))[0] == 2
+            assert "nowhere" not in (await say("use"))[1]
             (tmp_path / "loadmanager/contexts.json").write_text("{")
             status, _, err = await say("brokers", "list")
             assert (status, "mend the file or delete it" in err) == (2, True)

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from loadmanager import __version__
 from loadmanager.cli import COMMANDS, main
+
+
+@pytest.mark.parametrize("where", [">&-", ">/dev/full"])
+@pytest.mark.parametrize("words", ["--help", "config template", "admin use"])
+def test_an_output_that_cannot_be_written(words: str, where: str) -> None:
+    """One sentence and status 1, and no traceback."""
+    said = subprocess.run(
+        ["/bin/sh", "-c", f"exec {sys.executable} -m loadmanager {words} {where}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 1
+    assert said.stderr.startswith("loadmanager: the standard output cannot be written: ")
+    assert said.stderr.count("\n") == 1
 
 
 def test_help_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -557,3 +557,10 @@ def test_avg_placement_honours_the_plan() -> None:
             decide([LINE, later], *sets, "--seed", str(seed)).stdout.splitlines()[1]
         )
         assert {item["bundle"]: item["broker"] for item in placed["placements"]} == moved
+
+
+def test_a_document_on_several_lines() -> None:
+    """The error says how documents are expected."""
+    said = piped("decide", lines=["{", '  "now": 1', "}"])
+    assert said.returncode == 2
+    assert "one JSON object a line is expected" in said.stderr

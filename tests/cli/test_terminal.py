@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from loadmanager.cli.terminal import TEXT_MIN
+
 ROOT = Path(__file__).parents[2]
 NAME = "acme/orders-of-the-last-century/0x00000000_0x10000000"
 SCRIPT = f"""
 from loadmanager.cli.terminal import show, table
-rows = [({NAME!r}, "10.20.30.40:8080", 1.25), ("[x]", None, 0.0)]
-show(table(("bundle", "owner", "msg in/s"), rows))
+text = "some words that say why, at length, as an outcome does"
+rows = [({NAME!r}, "10.20.30.40:8080", 1.25, text), ("[x]\\x1b[2J", None, 0.0, "")]
+show(table(("bundle", "owner", "msg in/s", "outcome"), rows))
 """
 
 
@@ -53,20 +56,30 @@ def test_in_a_pipe_a_row_is_a_line() -> None:
         env={**os.environ, "COLUMNS": "40"},
     )
     header, first, second = result.stdout.splitlines()
-    assert header.split() == ["BUNDLE", "OWNER", "MSG", "IN/S"]
-    assert first.split() == [NAME, "10.20.30.40:8080", "1.2"]
-    assert second.split() == ["[x]", "-", "0.0"]
+    assert header.split() == ["BUNDLE", "OWNER", "MSG", "IN/S", "OUTCOME"]
+    assert first.split()[:5] == [NAME, "10.20.30.40:8080", "1.2", "some", "words"]
+    assert second.split() == ["[x]\\x1b[2J", "-", "0.0"]
     assert result.stderr == ""
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_on_a_terminal_a_table_has_its_width(columns: int) -> None:
-    """Long cells are folded; no character of them is lost."""
+def test_on_a_terminal_names_stay_whole(columns: int) -> None:
+    """Texts are folded between words; a table is wider than the terminal before a name is cut."""
     lines = on_a_terminal(columns, NO_COLOR="1", TERM="dumb")
-    assert max(map(len, lines)) <= columns
-    body = "".join(line[: line.find("  ")] if "  " in line else line for line in lines[1:])
-    assert NAME in body.replace(" ", "")
-    assert (len(lines) == 3) == (columns > len(NAME) + 30)
+    (row,) = (line for line in lines if line.startswith(NAME))
+    assert row.split()[:2] == [NAME, "10.20.30.40:8080"]
+    assert "some words" in " ".join(lines)
+    wide = max(map(len, lines))
+    least = len(NAME) + len("10.20.30.40:8080") + len("IN/S") + TEXT_MIN + 6
+    assert wide <= max(columns, least)
+    assert (len(lines) == 3) == (columns == 200)
+
+
+def test_control_characters_are_escaped() -> None:
+    """A name that clients chose cannot drive the terminal."""
+    (row,) = (line for line in on_a_terminal(80) if "[x]" in line)
+    assert "\\x1b[2J" in row
+    assert "\x1b[2J" not in row
 
 
 def test_no_color() -> None:

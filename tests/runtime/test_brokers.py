@@ -114,9 +114,11 @@ async def test_only_the_corrupt_report_is_left_out(store: MemoryStore, value: by
     assert (set(brokers.reports), corrupt.paths, heard[-1]) == ({GOOD, BAD}, [], (BAD, True))
 
 
-async def test_a_broker_that_leaves_its_bundles_is_a_warning(store: MemoryStore) -> None:
-    """The line says what follows; a broker without bundles leaves with a line of level info."""
+@pytest.mark.parametrize(("leads", "level"), [(True, "info"), (False, "debug")])
+async def test_the_leader_tells_who_left(store: MemoryStore, *, leads: bool, level: str) -> None:
+    """Of the whole fleet, one line says it, and what follows for bundles that are left."""
     brokers = Brokers(store, LoopClock())
+    brokers.leads = lambda: leads
     await register(store, BAD, a_report())
     await brokers.on_change(RESYNC)
     with capture_logs() as lines:
@@ -124,10 +126,10 @@ async def test_a_broker_that_leaves_its_bundles_is_a_warning(store: MemoryStore)
             await store.delete(paths.broker(broker_id))
             await brokers.on_change(Change(ChangeKind.DELETED, paths.broker(broker_id)))
     assert [(line["peer"], line["log_level"]) for line in lines] == [
-        (GOOD, "warning"),
-        (BAD, "info"),
+        (GOOD, level),
+        (BAD, level),
     ]
-    assert "no owner until the next lookups place them" in lines[0]["event"]
+    assert "the next lookups place its bundles" in lines[0]["event"]
     assert lines[0]["bundles"] == 1
 
 

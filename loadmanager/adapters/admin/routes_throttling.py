@@ -229,6 +229,8 @@ class ThrottlingRoutes:
         report = self._use.limits.topic_throttling(topic)
         if report is not None:
             return web.json_response(report)
+        if topic.persistent and not await self._use.topics.exists(topic):
+            raise NotFoundError(f"Topic {topic} not found")
         owner = (await self._use.directory.lookup(topic)).broker
         if owner == self._use.self_address:
             raise NotFoundError(

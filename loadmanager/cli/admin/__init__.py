@@ -57,20 +57,27 @@ for subject in (
 
 @command.command()
 @click.argument("name", required=False)
-def use(_admin: AdminClient, name: str | None) -> Output:
+@click.option("--remove", is_flag=True, help="remove the name")
+def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
     """Name a cluster by its --url, or choose one that has a name; later commands go to it.
 
     Without a name, lists the names.
     """
     known = contexts.load()
+    if name is None and (remove or given_url() is not None):
+        raise BadInputError("a name is missing: loadmanager admin use NAME")
     if name is None:
         rows = [
             (name, url, "in use" if name == known.current else "")
             for name, url in sorted(known.urls.items())
         ]
         return Output(msgspec.to_builtins(known), table(("name", "url", ""), rows))
+    if remove:
+        contexts.remove(known, name)
+        return Output({"removed": name}, f"{name} is removed; in use: {known.current or 'none'}")
     url = given_url()
     if url is not None:
+        contexts.check_name(name)
         known.urls[name] = AdminClient(url, timeout_s=1).url
     elif name not in known.urls:
         names = ", ".join(sorted(known.urls)) or "none yet"

@@ -16,7 +16,7 @@ from loadmanager.cli.admin.restarting import (
     progress_text,
 )
 from loadmanager.cli.terminal import Cell, table
-from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon.")
 _broker = click.argument("broker", required=False)
@@ -78,10 +78,18 @@ def brokers_leader(admin: AdminClient) -> Output:
 @_broker
 def brokers_health(admin: AdminClient, broker: str | None) -> Output:
     """Check all brokers, or the named one; exit status 1 if a broker is not healthy."""
-    brokers = [broker] if broker else admin.get(f"{V2}/brokers")
+    brokers = _named(admin, broker)
     health, _ = ask_each(admin, brokers, lambda at, _broker: _health(at))
     healthy = bool(health) and all(state == "ok" for state in health.values())
     return Output(health, table(("broker", "health"), list(health.items())), 0 if healthy else 1)
+
+
+def _named(admin: AdminClient, broker: str | None) -> list[str]:
+    """The broker that is named, or all. Raises `BadInputError` for one that is not active."""
+    brokers: list[str] = admin.get(f"{V2}/brokers")
+    if broker is not None and broker not in brokers:
+        raise BadInputError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
+    return brokers if broker is None else [broker]
 
 
 def _health(admin: AdminClient) -> str:
@@ -95,7 +103,7 @@ def _health(admin: AdminClient) -> str:
 @_broker
 def brokers_report(admin: AdminClient, broker: str | None) -> Output:
     """Show the load reports of all brokers, or of the named one."""
-    brokers = [broker] if broker else admin.get(f"{V2}/brokers")
+    brokers = _named(admin, broker)
     reports, missing = ask_each(admin, brokers, report_of)
     headers = (
         "broker",

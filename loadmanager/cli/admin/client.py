@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 import urllib.error
 import urllib.request
 from http.client import HTTPException
@@ -86,6 +87,7 @@ class AdminClient:
         }
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
         where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"
+        began_s = time.monotonic()
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
                 read: bytes = answer.read(ANSWER_BYTES_MAX)
@@ -103,7 +105,8 @@ class AdminClient:
             ) from None
         except TimeoutError:
             raise OperationalError(
-                f"{where} did not answer within {self._timeout_s:g} s; --timeout allows more"
+                f"{where} did not answer within {time.monotonic() - began_s:.1f} s; --timeout "
+                "allows more"
             ) from None
         except HTTPException:
             raise OperationalError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,22 @@ def load() -> Contexts:
         return Contexts()
     except (OSError, msgspec.DecodeError) as error:
         raise BadInputError(f"{path()}: {error}; mend the file or delete it") from None
+
+
+def check_name(name: str) -> None:
+    """Raise `BadInputError` unless a cluster may have this name."""
+    if not re.fullmatch(r"[\w][-.\w]{0,99}", name):
+        raise BadInputError(f"{name!r}: a name of letters, digits and -._ is expected")
+
+
+def remove(contexts: Contexts, name: str) -> None:
+    """Forget a name, and write the file. Raises `BadInputError` for a name that there is not."""
+    if contexts.urls.pop(name, None) is None:
+        names = ", ".join(sorted(contexts.urls)) or "none yet"
+        raise BadInputError(f"{name} is no name of a cluster (names: {names})")
+    if contexts.current == name:
+        contexts.current = None
+    save(contexts)
 
 
 def save(contexts: Contexts) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,24 +14,37 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.core.strategies.plan_document import plan_lines
 
+LINE = 98
+"""Characters of a line."""
+
 
 @click.command(cls=AdminCommand)
 @click.option("--limit", default=20, metavar="N", help="at most N decisions")
 def decisions(admin: AdminClient, limit: int) -> Output:
     """Show the leader's last decisions with their reasons, newest first."""
     latest = admin.get(f"{V2}/loadmanager/decisions" + query(limit=limit))
-    return Output(latest, "\n".join(map(_line, latest)) or "no decision in this term yet")
+    return Output(latest, "\n".join(map(_lines, latest)) or "no decision in this term yet")
 
 
-def _line(decision: dict[str, Any]) -> str:
-    fields = "  ".join(
+def _lines(decision: dict[str, Any]) -> str:
+    """When and what; below it, indented, the other fields."""
+    at = ""
+    if "ts" in decision:
+        at = f"{datetime.fromtimestamp(decision['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  "
+    fields = [
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in decision.items()
-        if name != "ts"
+        if name not in ("ts", "kind") and value not in (None, [], {}, "")
+    ]
+    wrapped = textwrap.fill(
+        "  ".join(fields),
+        LINE,
+        initial_indent="    ",
+        subsequent_indent="      ",
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    if "ts" not in decision:
-        return fields
-    return f"{datetime.fromtimestamp(decision['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  {fields}"
+    return f"{at}{decision.get('kind', '')}\n{wrapped}"
 
 
 @click.command(cls=AdminCommand)

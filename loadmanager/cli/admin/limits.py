@@ -32,7 +32,7 @@ FIELDS = {
 limits = AdminGroup("limits", help="Rate limits: list, why, show, set, remove.")
 isolation = AdminGroup("isolation", help="Which brokers serve which namespaces: list, set, delete.")
 _target = click.argument("target", metavar="TENANT/NAMESPACE|TOPIC")
-_limit = click.argument("limit", type=click.Choice(tuple(FIELDS)))
+_limit = click.argument("limit", type=click.Choice(tuple(FIELDS)), metavar="LIMIT")
 
 
 def _path(text: str) -> str:
@@ -134,7 +134,10 @@ def limits_set(
     size: int | None,
     period: int | None,
 ) -> Output:
-    """Set a limit of a topic, or of each topic of a namespace; acts at once."""
+    """Set a limit of a topic, or of each topic of a namespace; acts at once.
+
+    LIMIT is publishRate, dispatchRate, subscriptionDispatchRate or subscribeRate.
+    """
     options = (("--messages", messages), ("--bytes", size), ("--period", period))
     body: dict[str, Any] = {}
     for (option, value), field in zip(options, FIELDS[limit], strict=True):
@@ -152,7 +155,10 @@ def limits_set(
 @_target
 @_limit
 def limits_remove(admin: AdminClient, target: str, limit: str) -> Output:
-    """Remove a limit of a namespace or a topic; acts at once."""
+    """Remove a limit of a namespace or a topic; acts at once.
+
+    LIMIT is publishRate, dispatchRate, subscriptionDispatchRate or subscribeRate.
+    """
     path = f"{_path(target)}/{limit}"
     if admin.get(path) is None:
         raise OperationalError(f"{target} has no {limit} of its own: nothing was removed")
@@ -227,8 +233,17 @@ def isolation_set(
         "auto_failover_policy": {"policy_type": "min_available", "parameters": parameters},
         "unload_scope": unload,
     }
-    admin.send("POST", f"{_isolation(admin)}/{quote(policy, safe='')}", body)
-    return Output({"policy": policy, **body}, f"isolation policy {policy} set")
+    path = _isolation(admin)
+    admin.send("POST", f"{path}/{quote(policy, safe='')}", body)
+    primaries = [
+        entry["brokerName"]
+        for entry in admin.get(f"{path}/brokers")
+        if entry["policyName"] == policy and entry["primary"]
+    ]
+    text = f"isolation policy {policy} set; live primaries: {', '.join(primaries)}"
+    if not primaries:
+        text = f"isolation policy {policy} set, but --primary matches no live broker"
+    return Output({"policy": policy, **body, "livePrimaries": primaries}, text)
 
 
 @isolation.command("delete")

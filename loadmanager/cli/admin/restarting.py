@@ -64,7 +64,9 @@ def drain(
     if stop:
         admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
     end = "it stops now" if stop else f"it stays cordoned until `brokers uncordon {broker}`"
-    text = f"{broker} is drained: {progress['moved']} bundles moved; {end}"
+    moved = progress["moved"]
+    did = f"is drained: {moved} bundles moved" if moved else "had no bundles: nothing was moved"
+    text = f"{broker} {did}; {end}"
     return Output({**progress, "stopped": stop}, text)
 
 

@@ -51,8 +51,11 @@ def topics_partitions(admin: AdminClient, topic: str, create: int | None) -> Out
 @group.command("stats")
 @_topic
 def topics_stats(admin: AdminClient, topic: str) -> Output:
-    """Show a topic's traffic, subscriptions and producers."""
-    stats = admin.get(f"{V2}/{topic_path(topic)}/stats")
+    """Show the traffic, subscriptions and producers of a topic, or of all its partitions."""
+    path = f"{V2}/{topic_path(topic)}"
+    count = admin.get(f"{path}/partitions")["partitions"]
+    end = "partitioned-stats?perPartition=false" if count else "stats"
+    stats = admin.get(f"{path}/{end}")
     figures = [
         f"{name:32}{value}" for name, value in stats.items() if not isinstance(value, dict | list)
     ]
@@ -71,7 +74,8 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
         (found["producerName"], found["address"], found["accessMode"], float(found["msgRateIn"]))
         for found in stats["publishers"]
     ]
-    parts: list[Shown] = ["\n".join(figures)]
+    head = [f"{count} partitions, in sum:"] if count else []
+    parts: list[Shown] = ["\n".join([*head, *figures])]
     if subscriptions:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")
         parts.append(table(headers, subscriptions))

@@ -113,12 +113,14 @@ def parse_boundaries(texts: list[str] | tuple[str, ...]) -> tuple[int, ...]:
         values = tuple(int(text, 0) for text in texts)
     except (TypeError, ValueError):
         raise BadInputError(
-            f"invalid boundaries {texts!r}: hexadecimal texts such as 0x40000000 are expected"
+            f"invalid boundaries {str(texts)[:200]}: hexadecimal texts such as 0x40000000 are "
+            "expected"
         ) from None
     ascending = all(low < high for low, high in zip(values, values[1:], strict=False))
     if len(values) < 2 or values[0] != FULL_LOWER or values[-1] != FULL_UPPER or not ascending:
         raise BadInputError(
-            f"invalid boundaries {list(texts)}: they must ascend strictly from 0x00000000 "
+            f"invalid boundaries {', '.join(map(str, texts[:SHOWN_MAX]))[:200]}"
+            f"{', …' if len(texts) > SHOWN_MAX else ''}: they must ascend strictly from 0x00000000 "
             "to 0xffffffff"
         )
     return values
@@ -134,6 +136,10 @@ def bundles_data(boundaries: tuple[int, ...]) -> dict[str, object]:
     `BundlesData`).
     """
     return {"boundaries": format_boundaries(boundaries), "numBundles": len(boundaries) - 1}
+
+
+SHOWN_MAX = 4
+"""How many ranges or boundaries an error names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +184,15 @@ class NamespaceBundles:
         """
         parsed = BundleRange.parse(bundle_range)
         if parsed not in self.ranges:
+            there = [
+                str(span)
+                for span in self.ranges
+                if span.lower < parsed.upper and parsed.lower < span.upper
+            ]
+            more = ", …" if len(there) > SHOWN_MAX else ""
             raise NoSuchBundleError(
-                f"{self.namespace} has no bundle {parsed}; its boundaries are "
-                f"{', '.join(format_boundaries(self.boundaries))}"
+                f"{self.namespace} has no bundle {parsed}; there it has "
+                f"{', '.join(there[:SHOWN_MAX])}{more}"
             )
         return parsed
 

@@ -8,10 +8,13 @@ fields of the log and the records of the history are made from it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from loadmanager.core.strategies.plan import Placement, Plan, Split, Unload
 
+REFUSALS_MAX = 5
+"""How many brokers an error names."""
 TO_BE_PLACED = "(to be placed)"
 
 
@@ -59,6 +62,14 @@ def split_document(split: Split) -> dict[str, Any]:
 def placement_reason(candidates: Sequence[str]) -> str:
     """Why a bundle was placed there, from a placement's candidates."""
     return "the only candidate" if len(candidates) == 1 else f"one of {len(candidates)} candidates"
+
+
+def refusals(rejected: Mapping[str, str]) -> str:
+    """Why no broker qualifies, in a sentence: the reasons of the first brokers."""
+    reasons = [f"{broker}: {reason}" for broker, reason in islice(rejected.items(), REFUSALS_MAX)]
+    if len(rejected) > REFUSALS_MAX:
+        reasons.append(f"and {len(rejected) - REFUSALS_MAX} others")
+    return "; ".join(reasons) or "there is none"
 
 
 def log_fields(unload: Mapping[str, Any]) -> dict[str, Any]:

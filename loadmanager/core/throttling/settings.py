@@ -122,7 +122,7 @@ class ThrottlingSettings:
     )
 
 
-_FROM_MEMORY = "entries are handed out one by one, from memory"
+_ONE_BY_ONE = "entries are handed out one by one, as far as permits and limits allow"
 _NO_TRANSPORT = "every broker applies the whole limit of a resource group"
 _PIP_322 = "as in Pulsar since PIP-322"
 
@@ -131,9 +131,9 @@ _WITHOUT_EFFECT: dict[str, tuple[int | bool | str, str]] = {
     "dispatchThrottlingRatePerReplicatorInByte": (0, "there is no geo-replication"),
     "dispatchThrottlingForFilteredEntriesEnabled": (False, "there are no entry filters"),
     "preciseDispatcherFlowControl": (False, "permits are always checked entry by entry"),
-    "dispatcherMaxReadBatchSize": (100, _FROM_MEMORY),
-    "dispatcherMinReadBatchSize": (1, _FROM_MEMORY),
-    "dispatcherMaxReadSizeBytes": (5_242_880, _FROM_MEMORY),
+    "dispatcherMaxReadBatchSize": (100, _ONE_BY_ONE),
+    "dispatcherMinReadBatchSize": (1, _ONE_BY_ONE),
+    "dispatcherMaxReadSizeBytes": (5_242_880, _ONE_BY_ONE),
     "resourceUsageTransportClassName": ("", _NO_TRANSPORT),
     "resourceUsageTransportPublishIntervalInSecs": (60, _NO_TRANSPORT),
     "resourceUsageMaxUsageReportSuppressRounds": (5, _NO_TRANSPORT),

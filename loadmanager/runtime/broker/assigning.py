@@ -23,7 +23,7 @@ from loadmanager.core.ownership.state_records import IN_FLIGHT, StateRecord, Uni
 from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Placement, Plan
-from loadmanager.core.strategies.plan_document import placement_document, placement_reason
+from loadmanager.core.strategies.plan_document import placement_document, placement_reason, refusals
 from loadmanager.core.strategies.registry import EXTENSIBLE_PLACEMENT
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.clock import Clock
@@ -122,8 +122,8 @@ class Assigning:
         if choice.broker is None:
             self.unplaced += 1
             raise OperationalError(
-                f"Failed to acquire ownership of {bundle}: no broker qualifies "
-                f"{dict(choice.rejected)}"
+                f"Failed to acquire ownership of {bundle}: no broker qualifies: "
+                f"{refusals(choice.rejected)}"
             )
         self.view.placed(bundle, choice.broker, self.clock.now_ms())
         if not await self._assign(bundle, choice.broker, boundaries.version):

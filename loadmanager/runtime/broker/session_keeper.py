@@ -102,14 +102,17 @@ class SessionKeeper:
 
         A task of its own, so that `watch_session` notices the next loss while a registration waits.
         """
+        again = False
         while True:
             await self._reconnected.wait()
             self._reconnected.clear()
             if await retrying(self._register, "register", max_s=REGISTER_RETRY_S):
-                log.info(
+                # The first time, the broker says that it is ready.
+                (log.info if again else log.debug)(
                     "registered; bundles come with the next lookups",
                     session=f"0x{self._store.session_id:x}",
                 )
+                again = True
 
     def _fence(self, reason: str) -> None:
         self._hosting.fence_all()

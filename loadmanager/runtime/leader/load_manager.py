@@ -28,6 +28,7 @@ from loadmanager.core.strategies.plan_document import (
     placement_document,
     placement_reason,
     plan_document,
+    refusals,
     split_document,
 )
 from loadmanager.core.strategies.settings import StrategySettings
@@ -128,8 +129,8 @@ class LoadManager:
             choice = self._choose(bundle, dataclasses.replace(settings, placement=rule))
         if choice.broker is None:
             raise OperationalError(
-                f"Failed to acquire ownership of {bundle}: no broker qualifies "
-                f"{dict(choice.rejected)}"
+                f"Failed to acquire ownership of {bundle}: no broker qualifies: "
+                f"{refusals(choice.rejected)}"
             )
         self._remember("place", lambda: placement_document(choice))
         self._observe(self.cycles, Plan(rule, placements=(choice,)))

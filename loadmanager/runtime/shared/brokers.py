@@ -45,8 +45,14 @@ class Brokers:
         """brokerId → the session of its registration."""
         self.reports: dict[str, LocalBrokerData] = {}
         """brokerId → the last report, without the corrupt ones."""
+        self.leads: Callable[[], bool] = lambda: False
+        """Whether this broker leads."""
         self.listeners: list[Callable[[str, LocalBrokerData | None], None]] = []
         """Called with a brokerId and its new report, or None when the report is gone."""
+
+    def _tell(self, event: str, **fields: object) -> None:
+        """Log at info where this broker leads: one line of the fleet for an event is enough."""
+        (log.info if self.leads() else log.debug)(event, **fields)
 
     async def on_change(self, change: Change) -> None:
         """Read the registrations that a change concerns."""
@@ -79,7 +85,7 @@ class Brokers:
         self.sessions[broker_id] = node.ephemeral_owner
         if broker_id not in self.registered:
             self.registered.add(broker_id)
-            log.info("broker joined", peer=broker_id)
+            self._tell("broker joined", peer=broker_id)
         with self._corrupt.left_out("report", path):
             self._set_report(broker_id, self._decoded(broker_id, node.value))
             return
@@ -112,14 +118,14 @@ class Brokers:
             self.registered.discard(broker_id)
             report = self.reports.get(broker_id)
             if report is not None and report.bundles:
-                log.warning(
-                    "a broker left: it stops, or its session is lost; its bundles have no owner "
-                    "until the next lookups place them",
+                self._tell(
+                    "broker left: it stops, or its session is lost; the next lookups place its "
+                    "bundles",
                     peer=broker_id,
                     bundles=len(report.bundles),
                 )
             else:
-                log.info("broker left", peer=broker_id)
+                self._tell("broker left", peer=broker_id)
             self._set_report(broker_id, None)
 
     def address(self, broker_id: str) -> BrokerAddress | None:
