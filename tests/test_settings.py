@@ -142,8 +142,6 @@ def test_pulsars_own_files(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("authenticationEnabled", "true"),
-        ("authorizationEnabled", "true"),
         ("brokerServicePortTls", "6651"),
         ("webServicePortTls", "8443"),
         ("encryptionRequireOnProducer", "true"),

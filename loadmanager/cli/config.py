@@ -49,7 +49,7 @@ def check(file: Path, overrides: dict[str, str], as_json: bool) -> int:
         document = {
             "ok": not texts,
             "problems": texts,
-            "set": dict(sorted(loaded.given.items())),
+            "set": loaded.given_shown(),
             "unknown": {key.name: key.nearest for key in loaded.unknown if not key.of_pulsar},
             "withoutEffect": loaded.without_effect(),
             "ignored": sorted(key.name for key in loaded.unknown if key.of_pulsar),
@@ -82,7 +82,8 @@ def _print_changes(file: Path, loaded: settings.Settings) -> None:
         f"{len(changed)}"
     )
     for name in changed:
-        print(f"  {name} = {loaded.given[name]}   (default {defaults[name] or 'empty'})")
+        shown = values[name] if values[name] == settings.HIDDEN else loaded.given[name]
+        print(f"  {name} = {shown}   (default {defaults[name] or 'empty'})")
 
 
 def _print_ignored(loaded: settings.Settings, file: TextIO) -> None:

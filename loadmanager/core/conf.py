@@ -32,6 +32,8 @@ class Key:
     choices: tuple[str, ...] | None = None
     dynamic: bool = False
     """Whether the admin API may change it on a running broker."""
+    secret: bool = False
+    """Whether the value is never shown."""
     aliases: tuple[str, ...] = ()
     """Older names that broker.conf may use. Empty and -1 mean that an older name is not set."""
     older_first: bool = False

@@ -1,8 +1,9 @@
-"""The four kinds of errors. Any other exception is a bug.
+"""The kinds of errors. Any other exception is a bug.
 
 `OperationalError`: an outside system fails for now; back off and retry. `ConfigError`: refuse to
 start. `BadInputError`: tell the caller what is allowed. `CorruptDataError`: leave out the stored
-thing that the text names, and nothing else.
+thing that the text names, and nothing else. `NotAuthenticatedError`, `ForbiddenError`: a caller is
+unknown, or may not do this.
 """
 
 
@@ -35,3 +36,11 @@ class NotFoundError(BadInputError):
 
 class ConflictError(BadInputError):
     """The request contradicts the present state: exists already, not empty, changed meanwhile."""
+
+
+class NotAuthenticatedError(LoadManagerError):
+    """A caller does not prove who it is. The text has nothing of its credentials."""
+
+
+class ForbiddenError(LoadManagerError):
+    """A caller may not do what it asks for; the text says what that is."""

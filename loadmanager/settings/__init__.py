@@ -25,6 +25,7 @@ from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.files.properties import read_properties
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.settings import MetricsSettings
+from loadmanager.adapters.security.settings import BrokerClientSettings, TokenSettings
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import NO_EFFECT, Key
@@ -37,8 +38,10 @@ from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.throttling.settings import IgnoredSettings, ThrottlingSettings
+from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared.listeners import advertised, binds
 from loadmanager.runtime.shared.settings import BrokerSettings, StateSettings
+from loadmanager.settings.access import access_problems
 from loadmanager.settings.protections import ProtectionSettings, missing_protections
 from loadmanager.settings.pulsar import KEYS as PULSAR_KEYS
 
@@ -56,6 +59,9 @@ LEAVES: tuple[type, ...] = (
     MessagingSettings,
     StorageSettings,
     ThrottlingSettings,
+    AccessSettings,
+    TokenSettings,
+    BrokerClientSettings,
     ProtectionSettings,
     IgnoredSettings,
     OtherManagerSettings,
@@ -66,6 +72,9 @@ LEAVES: tuple[type, ...] = (
 NUMBER_MAX = 2**63 - 1
 UNKNOWN_MAX = 1_000
 """At most this many unknown keys are reported."""
+
+HIDDEN = "*****"
+"""What is shown of a secret."""
 
 Leaf = TypeVar("Leaf")
 
@@ -167,13 +176,23 @@ class Settings:
             if known[name].key.doc.startswith(NO_EFFECT)
         }
 
-    def runtime(self) -> dict[str, str]:
-        """Every key with its value, as broker.conf spells it."""
+    def given_shown(self) -> dict[str, str]:
+        """What was given, in order of name; secrets as `HIDDEN`."""
+        shown = self.runtime()
         return {
+            name: HIDDEN if shown.get(name) == HIDDEN else text
+            for name, text in sorted(self.given.items())
+        }
+
+    def runtime(self) -> dict[str, str]:
+        """Every key with its value, as broker.conf spells it; secrets as `HIDDEN`."""
+        shown = {
             name: spell(getattr(self.by_leaf[known.leaf], known.field))
             for name, known in known_keys().items()
             if name == known.key.name
         }
+        secret = {name for name in shown if shown[name] and known_keys()[name].key.secret}
+        return shown | dict.fromkeys(secret, HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +341,14 @@ def problems(settings: Settings) -> list[Problem]:
     `parse` checks the ranges.
     """
     missing = missing_protections(settings.leaf(ProtectionSettings))
+    access = access_problems(
+        settings.leaf(AccessSettings),
+        settings.leaf(TokenSettings),
+        settings.leaf(BrokerClientSettings),
+    )
     return [
         *(Problem((name,), text) for name, text in missing),
+        *(Problem(names, text) for names, text in access),
         *_strategy_problems(settings.leaf(StrategySettings)),
         *_contradictions(settings),
         *_address_problems(settings.leaf(BrokerSettings)),

@@ -13,8 +13,6 @@ from loadmanager.core.conf import conf
 
 _NO_TLS = "there is no TLS"
 _MISSING: dict[str, tuple[bool | str, str]] = {
-    "authenticationEnabled": (False, "this broker does not ask clients who they are"),
-    "authorizationEnabled": (False, "every client of this broker may do everything"),
     "brokerServicePortTls": ("", _NO_TLS),
     "webServicePortTls": ("", _NO_TLS),
     "tlsEnabled": (False, _NO_TLS),

@@ -23,6 +23,9 @@ from loadmanager.adapters.files.storage import DirectoryStorage
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.adapters.security.client import BrokerCredentials
+from loadmanager.adapters.security.settings import BrokerClientSettings, TokenSettings
+from loadmanager.adapters.security.tokens import TokenVerifier
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
@@ -33,11 +36,13 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.system.watchdog import Watchdog
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
+from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Telemetry
+from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.listeners import Bind, advertised, binds
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -202,10 +207,9 @@ class _Broker:
         await self._warn_of_other_clusters(store)
         settings = LiveSettings(self._settings)
         broker = settings.live(BrokerSettings)
-        peers = HttpPeers(release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000)
-        clock, busy, journal = SystemClock(), LoopBusy(), None
-        if self._settings.leaf(HistorySettings).enabled:
-            journal = self._build_journal(me, clock)
+        peers = self._build_peers(broker)
+        clock, busy = SystemClock(), LoopBusy()
+        journal = self._build_journal(me, clock)
         outside = Outside(
             me=me,
             store=store,
@@ -221,6 +225,7 @@ class _Broker:
             connections_cap=open_files.connections_cap(),
             service=self._options.service,
             storage=self._build_storage(settings),
+            verifier=self._build_verifier(),
         )
         try:
             async with Scope("broker") as scope:
@@ -265,6 +270,20 @@ class _Broker:
         finally:
             await peers.close()
 
+    def _build_peers(self, broker: Live[BrokerSettings]) -> HttpPeers:
+        return HttpPeers(
+            release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000,
+            credentials=self._credentials(),
+        )
+
+    def _credentials(self) -> Callable[[], dict[str, str]]:
+        return BrokerCredentials(self._settings.leaf(BrokerClientSettings)).headers
+
+    def _build_verifier(self) -> TokenVerifier | None:
+        if not self._settings.leaf(AccessSettings).authentication:
+            return None
+        return TokenVerifier(self._settings.leaf(TokenSettings))
+
     @staticmethod
     def _build_storage(settings: LiveSettings) -> DirectoryStorage | None:
         stored = settings.live(StorageSettings)
@@ -280,8 +299,10 @@ class _Broker:
         if isinstance(storage, DirectoryStorage):
             scope.spawn(storage.run(), "storage")
 
-    def _build_journal(self, me: BrokerAddress, clock: SystemClock) -> Journal:
+    def _build_journal(self, me: BrokerAddress, clock: SystemClock) -> Journal | None:
         history = self._settings.leaf(HistorySettings)
+        if not history.enabled:
+            return None
         return Journal(history, cluster=self._broker.cluster_name, broker=me.broker_id, clock=clock)
 
     def _build_admin(
@@ -299,6 +320,9 @@ class _Broker:
             metrics=page.render,
             settings=self._settings.leaf(AdminSettings),
             connections_cap=open_files.http_connections_cap(),
+            access=parts.access,
+            authenticate_metrics=self._settings.leaf(AccessSettings).metrics,
+            credentials=self._credentials(),
         )
 
     async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:

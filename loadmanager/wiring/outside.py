@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.ports.access import Verifier
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.history import History
@@ -69,5 +70,7 @@ class Outside:
     """The most client connections that the process can serve; 0: any number."""
     storage: Storage | None = None
     """Where persistent topics are stored; None: they are kept in memory."""
+    verifier: Verifier | None = None
+    """Checks what clients prove themselves with; None: they need not."""
     seed: int = 0
     """The seed of the leader's random numbers, together with the epoch of the term."""

@@ -19,7 +19,7 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.reports import LocalBrokerData
-from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.moves.move import Move
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.plan import Plan
@@ -65,8 +65,9 @@ from loadmanager.runtime.tasks import Interval, Scope, Steps, every, for_each, r
 from loadmanager.settings import EXTENSIBLE
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.extensible import Common, ExtensibleParts
+from loadmanager.wiring.hosting import build_access, build_hosting
 from loadmanager.wiring.leading import leader_work
-from loadmanager.wiring.outside import Outside, Service
+from loadmanager.wiring.outside import Outside
 
 MIB = 1024 * 1024
 
@@ -99,7 +100,10 @@ class Parts:
             publish_buffer_bytes=settings.live(MessagingSettings).value.publish_buffer_mb * MIB,
         )
         self.policies = PlacementPolicies(store, cluster, self._corrupt)
-        self.hosting = self._build_hosting()
+        self.access = build_access(settings, outside, self._namespaces)
+        self.hosting = build_hosting(
+            settings, outside, scope, self._throttling, topics=self._topics, access=self.access
+        )
         self.limits = Limits(
             store,
             self._namespaces,
@@ -111,14 +115,7 @@ class Parts:
             corrupt=self._corrupt,
             rules=self.hosting.rules if isinstance(self.hosting, TopicRegistry) else None,
         )
-        self._locks = Locks(
-            store,
-            self._namespaces,
-            outside.me,
-            self._corrupt,
-            outside.peers,
-            address=self._brokers.address,
-        )
+        self._locks = self._build_locks()
         self._extensible = self._build_extensible()
         self._ownership = self._build_ownership()
         self._lookups = Lookups(
@@ -146,6 +143,11 @@ class Parts:
         self._directory = self._build_directory()
         self.use_cases = self._build_use_cases()
         self.telemetry = self._build_telemetry()
+
+    def _build_locks(self) -> Locks:
+        me, peers = self._outside.me, self._outside.peers
+        store, address = self._outside.store, self._brokers.address
+        return Locks(store, self._namespaces, me, self._corrupt, peers, address=address)
 
     def _build_extensible(self) -> ExtensibleParts | None:
         """The parts of the extensible manager, if it is the one to run."""
@@ -189,20 +191,6 @@ class Parts:
             self_address=outside.me,
             observe=self._ownership_log.on_transition,
         )
-
-    def _build_hosting(self) -> Service:
-        hosting = self._outside.service(
-            self.settings.live(MessagingSettings),
-            clock=self._outside.clock,
-            spawn=self._scope.spawn,
-            throttling=self._throttling,
-            connections_cap=self._outside.connections_cap,
-        )
-        storage = self._outside.storage
-        if storage is not None and isinstance(hosting, TopicRegistry):
-            hosting.store_in(storage, self.settings.live(StorageSettings))
-            self._topics.storage = storage
-        return hosting
 
     def _build_election(self) -> StoreElection:
         return StoreElection(
@@ -423,6 +411,7 @@ class Parts:
                 paths.ADMIN,
                 *(part.on_change for part in admin),
                 self._ownership.on_boundaries,
+                *([] if self.access is None else [self.access.on_change]),
             ),
             Watcher(store, paths.BROKERS, self._brokers.on_change),
             Watcher(store, self._election.path, self._election.on_change),

@@ -161,7 +161,7 @@ def test_a_subject_without_an_action_lists_the_actions(capsys: pytest.CaptureFix
         (["--brokers", "0"], 2, "--brokers 0: 1 to 64 is allowed"),
         (["--set", "webServicePort=1"], 2, "use --http-port"),
         (["--set", "clusterNam=x"], 2, "did you mean clusterName?"),
-        (["--set", "authenticationEnabled=true"], 2, "does not ask clients who they are"),
+        (["--set", "authenticationEnabled=true"], 2, "needs authenticationProviders"),
         (["--set", "loadBalancerLoadSheddingStrategy=Sheder"], 2, "ThresholdShedder"),
         (["--set", "novalue"], 2, "key=value is expected"),
         (["--config", "/nonexistent"], 2, "No such file"),

@@ -86,6 +86,7 @@ namespaces create nosuch/ns
 namespaces list public
 namespaces bundles {NS}
 namespaces policies {NS}
+namespaces permissions {NS}
 namespaces policies public/nosuch
 namespaces get-clusters {NS}
 namespaces set-clusters -c {{cluster}} {NS}
@@ -161,6 +162,7 @@ topics create-subscription -s b -m earliest {T}
 topics create-subscription -s a {NONE}
 topics subscriptions {T}
 topics subscriptions {NONE}
+topics permissions {T}
 topics stats {T}
 topics stats {NONE}
 topics last-message-id {T}
@@ -314,7 +316,6 @@ namespaces set-inactive-topic-policies -e -t 1h -m delete_when_no_subscriptions 
 namespaces set-schema-compatibility-strategy -c BACKWARD {NS}
 namespaces get-schema-compatibility-strategy {NS}
 namespaces grant-permission --role r --actions produce {NS}
-namespaces permissions {NS}
 namespaces set-property -k a -v b {NS}
 namespaces get-properties {NS}
 namespaces set-subscription-types-enabled -t Shared {NS}
@@ -330,7 +331,6 @@ topics peek-messages -s a -n 1 {T}
 topics truncate {T}
 topics compact {T}
 topics compaction-status {T}
-topics permissions {T}
 topics get-properties {T}
 topics get-backlog-size -m 0:0 {T}
 topics offload-status {T}

@@ -24,6 +24,7 @@ from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats,
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameReader, encode
+from loadmanager.ports.access import Verifier
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.peers import Peers, Released
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
@@ -93,6 +94,7 @@ class Running:
         values: Mapping[str, str],
         cpu_percent: float = 10,
         peers: Peers | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         self.address = address
         self.store: MemoryStore = cluster.tree.session(timeout_s=60)
@@ -112,6 +114,7 @@ class Running:
             version="1.0.0",
             stop=self.stopped_with.append,
             history=self.history,
+            verifier=verifier,
         )
         self.parts = Parts(self.settings, outside, cluster.scope)
         self.use = self.parts.use_cases
@@ -284,6 +287,7 @@ async def a_cluster(
     cpu_percent: float = 10,
     addresses: Sequence[BrokerAddress] = (),
     peers: Peers | None = None,
+    verifier: Verifier | None = None,
 ) -> AsyncIterator[Cluster]:
     """Running brokers with the namespace public/default; broker 0 leads.
 
@@ -292,7 +296,7 @@ async def a_cluster(
     addresses = addresses or [an_address(index) for index in range(brokers)]
     async with Scope("cluster") as scope, Cluster(scope) as cluster:
         for address in addresses:
-            broker = Running(cluster, address, values or {}, cpu_percent, peers)
+            broker = Running(cluster, address, values or {}, cpu_percent, peers, verifier)
             cluster.brokers.append(broker)
             await broker.store.__aenter__()
             await broker.parts.start()

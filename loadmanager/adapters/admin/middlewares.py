@@ -31,7 +31,7 @@ log = structlog.get_logger("admin")
 
 
 @web.middleware
-async def access(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def log_access(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Log a line for each request at level debug."""
     started_s = time.monotonic()
     answer = await handler(request)

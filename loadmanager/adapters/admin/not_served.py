@@ -16,7 +16,7 @@ isAllowAutoUpdateSchema | maxConsumersPerSubscription |
 maxConsumersPerTopic | maxProducersPerTopic | maxSubscriptionsPerTopic | maxTopicsPerNamespace |
 maxUnackedMessagesPerConsumer | maxUnackedMessagesPerSubscription | migration |
 offloadDeletionLagMs | offloadPolicies | offloadThreshold | offloadThresholdInSeconds |
-permissions | persistence | properties | property | removeOffloadPolicies |
+persistence | properties | property | removeOffloadPolicies |
 replicatorDispatchRate | scanOffloadedLedgers | schemaAutoUpdateCompatibilityStrategy |
 schemaCompatibilityStrategy | schemaValidationEnforced | subscriptionAuthMode |
 subscriptionExpirationTime | subscriptionTypesEnabled | unsubscribe
@@ -28,7 +28,7 @@ deduplicationSnapshotInterval | delayedDelivery | dispatcherPauseOnAckStatePersi
 entryFilters | examinemessage | inactiveTopicPolicies | internal-info | internalStats | ledger |
 maxConsumers | maxConsumersPerSubscription | maxMessageSize | maxProducers |
 maxSubscriptionsPerTopic | maxUnackedMessagesOnConsumer | maxUnackedMessagesOnSubscription |
-messageTTL | messageid | offload | offloadPolicies | partitioned-internalStats | permissions |
+messageTTL | messageid | offload | offloadPolicies | partitioned-internalStats |
 persistence | policies | properties | replication | replicatorDispatchRate | retention |
 schemaCompatibilityStrategy | schemaValidationEnforced | shadowTopics | subscriptionTypesEnabled |
 terminate | trim | truncate
@@ -48,6 +48,10 @@ TABLE = [
         (rf"{_OF_NAMESPACE}/({NAMESPACE})(?:/.*)?", "{name} of a namespace"),
         (rf"{_OF_NAMESPACE}/[^/]+/(clearBacklog | unsubscribe)(?:/.*)?", "{name} of a bundle"),
         (rf"{_OF_NAMESPACE}/(0x[^/]+)", "the deletion of a bundle without its namespace"),
+        (
+            rf"{_OF_NAMESPACE}/permissions/(subscription | [^/]+/.+)",
+            "permissions of a subscription",
+        ),
         (r"v2/namespaces/(grant | revoke)PermissionsOnTopics", "permissions"),
         (rf"{_OF_TOPIC}/({TOPIC})(?:/.*)?", "{name} of a topic"),
         (rf"{_OF_TOPIC}/subscription/[^/]+/({SUBSCRIPTION})(?:/.*)?", "{name} of a subscription"),

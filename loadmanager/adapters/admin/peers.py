@@ -133,8 +133,15 @@ def _decoded(broker: BrokerAddress, text: str, kind: type[T]) -> T:
 class HttpPeers:
     """Implements `ports.peers.Peers` over HTTP, with one pool of connections."""
 
-    def __init__(self, *, release_timeout_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        *,
+        release_timeout_s: Callable[[], float],
+        credentials: Callable[[], dict[str, str]] = dict,
+    ) -> None:
+        """`credentials`: the headers with which this broker proves who it is."""
         self._release_timeout_s = release_timeout_s
+        self._credentials = credentials
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX))
 
     async def close(self) -> None:
@@ -240,7 +247,9 @@ class HttpPeers:
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._session.request(method, url, params=query) as answer,
+                self._session.request(
+                    method, url, params=query, headers=self._credentials()
+                ) as answer,
             ):
                 text = (await answer.text())[:text_max]
                 if answer.status >= 300 and answer.status != 409:

@@ -37,7 +37,7 @@ class SchemaRoutes:
 
         Answers: 200, JSON; 404 without that schema; 501 for a schema that is not a text.
         """
-        stored = await self._use.directory.schemas.get(_topic_of(request))
+        stored = await self._use.directory.schemas.get(schema_topic(request))
         wanted = request.match_info.get("version")
         if stored is None or wanted not in (None, str(stored.version)):
             raise NotFoundError("Schema not found")
@@ -65,7 +65,7 @@ class SchemaRoutes:
         Answers: 200, JSON, the version; 409 when the topic has another schema; 422 for a
         definition that defines none.
         """
-        topic, document = _topic_of(request), await body_object(request)
+        topic, document = schema_topic(request), await body_object(request)
         kind, data = document.get("type"), document.get("schema", "")
         properties = document.get("properties") or {}
         if kind not in TYPES or kind in ("NONE", "AUTO_CONSUME", "KEY_VALUE"):
@@ -91,12 +91,13 @@ class SchemaRoutes:
         Answers: 200, JSON, the version of the deletion; 404 without a schema.
         """
         flag(request, "force")  # clients are never asked, forced or not
-        version = await self._use.directory.schemas.delete(_topic_of(request))
+        version = await self._use.directory.schemas.delete(schema_topic(request))
         if version is None:
             raise NotFoundError("Schema not found")
         return web.json_response({"version": version})
 
 
-def _topic_of(request: web.Request) -> TopicName:
+def schema_topic(request: web.Request) -> TopicName:
+    """The topic of the path; schemas are those of persistent topics."""
     name = f"persistent://{namespace_of(request)}/{request.match_info['topic']}"
     return TopicName.parse(name)

@@ -11,13 +11,15 @@ from typing import Protocol
 import structlog
 from aiohttp import web
 
+from loadmanager.adapters.admin.access import access_of
 from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
-from loadmanager.adapters.admin.middlewares import access, concurrency_limit, errors
+from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
+from loadmanager.adapters.admin.permissions import PermissionRoutes
 from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
 from loadmanager.adapters.admin.routes_keeping import KeepingRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
@@ -29,6 +31,7 @@ from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.topic_stats import StatsRoutes
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.ports.access import Access
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
@@ -61,18 +64,28 @@ class AdminServer:
         metrics: Callable[[], Awaitable[tuple[bytes, str]]],
         settings: AdminSettings | None = None,
         connections_cap: int = 0,
+        access: Access | None = None,
+        authenticate_metrics: bool = False,
+        credentials: Callable[[], dict[str, str]] = dict,
     ) -> None:
-        """`connections_cap`: the most connections that the process can serve; 0: any number."""
+        """`connections_cap`: the most connections that the process can serve; 0: any number.
+        `credentials`: the headers with which this broker asks others.
+        """
         self._settings = settings or AdminSettings()
         self._connections_max = min(
             self._settings.connections_max, connections_cap or self._settings.connections_max
         )
         self._told_at_s = -math.inf
         application = web.Application(
-            middlewares=[access, concurrency_limit(self._settings.requests_max), errors],
+            middlewares=[
+                log_access,
+                concurrency_limit(self._settings.requests_max),
+                errors,
+                *([] if access is None else [access_of(access, metrics=authenticate_metrics)]),
+            ],
             client_max_size=BODY_BYTES_MAX,
         )
-        self._owners = TopicOwners(use)
+        self._owners = TopicOwners(use, credentials)
         parts: list[Routes] = [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -87,6 +100,7 @@ class AdminServer:
             KeepingRoutes(use),
             QuotaRoutes(use),
             MoveRoutes(use),
+            PermissionRoutes(use, enforced=access is not None and access.authorizes),
         ]
         for part in parts:
             for route in part.routes():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -48,8 +48,9 @@ def documents(topics: Iterable[TopicName], answers: Iterable[tuple[int, str]]) -
 class TopicOwners:
     """Requests about topics go to the owners of their bundles."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: UseCases, credentials: Callable[[], dict[str, str]] = dict) -> None:
         self._use = use
+        self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
@@ -147,6 +148,7 @@ class TopicOwners:
                 method,
                 url.update_query({**request.query, "authoritative": authoritative}),
                 json=document,
+                headers=self._credentials(),
             ) as answer:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

@@ -30,6 +30,7 @@ from loadmanager.core.wire.frames import (
     encode,
     request_id_of,
 )
+from loadmanager.ports.access import Identity
 
 REQUESTS_MAX = 500
 """Requests of one connection in progress at once; beyond that, it is not read."""
@@ -74,6 +75,12 @@ class Connection(asyncio.Protocol):
         self.connected = False
         self.listener = listener
         """The advertised listener whose addresses the client is given; empty: the internal one."""
+        self.identity: Identity | None = None
+        """Who proved to be there; None without authentication."""
+        self.roles: tuple[str, ...] = ()
+        """Its role, and the one for which a proxy asks."""
+        self.refreshes = False
+        """Whether the client can renew its proof."""
         self.protocol_version = 0
         self.client_version = ""
         self.peer = ""

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
+from loadmanager.adapters.protocol.access import Guard
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.consumers import (
     on_ack,
@@ -21,7 +22,7 @@ from loadmanager.adapters.protocol.consumers import (
     on_subscribe,
     on_unsubscribe,
 )
-from loadmanager.adapters.protocol.hosted import HostedTopic
+from loadmanager.adapters.protocol.hosted import Client, HostedTopic
 from loadmanager.adapters.protocol.keeping import Keeping
 from loadmanager.adapters.protocol.listener import Listener
 from loadmanager.adapters.protocol.lookups import (
@@ -36,7 +37,9 @@ from loadmanager.adapters.protocol.producers import on_close_producer, on_produc
 from loadmanager.adapters.protocol.registry import TopicRegistry
 from loadmanager.adapters.protocol.schemas import on_get_or_create_schema, on_get_schema
 from loadmanager.core.wire.frames import COMMAND_TYPES
+from loadmanager.ports.access import Access
 from loadmanager.ports.directory import Directory
+from loadmanager.ports.telemetry import Detail, Sample, counter
 
 HANDLERS: dict[int, Handler] = {
     COMMAND_TYPES[name]: handler
@@ -66,16 +69,36 @@ HANDLERS: dict[int, Handler] = {
 """Type of a command → its handler."""
 
 
+NOT_AUTHENTICATED = counter(
+    "loadmanager_authentication_failures",
+    "Clients of the binary protocol that did not prove who they are",
+)
+FORBIDDEN = counter(
+    "loadmanager_authorization_failures", "Commands of clients that were not permitted"
+)
+
+
 class BrokerServer(TopicRegistry):
     """A topic registry that listens, measures traffic and probes silent clients."""
 
+    guard: Guard | None = None
+    """None: clients need not say who they are."""
     _listeners: tuple[Listener, ...] = ()
     _tasks: tuple[asyncio.Task[Any], ...] = ()
+
+    def protect(self, access: Access) -> None:
+        """Ask clients who they are from now on; called before the first connection."""
+        self.guard = Guard(access, self.clock)
+
+    @property
+    def handlers(self) -> dict[int, Handler]:
+        """Type of a command → its handler."""
+        return HANDLERS if self.guard is None else self.guard.around(HANDLERS)
 
     def begin(self, directory: Directory) -> None:
         """Serve what `directory` says, and start the timers.
 
-        Connections come with `listen`, or over other transports: `Connection(server, HANDLERS)`.
+        Connections come with `listen`, or over other transports: `Connection(self, self.handlers)`.
         """
         self.directory = directory
         stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
@@ -87,6 +110,11 @@ class BrokerServer(TopicRegistry):
             (lambda: settings.value.quota_check_s, keeping.check_quotas, "quotas"),
         ):
             self._tasks += (self.spawn(self._repeat_work(interval_s, work), name),)
+        if (guard := self.guard) is not None:
+            refresh = self._repeat(
+                lambda: guard.access.refresh_s, lambda: guard.refresh(_ours(self.connections))
+            )
+            self._tasks += (self.spawn(refresh, "proofs"),)
         if (storing := self.storing) is not None:
             rate = storing.settings
             saving = self._repeat(lambda: 1 / rate.value.cursor_saves_per_s, storing.save_cursors)
@@ -94,8 +122,9 @@ class BrokerServer(TopicRegistry):
 
     async def listen(self, sock: socket.socket, listener: str = "") -> None:
         """Accept connections of a bound socket; their clients belong to a listener."""
+        handlers = self.handlers
         accepting = Listener(
-            sock, lambda: Connection(self, HANDLERS, listener), self.failures.report
+            sock, lambda: Connection(self, handlers, listener), self.failures.report
         )
         self._listeners += (accepting,)
         self._tasks += (self.spawn(accepting.run(), "accept"),)
@@ -139,8 +168,19 @@ class BrokerServer(TopicRegistry):
         for connection in list(self.connections):
             connection.close("the broker stops")
 
+    def samples(self, detail: Detail) -> Iterator[Sample]:
+        """Those of the registry, and of the guard."""
+        yield from super().samples(detail)
+        if self.guard is not None:
+            yield NOT_AUTHENTICATED.sample(self.guard.refused)
+            yield FORBIDDEN.sample(self.guard.forbidden)
+
     def _keep_alive(self) -> None:
         """Probe silent connections; close those that stay silent."""
         now_s, keep_alive_s = self.clock.monotonic_s(), self.settings.value.keep_alive_s
         for connection in list(self.connections):
             connection.keep_alive(now_s, keep_alive_s)
+
+
+def _ours(connections: Iterable[Client]) -> list[Connection]:
+    return [connection for connection in connections if isinstance(connection, Connection)]

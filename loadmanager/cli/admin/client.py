@@ -36,14 +36,15 @@ class AdminClient:
     Ignores proxies of the environment, because brokers redirect to internal addresses.
     """
 
-    def __init__(self, url: str, *, timeout_s: float) -> None:
+    def __init__(self, url: str, *, timeout_s: float, token: str = "") -> None:
         self.url = _base(url)
         self._timeout_s = timeout_s
+        self._token = token
         self._opener = urllib.request.build_opener(_KeepRedirects, urllib.request.ProxyHandler({}))
 
     def at(self, broker_id: str) -> AdminClient:
         """A client for another broker, named by its brokerId."""
-        return AdminClient(f"http://{broker_id}", timeout_s=self._timeout_s)
+        return AdminClient(f"http://{broker_id}", timeout_s=self._timeout_s, token=self._token)
 
     def get(self, path: str) -> Any:
         """The parsed body of the answer to a GET; None for an empty body.
@@ -84,6 +85,7 @@ class AdminClient:
         headers = {
             "Accept": "application/json",
             **({"Content-Type": "application/json"} if data is not None else {}),
+            **({"Authorization": f"Bearer {self._token}"} if self._token else {}),
         }
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
         where = f"{urlsplit(url).scheme}://{urlsplit(url).netloc}"

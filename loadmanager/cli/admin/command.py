@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import click
@@ -56,12 +57,33 @@ class _WithOptions(Command):
         return [*own, *_OPTIONS, last]
 
 
+def _token(ctx: click.Context, option: click.Parameter, value: str | None) -> None:
+    """A token, or the file with one: `file:///path`."""
+    if value and value.startswith("file:"):
+        path = Path(value.removeprefix("file:").removeprefix("//"))
+        try:
+            value = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.BadParameter(f"{path} cannot be read: {error}") from None
+    if value and (not value.isascii() or not value.isprintable()):
+        raise click.BadParameter("this is no token")
+    _keep(ctx, option, value)
+
+
 _OPTIONS: tuple[click.Parameter, ...] = (
     click.Option(
         ["--url"],
         expose_value=False,
         callback=_keep,
         help=f"HTTP address of any broker (default: as `admin use` says, else {URL})",
+    ),
+    click.Option(
+        ["--token"],
+        expose_value=False,
+        envvar="LOADMANAGER_TOKEN",
+        callback=_token,
+        metavar="TOKEN",
+        help="who you are: a token, or file:///path of one (or LOADMANAGER_TOKEN)",
     ),
     click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="print JSON"),
     click.Option(
@@ -90,7 +112,11 @@ class AdminCommand(_WithOptions):
 
         assert self.callback is not None
         url = given_url() or contexts.load().url or URL
-        admin = AdminClient(url, timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S))
+        admin = AdminClient(
+            url,
+            timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
+            token=ctx.meta.get("loadmanager.token", ""),
+        )
         output: Output = ctx.invoke(self.callback, admin, **ctx.params)
         if "loadmanager.json" in ctx.meta:
             click.echo(json.dumps(output.data, indent=2))

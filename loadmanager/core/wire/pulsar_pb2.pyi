@@ -321,12 +321,18 @@ class CommandConnect(_message.Message):
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
     AUTH_METHOD_NAME_FIELD_NUMBER: _builtins.int
     PROXY_TO_BROKER_URL_FIELD_NUMBER: _builtins.int
+    ORIGINAL_PRINCIPAL_FIELD_NUMBER: _builtins.int
+    ORIGINAL_AUTH_DATA_FIELD_NUMBER: _builtins.int
+    ORIGINAL_AUTH_METHOD_FIELD_NUMBER: _builtins.int
     FEATURE_FLAGS_FIELD_NUMBER: _builtins.int
     client_version: _builtins.str
     auth_data: _builtins.bytes
     protocol_version: _builtins.int
     auth_method_name: _builtins.str
     proxy_to_broker_url: _builtins.str
+    original_principal: _builtins.str
+    original_auth_data: _builtins.str
+    original_auth_method: _builtins.str
     @_builtins.property
     def feature_flags(self) -> Global___FeatureFlags: ...
     def __init__(
@@ -337,15 +343,92 @@ class CommandConnect(_message.Message):
         protocol_version: _builtins.int | None = ...,
         auth_method_name: _builtins.str | None = ...,
         proxy_to_broker_url: _builtins.str | None = ...,
+        original_principal: _builtins.str | None = ...,
+        original_auth_data: _builtins.str | None = ...,
+        original_auth_method: _builtins.str | None = ...,
         feature_flags: Global___FeatureFlags | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method_name", b"auth_method_name", "client_version", b"client_version", "feature_flags", b"feature_flags", "original_auth_data", b"original_auth_data", "original_auth_method", b"original_auth_method", "original_principal", b"original_principal", "protocol_version", b"protocol_version", "proxy_to_broker_url", b"proxy_to_broker_url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CommandConnect: _TypeAlias = CommandConnect  # noqa: Y015
+
+@_typing.final
+class AuthData(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUTH_METHOD_NAME_FIELD_NUMBER: _builtins.int
+    AUTH_DATA_FIELD_NUMBER: _builtins.int
+    auth_method_name: _builtins.str
+    auth_data: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        auth_method_name: _builtins.str | None = ...,
+        auth_data: _builtins.bytes | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method_name", b"auth_method_name"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_data", b"auth_data", "auth_method_name", b"auth_method_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AuthData: _TypeAlias = AuthData  # noqa: Y015
+
+@_typing.final
+class CommandAuthChallenge(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERVER_VERSION_FIELD_NUMBER: _builtins.int
+    CHALLENGE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    server_version: _builtins.str
+    protocol_version: _builtins.int
+    @_builtins.property
+    def challenge(self) -> Global___AuthData: ...
+    def __init__(
+        self,
+        *,
+        server_version: _builtins.str | None = ...,
+        challenge: Global___AuthData | None = ...,
+        protocol_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "protocol_version", b"protocol_version", "server_version", b"server_version"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["challenge", b"challenge", "protocol_version", b"protocol_version", "server_version", b"server_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandAuthChallenge: _TypeAlias = CommandAuthChallenge  # noqa: Y015
+
+@_typing.final
+class CommandAuthResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_VERSION_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
+    client_version: _builtins.str
+    protocol_version: _builtins.int
+    @_builtins.property
+    def response(self) -> Global___AuthData: ...
+    def __init__(
+        self,
+        *,
+        client_version: _builtins.str | None = ...,
+        response: Global___AuthData | None = ...,
+        protocol_version: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["client_version", b"client_version", "protocol_version", b"protocol_version", "response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_version", b"client_version", "protocol_version", b"protocol_version", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CommandAuthResponse: _TypeAlias = CommandAuthResponse  # noqa: Y015
 
 @_typing.final
 class CommandConnected(_message.Message):
@@ -1473,6 +1556,8 @@ class BaseCommand(_message.Message):
     GET_TOPICS_RESPONSE_FIELD_NUMBER: _builtins.int
     GET_SCHEMA_FIELD_NUMBER: _builtins.int
     GET_SCHEMA_RESPONSE_FIELD_NUMBER: _builtins.int
+    AUTH_CHALLENGE_FIELD_NUMBER: _builtins.int
+    AUTH_RESPONSE_FIELD_NUMBER: _builtins.int
     ACK_RESPONSE_FIELD_NUMBER: _builtins.int
     GET_OR_CREATE_SCHEMA_FIELD_NUMBER: _builtins.int
     GET_OR_CREATE_SCHEMA_RESPONSE_FIELD_NUMBER: _builtins.int
@@ -1544,6 +1629,10 @@ class BaseCommand(_message.Message):
     @_builtins.property
     def get_schema_response(self) -> Global___CommandGetSchemaResponse: ...
     @_builtins.property
+    def auth_challenge(self) -> Global___CommandAuthChallenge: ...
+    @_builtins.property
+    def auth_response(self) -> Global___CommandAuthResponse: ...
+    @_builtins.property
     def ack_response(self) -> Global___CommandAckResponse: ...
     @_builtins.property
     def get_or_create_schema(self) -> Global___CommandGetOrCreateSchema: ...
@@ -1586,13 +1675,15 @@ class BaseCommand(_message.Message):
         get_topics_response: Global___CommandGetTopicsOfNamespaceResponse | None = ...,
         get_schema: Global___CommandGetSchema | None = ...,
         get_schema_response: Global___CommandGetSchemaResponse | None = ...,
+        auth_challenge: Global___CommandAuthChallenge | None = ...,
+        auth_response: Global___CommandAuthResponse | None = ...,
         ack_response: Global___CommandAckResponse | None = ...,
         get_or_create_schema: Global___CommandGetOrCreateSchema | None = ...,
         get_or_create_schema_response: Global___CommandGetOrCreateSchemaResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ack_response", b"ack_response", "active_consumer_change", b"active_consumer_change", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumer_stats", b"consumer_stats", "consumer_stats_response", b"consumer_stats_response", "error", b"error", "flow", b"flow", "get_last_message_id", b"get_last_message_id", "get_last_message_id_response", b"get_last_message_id_response", "get_or_create_schema", b"get_or_create_schema", "get_or_create_schema_response", b"get_or_create_schema_response", "get_schema", b"get_schema", "get_schema_response", b"get_schema_response", "get_topics", b"get_topics", "get_topics_response", b"get_topics_response", "lookup", b"lookup", "lookup_response", b"lookup_response", "message", b"message", "partition_metadata", b"partition_metadata", "partition_metadata_response", b"partition_metadata_response", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "redeliver", b"redeliver", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "type", b"type", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ack_response", b"ack_response", "active_consumer_change", b"active_consumer_change", "auth_challenge", b"auth_challenge", "auth_response", b"auth_response", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumer_stats", b"consumer_stats", "consumer_stats_response", b"consumer_stats_response", "error", b"error", "flow", b"flow", "get_last_message_id", b"get_last_message_id", "get_last_message_id_response", b"get_last_message_id_response", "get_or_create_schema", b"get_or_create_schema", "get_or_create_schema_response", b"get_or_create_schema_response", "get_schema", b"get_schema", "get_schema_response", b"get_schema_response", "get_topics", b"get_topics", "get_topics_response", b"get_topics_response", "lookup", b"lookup", "lookup_response", b"lookup_response", "message", b"message", "partition_metadata", b"partition_metadata", "partition_metadata_response", b"partition_metadata_response", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "redeliver", b"redeliver", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "type", b"type", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ack_response", b"ack_response", "active_consumer_change", b"active_consumer_change", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumer_stats", b"consumer_stats", "consumer_stats_response", b"consumer_stats_response", "error", b"error", "flow", b"flow", "get_last_message_id", b"get_last_message_id", "get_last_message_id_response", b"get_last_message_id_response", "get_or_create_schema", b"get_or_create_schema", "get_or_create_schema_response", b"get_or_create_schema_response", "get_schema", b"get_schema", "get_schema_response", b"get_schema_response", "get_topics", b"get_topics", "get_topics_response", b"get_topics_response", "lookup", b"lookup", "lookup_response", b"lookup_response", "message", b"message", "partition_metadata", b"partition_metadata", "partition_metadata_response", b"partition_metadata_response", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "redeliver", b"redeliver", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "type", b"type", "unsubscribe", b"unsubscribe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "ack_response", b"ack_response", "active_consumer_change", b"active_consumer_change", "auth_challenge", b"auth_challenge", "auth_response", b"auth_response", "close_consumer", b"close_consumer", "close_producer", b"close_producer", "connect", b"connect", "connected", b"connected", "consumer_stats", b"consumer_stats", "consumer_stats_response", b"consumer_stats_response", "error", b"error", "flow", b"flow", "get_last_message_id", b"get_last_message_id", "get_last_message_id_response", b"get_last_message_id_response", "get_or_create_schema", b"get_or_create_schema", "get_or_create_schema_response", b"get_or_create_schema_response", "get_schema", b"get_schema", "get_schema_response", b"get_schema_response", "get_topics", b"get_topics", "get_topics_response", b"get_topics_response", "lookup", b"lookup", "lookup_response", b"lookup_response", "message", b"message", "partition_metadata", b"partition_metadata", "partition_metadata_response", b"partition_metadata_response", "ping", b"ping", "pong", b"pong", "producer", b"producer", "producer_success", b"producer_success", "redeliver", b"redeliver", "seek", b"seek", "send", b"send", "send_error", b"send_error", "send_receipt", b"send_receipt", "subscribe", b"subscribe", "success", b"success", "type", b"type", "unsubscribe", b"unsubscribe"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

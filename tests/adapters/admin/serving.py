@@ -19,6 +19,7 @@ from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
+from loadmanager.ports.access import Verifier
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.wiring.initialize import record_cluster
 
@@ -98,6 +99,7 @@ class Served:
         at: int = 0,
         raw: bytes | None = None,
         media: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """One request, with a media type if one is given; redirects are not followed."""
         data = raw if raw is not None else (None if body is None else json.dumps(body).encode())
@@ -105,7 +107,7 @@ class Served:
             method,
             URL(self.url(at) + path, encoded=True),
             data=data,
-            headers={"Content-Type": media} if media else None,
+            headers={**(headers or {}), **({"Content-Type": media} if media else {})},
             allow_redirects=False,
         ) as answer:
             text = await answer.text()
@@ -138,18 +140,21 @@ async def serving(
     values: Mapping[str, str] | None = None,
     *,
     connections_cap: int = 0,
+    verifier: Verifier | None = None,
+    token: str = "",
 ) -> AsyncIterator[Served]:
     """Start brokers that ask each other over HTTP, with a tenant acme that has a namespace
-    acme/orders of four bundles.
+    acme/orders of four bundles. `token`: that of the brokers, and of requests without another.
     """
+    credentials = {"Authorization": f"Bearer {token}"} if token else {}
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
     hosts = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
     addresses = [BrokerAddress(host, f"pulsar://{host}", f"http://{host}") for host in hosts]
     async with AsyncExitStack() as stack:
-        peers = HttpPeers(release_timeout_s=lambda: 5)
+        peers = HttpPeers(release_timeout_s=lambda: 5, credentials=lambda: credentials)
         stack.push_async_callback(peers.close)
         cluster = await stack.enter_async_context(
-            a_cluster(values, addresses=addresses, peers=peers)
+            a_cluster(values, addresses=addresses, peers=peers, verifier=verifier)
         )
         servers = []
         for broker, sock in zip(cluster.brokers, socks, strict=True):
@@ -160,11 +165,13 @@ async def serving(
                 metrics=_metrics,
                 settings=settings,
                 connections_cap=connections_cap,
+                access=broker.parts.access,
+                credentials=lambda: credentials,
             )
             await server.start(sock)
             stack.push_async_callback(server.stop)
             servers.append(server)
-        session = await stack.enter_async_context(aiohttp.ClientSession())
+        session = await stack.enter_async_context(aiohttp.ClientSession(headers=credentials))
         served = Served(cluster, session, servers)
         await record_cluster(cluster.brokers[0].store, CLUSTER, service_url="", web_url="")
         assert (

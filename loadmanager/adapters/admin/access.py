@@ -1,0 +1,108 @@
+"""Who may use which route: each request must prove whose it is, and be allowed.
+
+A route that is not named here needs a superuser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from loadmanager.adapters.admin.answers import failed, namespace_of, topic_of
+from loadmanager.adapters.admin.schemas import schema_topic
+from loadmanager.core.errors import ForbiddenError, NotAuthenticatedError
+from loadmanager.core.policies.permissions import CONSUME, PRODUCE
+from loadmanager.ports.access import Access
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+BEARER = "Bearer "
+ORIGINAL = "X-Original-Principal"
+"""The header in which a proxy names the role for which it asks, as in Pulsar."""
+
+OPEN = frozenset({"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/status.html"})
+"""For everybody: those who watch over a broker have no credentials, and learn nothing else."""
+METRICS = "/metrics"
+KNOWN = frozenset(
+    {"/admin/v2/clusters", "/admin/v2/clusters/{cluster}", "/admin/v2/brokers/version"}
+)
+"""To be read by everybody who proves who he is."""
+_OF_TOPIC = re.compile(
+    r"/(admin|lookup)/v2/(topic/|schemas/)?(\{domain[^}]*\}/|(non-)?persistent/)?"
+    r"\{tenant\}/\{namespace\}/\{topic(:[^}]*\+)?\}(?P<rest>/.*)?"
+)
+_TOPICS = re.compile(r"/admin/v2/(\{domain[^}]*\}|(non-)?persistent)/\{tenant\}/\{namespace\}")
+_READ = re.compile(r"/(partitions|stats|partitioned-stats|lastMessageId|schema|schemas)(/.*)?")
+_CONSUMED = re.compile(r"/subscriptions?(/.*)?")
+_ANY = (PRODUCE, CONSUME)
+
+
+def access_of(access: Access, *, metrics: bool) -> Middleware:
+    """Answer 401 to whoever does not prove who he is, and 403 to whoever may not do it.
+
+    `metrics`: also whoever reads /metrics must do so.
+    """
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        path = "" if resource is None else resource.canonical.rstrip("/")
+        if path in OPEN or (path == METRICS and not metrics):
+            return await handler(request)
+        try:
+            roles = _roles(access, request)
+        except NotAuthenticatedError as error:
+            return failed(401, str(error), {"WWW-Authenticate": "Bearer"})
+        try:
+            if path and path != METRICS:
+                await _require(access, roles, request, path)
+        except ForbiddenError as error:
+            return failed(403, str(error))
+        return await handler(request)
+
+    return guard
+
+
+def _roles(access: Access, request: web.Request) -> tuple[str, ...]:
+    header = request.headers.get("Authorization", "")
+    credentials = header[len(BEARER) :] if header[: len(BEARER)].title() == BEARER else header
+    role = access.identify("token" if credentials else "", credentials.strip()).role
+    original = request.headers.get(ORIGINAL, "")
+    try:
+        access.check_original(role, original)
+    except ForbiddenError as error:
+        raise NotAuthenticatedError(str(error)) from None
+    return (role, original) if original else (role,)
+
+
+async def _require(access: Access, roles: tuple[str, ...], request: web.Request, path: str) -> None:
+    what = f"{request.method} {path}"
+    reads = request.method in ("GET", "HEAD")
+    if reads and path in KNOWN:
+        return
+    if (of_topic := _OF_TOPIC.fullmatch(path)) is not None:
+        actions = _actions(path, of_topic["rest"] or "", reads=reads)
+        if actions:
+            topic = schema_topic(request) if "/schemas/" in path else topic_of(request)
+            await access.require_topic(roles, actions, topic, what=what)
+            return
+        await access.require_tenant(roles, request.match_info["tenant"], what)
+    elif reads and _TOPICS.fullmatch(path):
+        await access.require_namespace(roles, _ANY, namespace_of(request), what)
+    elif (
+        path.startswith("/admin/v2/namespaces/{tenant}")
+        or _TOPICS.match(path)
+        or (reads and path == "/admin/v2/tenants/{tenant}")
+    ):
+        await access.require_tenant(roles, request.match_info["tenant"], what)
+    else:
+        access.require_superuser(roles, what)
+
+
+def _actions(path: str, rest: str, *, reads: bool) -> tuple[str, ...]:
+    """Which permissions of a topic allow this; none: its tenant's administrators may do it."""
+    if path.startswith("/lookup") or (reads and _READ.fullmatch(rest)):
+        return _ANY
+    return (CONSUME,) if _CONSUMED.fullmatch(rest) else ()

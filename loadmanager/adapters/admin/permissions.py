@@ -1,0 +1,107 @@
+"""Permissions of roles on namespaces and topics: Pulsar's paths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import TOPIC, RefusedError, body, namespace_of, topic_of
+from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.core.errors import NotFoundError
+from loadmanager.core.policies.permissions import (
+    FIELD,
+    NAMESPACE,
+    SUBSCRIPTIONS,
+    TOPICS,
+    check_actions,
+    check_role,
+    granted,
+)
+
+OF_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
+OF_TOPIC = f"/admin/v2/{TOPIC}/permissions"
+Document = dict[str, Any]
+
+
+class PermissionRoutes:
+    """Reads and changes `auth_policies`; changes nothing that would not be obeyed (501)."""
+
+    def __init__(self, use: UseCases, *, enforced: bool) -> None:
+        self._use = use
+        self._enforced = enforced
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [
+            web.get(OF_NAMESPACE, self.of_namespace),
+            web.post(OF_NAMESPACE + "/{role}", self.grant),
+            web.delete(OF_NAMESPACE + "/{role}", self.revoke),
+            web.get(OF_TOPIC, self.of_topic),
+            web.post(OF_TOPIC + "/{role}", self.grant_topic),
+            web.delete(OF_TOPIC + "/{role}", self.revoke_topic),
+        ]
+
+    async def of_namespace(self, request: web.Request) -> web.Response:
+        """Role → what it may do in all topics of a namespace."""
+        policies = await self._use.namespaces.policies(namespace_of(request))
+        return web.json_response(_part(policies, NAMESPACE))
+
+    async def grant(self, request: web.Request) -> web.Response:
+        """Replace what a role may do in a namespace by a list of actions."""
+        actions = check_actions(await body(request))
+        await self._change(request, None, actions)
+        return web.Response(status=204)
+
+    async def revoke(self, request: web.Request) -> web.Response:
+        """Take all permissions of a role in a namespace away."""
+        await self._change(request, None, None)
+        return web.Response(status=204)
+
+    async def of_topic(self, request: web.Request) -> web.Response:
+        """Role → what it may do with a topic, by its own permissions and its namespace's."""
+        topic = topic_of(request)
+        policies = await self._use.namespaces.policies(topic.namespace)
+        together = {role: set(actions) for role, actions in _part(policies, NAMESPACE).items()}
+        for role, actions in _part(policies, TOPICS).get(str(topic), {}).items():
+            together.setdefault(role, set()).update(actions)
+        return web.json_response({role: sorted(actions) for role, actions in together.items()})
+
+    async def grant_topic(self, request: web.Request) -> web.Response:
+        """Replace what a role may do with a topic by a list of actions."""
+        actions = check_actions(await body(request))
+        await self._change(request, str(topic_of(request)), actions)
+        return web.Response(status=204)
+
+    async def revoke_topic(self, request: web.Request) -> web.Response:
+        """Take all permissions of a role on a topic away; 412 when it has none of its own."""
+        await self._change(request, str(topic_of(request)), None)
+        return web.Response(status=204)
+
+    async def _change(
+        self, request: web.Request, topic: str | None, actions: list[str] | None
+    ) -> None:
+        if not self._enforced:
+            raise RefusedError(501, "Authorization is not enabled")
+        role = check_role(request.match_info["role"])
+
+        def change(policies: Document) -> Document:
+            stored = {NAMESPACE: {}, TOPICS: {}, SUBSCRIPTIONS: {}, **(policies.get(FIELD) or {})}
+            if topic is None:
+                stored[NAMESPACE] = granted(stored[NAMESPACE], role, actions)
+            else:
+                roles = stored[TOPICS].get(topic, {})
+                if actions is None and role not in roles:
+                    raise NotFoundError(f"{role} has no permissions of its own on {topic}")
+                changed = granted(roles, role, actions)
+                others = {name: of for name, of in stored[TOPICS].items() if name != topic}
+                stored[TOPICS] = {**others, topic: changed} if changed else others
+            return {**policies, FIELD: stored}
+
+        await self._use.namespaces.update_policies(namespace_of(request), change)
+
+
+def _part(policies: Document, part: str) -> Document:
+    stored = policies.get(FIELD)
+    found = stored.get(part) if isinstance(stored, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,193 @@
+"""Who a connection is, and what its commands need to be allowed.
+
+A command waits for its check; the commands behind it do not. Clients send nothing that relies on a
+producer or consumer before they have the answer that it was attached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+
+from loadmanager.adapters.protocol.connection import Connection, Handler
+from loadmanager.adapters.protocol.lookups import (
+    FAILED_LOOKUP,
+    FAILED_METADATA,
+    SERVER_VERSION,
+    code_of,
+)
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
+from loadmanager.core.policies.permissions import CONSUME, PRODUCE
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import COMMAND_TYPES, REQUEST_ID_NONE, Frame, encode
+from loadmanager.ports.access import Access
+from loadmanager.ports.clock import Clock
+
+Roles = tuple[str, ...]
+Check = Callable[[Access, Roles, pb.BaseCommand], Awaitable[None]]
+TOKEN = "token"
+REFRESH = b"PulsarAuthRefresh"
+"""The challenge that asks a client to renew its proof, as Pulsar spells it."""
+
+
+def _topic(field: str, actions: Roles, what: str) -> Check:
+    async def check(access: Access, roles: Roles, command: pb.BaseCommand) -> None:
+        request = getattr(command, field)
+        await access.require_topic(
+            roles,
+            actions,
+            TopicName.parse(request.topic),
+            subscription=getattr(request, "subscription", ""),
+            what=what,
+        )
+
+    return check
+
+
+async def _topics(access: Access, roles: Roles, command: pb.BaseCommand) -> None:
+    namespace = NamespaceName.parse(command.get_topics.namespace)
+    await access.require_namespace(roles, (PRODUCE, CONSUME), namespace, "Get Topics of Namespace")
+
+
+_ANY = (PRODUCE, CONSUME)
+NEEDS: dict[int, Check] = {
+    COMMAND_TYPES["lookup"]: _topic("lookup", _ANY, "Lookup"),
+    COMMAND_TYPES["partition_metadata"]: _topic(
+        "partition_metadata", _ANY, "Get Partition Metadata"
+    ),
+    COMMAND_TYPES["producer"]: _topic("producer", (PRODUCE,), "Produce"),
+    COMMAND_TYPES["subscribe"]: _topic("subscribe", (CONSUME,), "Subscribe"),
+    COMMAND_TYPES["get_schema"]: _topic("get_schema", _ANY, "Get Schema"),
+    COMMAND_TYPES["get_or_create_schema"]: _topic(
+        "get_or_create_schema", (PRODUCE,), "Create Schema"
+    ),
+    COMMAND_TYPES["get_topics"]: _topics,
+}
+"""Type of a command → what it needs. All others concern what was attached, or nothing."""
+
+
+@dataclass(slots=True)
+class Guard:
+    """Asks clients who they are, and checks what they may do."""
+
+    access: Access
+    clock: Clock
+    refused: int = 0
+    """Clients that could not prove who they are, since start."""
+    forbidden: int = 0
+    """Commands that were not allowed, since start."""
+    _challenged: set[Connection] = field(default_factory=set)
+    """Connections that were asked for a new proof."""
+
+    def around(self, handlers: dict[int, Handler]) -> dict[int, Handler]:
+        """The handlers with their checks."""
+        guarded = {
+            kind: self._checking(NEEDS[kind], handler) if kind in NEEDS else handler
+            for kind, handler in handlers.items()
+        }
+        connect = handlers[COMMAND_TYPES["connect"]]
+        guarded[COMMAND_TYPES["connect"]] = self._connecting(connect)
+        guarded[COMMAND_TYPES["auth_response"]] = self._on_auth_response
+        return guarded
+
+    # Authentication
+
+    def _connecting(self, connect: Handler) -> Handler:
+        def on_connect(connection: Connection, frame: Frame) -> None:
+            request = frame.command.connect
+            if self._identify(
+                connection, request.auth_method_name, request.auth_data, request.original_principal
+            ):
+                connection.refreshes = request.feature_flags.supports_auth_refresh
+                connect(connection, frame)
+
+        return on_connect
+
+    def _identify(
+        self, connection: Connection, method: str, credentials: bytes, original: str
+    ) -> bool:
+        """Learn who a client is; refuse it, and return False, if that is not proven."""
+        try:
+            identity = self.access.identify(method, credentials.decode(errors="replace"))
+            self.access.check_original(identity.role, original)
+        except (NotAuthenticatedError, ForbiddenError) as error:
+            self.refused += 1
+            text = f"Failed to authenticate: {error}"
+            connection.error(REQUEST_ID_NONE, pb.AuthenticationError, text)
+            connection.close(text)
+            return False
+        connection.identity = identity
+        connection.roles = (identity.role, original) if original else (identity.role,)
+        return True
+
+    def _on_auth_response(self, connection: Connection, frame: Frame) -> None:
+        """AUTH_RESPONSE: a client renews its proof, for the same role."""
+        response, before = frame.command.auth_response.response, connection.roles
+        original = before[1] if len(before) > 1 else ""
+        if not self._identify(connection, response.auth_method_name, response.auth_data, original):
+            return
+        self._challenged.discard(connection)
+        if connection.roles != before:
+            connection.close("a renewed proof must be of the same role")
+
+    def refresh(self, connections: Iterable[Connection]) -> None:
+        """Ask clients whose proof has ended for another one; they have until the next time."""
+        now_s = self.clock.now_ms() / 1000
+        asked, self._challenged = self._challenged, set()
+        for connection in list(connections):
+            identity = connection.identity
+            if identity is None or identity.expires_s is None or now_s < identity.expires_s:
+                continue
+            if connection in asked or not connection.refreshes:
+                connection.close("its proof of who it is has ended")
+                continue
+            self._challenged.add(connection)
+            challenge = pb.CommandAuthChallenge(
+                server_version=SERVER_VERSION,
+                challenge=pb.AuthData(auth_method_name=TOKEN, auth_data=REFRESH),
+                protocol_version=connection.protocol_version,
+            )
+            connection.send(encode(auth_challenge=challenge))
+            connection.flush()
+
+    # Authorization
+
+    def _checking(self, check: Check, handler: Handler) -> Handler:
+        async def checked(connection: Connection, frame: Frame) -> None:
+            try:
+                await check(self.access, connection.roles, frame.command)
+            except ForbiddenError as error:
+                self.forbidden += 1
+                refuse(connection, frame.command, pb.AuthorizationError, str(error))
+            except LoadManagerError as error:
+                refuse(connection, frame.command, code_of(error), str(error))
+            else:
+                working = handler(connection, frame) if connection.open else None
+                if working is not None:
+                    await working
+
+        return checked
+
+
+def refuse(
+    connection: Connection, command: pb.BaseCommand, code: pb.ServerError.ValueType, text: str
+) -> None:
+    """Answer a command as its client expects a refusal."""
+    if command.type == COMMAND_TYPES["lookup"]:
+        answer = pb.CommandLookupTopicResponse(
+            request_id=command.lookup.request_id, response=FAILED_LOOKUP, error=code, message=text
+        )
+        connection.send(encode(lookup_response=answer))
+        return
+    if command.type == COMMAND_TYPES["partition_metadata"]:
+        metadata = pb.CommandPartitionedTopicMetadataResponse(
+            request_id=command.partition_metadata.request_id,
+            response=FAILED_METADATA,
+            error=code,
+            message=text,
+        )
+        connection.send(encode(partition_metadata_response=metadata))
+        return
+    fields = command.ListFields()
+    connection.error(fields[-1][1].request_id, code, text)

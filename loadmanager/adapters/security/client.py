@@ -1,0 +1,44 @@
+"""What this broker shows others to prove who it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from loadmanager.adapters.security.settings import BrokerClientSettings
+from loadmanager.adapters.security.tokens import TOKEN_BYTES_MAX
+from loadmanager.core.errors import ConfigError, OperationalError
+
+PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+
+
+def token_of(parameters: str) -> str:
+    """The token that Pulsar's parameters name: `token:…` or `file:///path`.
+
+    Raises `ConfigError`.
+    """
+    kind, _, rest = parameters.partition(":")
+    if kind == "token":
+        return rest
+    if kind == "file":
+        try:
+            with Path(rest.removeprefix("//")).open() as file:
+                return file.read(TOKEN_BYTES_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the token in {rest} cannot be read: {error}") from None
+    raise ConfigError("brokerClientAuthenticationParameters: token:… or file:///path is expected")
+
+
+class BrokerCredentials:
+    """The headers of requests to other brokers. A file is read again for each request."""
+
+    def __init__(self, settings: BrokerClientSettings) -> None:
+        self._settings = settings
+
+    def headers(self) -> dict[str, str]:
+        """Raises `OperationalError` when the token cannot be read now."""
+        if not self._settings.plugin:
+            return {}
+        try:
+            return {"Authorization": f"Bearer {token_of(self._settings.parameters)}"}
+        except ConfigError as error:
+            raise OperationalError(str(error)) from None

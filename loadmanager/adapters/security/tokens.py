@@ -1,0 +1,169 @@
+"""JSON web tokens as Pulsar uses them (`AuthenticationProviderToken`, `pulsar tokens`)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+import jwt
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from loadmanager.adapters.security.settings import TokenSettings
+from loadmanager.core.errors import BadInputError, ConfigError, NotAuthenticatedError
+from loadmanager.ports.access import Identity
+
+SECRET_ALGORITHMS = ("HS256", "HS384", "HS512")
+PUBLIC_ALGORITHMS = ("RS256", "RS384", "RS512", "ES256", "ES384", "ES512")
+TOKEN_BYTES_MAX = 64 * 1024
+SECRET_BYTES = 32
+"""Of a new secret key: as long as the digest of HS256."""
+RSA_BITS = 2048
+KEY_BYTES_MAX = 64 * 1024
+CURVES: Mapping[str, type[ec.EllipticCurve]] = {
+    "ES256": ec.SECP256R1,
+    "ES384": ec.SECP384R1,
+    "ES512": ec.SECP521R1,
+}
+
+
+def read_key(value: str, what: str) -> bytes:
+    """A key as Pulsar's keys name it: `data:;base64,…`, `file:///path`, a path, or base64.
+
+    Raises `ConfigError`.
+    """
+    try:
+        if value.startswith("data:"):
+            head, _, data = value.partition(",")
+            return (
+                base64.b64decode(data, validate=True)
+                if head.endswith(";base64")
+                else unquote_to_bytes(data)
+            )
+        path = Path(value.removeprefix("file://"))
+        if value.startswith("file:") or (len(value) < 1000 and path.is_file()):
+            with path.open("rb") as file:
+                return file.read(KEY_BYTES_MAX)
+        return base64.b64decode(value, validate=True)
+    except (OSError, ValueError, binascii.Error) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not base64"
+        raise ConfigError(
+            f"{what} cannot be read ({reason}); file:///path or data:;base64,… is expected"
+        ) from None
+
+
+class TokenVerifier:
+    """Implements `ports.access.Verifier`. Raises `ConfigError` for a key that is none."""
+
+    def __init__(self, settings: TokenSettings) -> None:
+        self._settings = settings
+        if settings.secret_key:
+            self._key: Any = read_key(settings.secret_key, "tokenSecretKey")
+            self._algorithms = [*SECRET_ALGORITHMS]
+            if len(self._key) < SECRET_BYTES:
+                raise ConfigError(f"tokenSecretKey has less than {SECRET_BYTES} bytes")
+        elif settings.public_key:
+            self._key = _public(read_key(settings.public_key, "tokenPublicKey"))
+            self._algorithms = [settings.public_algorithm]
+        else:
+            raise ConfigError("authenticationEnabled needs tokenSecretKey or tokenPublicKey")
+        if bool(settings.audience_claim) != bool(settings.audience):
+            raise ConfigError("tokenAudienceClaim and tokenAudience need each other")
+
+    def verify(self, credentials: str) -> Identity:
+        """The role that a token names. Raises `NotAuthenticatedError` with the reason."""
+        settings = self._settings
+        if len(credentials) > TOKEN_BYTES_MAX:
+            raise NotAuthenticatedError("the token is too long")
+        try:
+            claims = jwt.decode(
+                credentials.strip(),
+                self._key,
+                algorithms=self._algorithms,
+                leeway=settings.clock_skew_s,
+                options={"verify_aud": False, "verify_sub": False, "verify_iat": False},
+            )
+        except jwt.PyJWTError as error:
+            raise NotAuthenticatedError(f"invalid token: {error}") from None
+        if settings.audience_claim:
+            audience = claims.get(settings.audience_claim)
+            if settings.audience not in (audience if isinstance(audience, list) else [audience]):
+                raise NotAuthenticatedError("invalid token: it is meant for another audience")
+        role = claims.get(settings.role_claim)
+        role = role[0] if isinstance(role, list) and role else role
+        if not isinstance(role, str) or not role:
+            raise NotAuthenticatedError(f"invalid token: it has no {settings.role_claim}")
+        expires = claims.get("exp")
+        return Identity(role, float(expires) if isinstance(expires, int | float) else None)
+
+
+def _public(der: bytes) -> Any:
+    try:
+        if der.lstrip().startswith(b"-----"):
+            return serialization.load_pem_public_key(der)
+        return serialization.load_der_public_key(der)
+    except (ValueError, UnsupportedAlgorithm):
+        raise ConfigError("tokenPublicKey is no public key (X.509, DER or PEM)") from None
+
+
+# Making tokens
+
+
+def create_secret() -> bytes:
+    """A new secret key."""
+    return secrets.token_bytes(SECRET_BYTES)
+
+
+def create_pair(algorithm: str) -> tuple[bytes, bytes]:
+    """A new private and public key, both DER: PKCS#8 and X.509."""
+    private: Any = (
+        ec.generate_private_key(CURVES[algorithm]())
+        if algorithm in CURVES
+        else rsa.generate_private_key(65537, RSA_BITS)
+    )
+    return (
+        private.private_bytes(
+            serialization.Encoding.DER,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+        private.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        ),
+    )
+
+
+def create_token(role: str, key: bytes, *, algorithm: str, expires_s: float | None = None) -> str:
+    """A token for a role, until `expires_s` (seconds since the epoch).
+
+    Raises `BadInputError` for a key of another kind.
+    """
+    claims: dict[str, Any] = {"sub": role}
+    if expires_s is not None:
+        claims["exp"] = int(expires_s)
+    try:
+        signing: Any = key
+        if algorithm not in SECRET_ALGORITHMS:
+            load = (
+                serialization.load_pem_private_key
+                if key.lstrip().startswith(b"-----")
+                else serialization.load_der_private_key
+            )
+            signing = load(key, password=None)
+        return jwt.encode(claims, signing, algorithm=algorithm)
+    except (jwt.PyJWTError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise BadInputError(f"the key cannot sign with {algorithm}: {error}") from None
+
+
+def expiry(identity: Identity) -> str:
+    """When a proof ends, for people."""
+    if identity.expires_s is None:
+        return "never"
+    return dt.datetime.fromtimestamp(identity.expires_s, dt.UTC).isoformat()

@@ -1,0 +1,80 @@
+"""Who a client is, and what it may do. Without authentication there is no `Access`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who proved to be there."""
+
+    role: str
+    expires_s: float | None = None
+    """When the proof ends, in seconds since the epoch; None: never."""
+
+
+class Verifier(Protocol):
+    """Checks what clients prove themselves with."""
+
+    def verify(self, credentials: str) -> Identity:
+        """Raises `NotAuthenticatedError`."""
+        ...
+
+
+class Access(Protocol):
+    """Authentication and authorization of clients, operators and other brokers.
+
+    Methods that take a role raise `ForbiddenError`, with `what` in its text, or return nothing.
+    `original`: for whom a proxy asks; then both must be allowed.
+    """
+
+    def identify(self, method: str, credentials: str) -> Identity:
+        """Who a client is. `method`: Pulsar's name of the way, `token` or empty.
+
+        Raises `NotAuthenticatedError`.
+        """
+        ...
+
+    def check_original(self, role: str, original: str) -> None:
+        """A client asks for somebody else, as proxies do."""
+        ...
+
+    async def require_topic(
+        self,
+        roles: tuple[str, ...],
+        actions: tuple[str, ...],
+        topic: TopicName,
+        *,
+        subscription: str = "",
+        what: str,
+    ) -> None:
+        """Each of the roles may do one of the actions with a topic."""
+        ...
+
+    async def require_namespace(
+        self, roles: tuple[str, ...], actions: tuple[str, ...], namespace: NamespaceName, what: str
+    ) -> None:
+        """Each of the roles may do one of the actions with all topics of a namespace."""
+        ...
+
+    async def require_tenant(self, roles: tuple[str, ...], tenant: str, what: str) -> None:
+        """Each of the roles administers a tenant."""
+        ...
+
+    def require_superuser(self, roles: tuple[str, ...], what: str) -> None:
+        """Each of the roles may do everything."""
+        ...
+
+    @property
+    def authorizes(self) -> bool:
+        """Whether roles may do only what they are permitted to do."""
+        ...
+
+    @property
+    def refresh_s(self) -> float:
+        """How often connections are checked whose proof ends."""
+        ...

@@ -1,0 +1,219 @@
+"""Who may do what here: superusers, proxies, administrators of tenants, and the grants of
+namespaces and topics (Pulsar `PulsarAuthorizationProvider`).
+
+What the store says of a namespace or a tenant is kept until a watch reports a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import structlog
+
+from loadmanager.core.bundles.names import NamespaceName, TopicName
+from loadmanager.core.conf import Live, conf
+from loadmanager.core.errors import (
+    CorruptDataError,
+    ForbiddenError,
+    NotAuthenticatedError,
+    NotFoundError,
+)
+from loadmanager.core.policies.permissions import Grants
+from loadmanager.ports.access import Identity, Verifier
+from loadmanager.ports.store import Change, ChangeKind
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.shared import paths
+
+AUTHORIZATION = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
+TOKEN = "token"
+KEPT_MAX = 10_000
+"""Namespaces, and tenants, whose grants are kept."""
+
+log = structlog.get_logger("access")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessSettings:
+    """Authentication and authorization."""
+
+    authentication: bool = conf(
+        "authenticationEnabled", False, "Clients, operators and brokers must prove who they are"
+    )
+    providers: tuple[str, ...] = conf(
+        "authenticationProviders",
+        (),
+        "How they do that: org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+    )
+    metrics: bool = conf(
+        "authenticateMetricsEndpoint", False, "Also whoever reads /metrics must do so"
+    )
+    refresh_s: float = conf(
+        "authenticationRefreshCheckSeconds",
+        60.0,
+        "How often connections are checked whose proof has ended",
+        minimum=0.05,
+    )
+    anonymous: str = conf(
+        "anonymousUserRole", "", "The role of clients that prove nothing; empty: they are refused"
+    )
+    authorization: bool = conf(
+        "authorizationEnabled", False, "Roles may do only what they are permitted to do"
+    )
+    provider: str = conf("authorizationProvider", AUTHORIZATION, "Who decides that")
+    wildcards: bool = conf(
+        "authorizationAllowWildcardsMatching",
+        False,
+        "Roles in permissions may begin or end with *",
+    )
+    superusers: tuple[str, ...] = conf(
+        "superUserRoles", (), "Roles that may do everything; brokers need one", dynamic=True
+    )
+    proxies: tuple[str, ...] = conf(
+        "proxyRoles", (), "Roles that ask for others, whose role they must name"
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class BrokerAccess:
+    """Implements `ports.access.Access`."""
+
+    settings: Live[AccessSettings]
+    namespaces: Namespaces
+    verifier: Verifier
+    _grants: dict[NamespaceName, Grants] = field(default_factory=dict)
+    _admins: dict[str, frozenset[str]] = field(default_factory=dict)
+    _changes: int = 0
+
+    @property
+    def authorizes(self) -> bool:
+        return self.settings.value.authorization
+
+    @property
+    def refresh_s(self) -> float:
+        return self.settings.value.refresh_s
+
+    # Authentication
+
+    def identify(self, method: str, credentials: str) -> Identity:
+        if method in ("", "none") and not credentials:
+            anonymous = self.settings.value.anonymous
+            if anonymous:
+                return Identity(anonymous)
+            raise NotAuthenticatedError("authentication is required: a token is expected")
+        if method not in ("", TOKEN):
+            raise NotAuthenticatedError("unsupported authentication method: token is supported")
+        return self.verifier.verify(credentials)
+
+    def check_original(self, role: str, original: str) -> None:
+        proxies = self.settings.value.proxies
+        if original and role not in proxies:
+            raise ForbiddenError("only proxies (proxyRoles) may ask for another role")
+        if role in proxies and (not original or original in proxies):
+            raise ForbiddenError("a proxy must name the role for which it asks, not a proxy's")
+
+    # Authorization
+
+    def require_superuser(self, roles: tuple[str, ...], what: str) -> None:
+        if self.settings.value.authorization:
+            for role in roles:
+                if role not in self.settings.value.superusers:
+                    raise ForbiddenError(f"Unauthorized to {what}: {role} is not a superuser")
+
+    async def require_tenant(self, roles: tuple[str, ...], tenant: str, what: str) -> None:
+        if self.settings.value.authorization:
+            for role in roles:
+                if not await self._administers(role, tenant):
+                    raise ForbiddenError(f"Unauthorized to {what}: {role} does not administer it")
+
+    async def require_topic(
+        self,
+        roles: tuple[str, ...],
+        actions: tuple[str, ...],
+        topic: TopicName,
+        *,
+        subscription: str = "",
+        what: str,
+    ) -> None:
+        if self.settings.value.authorization:
+            for role in roles:
+                await self._require(
+                    role, actions, topic.namespace, topic, subscription=subscription, what=what
+                )
+
+    async def require_namespace(
+        self, roles: tuple[str, ...], actions: tuple[str, ...], namespace: NamespaceName, what: str
+    ) -> None:
+        if self.settings.value.authorization:
+            for role in roles:
+                await self._require(role, actions, namespace, None, what=what)
+
+    async def _require(
+        self,
+        role: str,
+        actions: Iterable[str],
+        namespace: NamespaceName,
+        topic: TopicName | None,
+        *,
+        subscription: str = "",
+        what: str,
+    ) -> None:
+        if await self._administers(role, namespace.tenant):
+            return
+        grants = self._grants.get(namespace)
+        if grants is None:
+            grants = await self._read_grants(namespace)
+        if not grants.allows(
+            role,
+            actions,
+            topic,
+            subscription=subscription,
+            wildcards=self.settings.value.wildcards,
+        ):
+            raise ForbiddenError(f"Client is not authorized to {what}")
+
+    async def _administers(self, role: str, tenant: str) -> bool:
+        """Whether a role is a superuser, or an administrator of a tenant."""
+        if role in self.settings.value.superusers:
+            return True
+        admins = self._admins.get(tenant)
+        if admins is None:
+            admins = await self._read_admins(tenant)
+        return role in admins
+
+    async def _read_grants(self, namespace: NamespaceName) -> Grants:
+        changes = self._changes
+        try:
+            grants = Grants.of(await self.namespaces.policies(namespace))
+        except (NotFoundError, CorruptDataError):
+            return Grants()
+        if changes == self._changes and len(self._grants) < KEPT_MAX:
+            self._grants[namespace] = grants
+        return grants
+
+    async def _read_admins(self, tenant: str) -> frozenset[str]:
+        changes = self._changes
+        try:
+            stored = (await self.namespaces.tenant(tenant)).get("adminRoles")
+        except (NotFoundError, CorruptDataError):
+            return frozenset()
+        admins = (
+            frozenset(role for role in stored if isinstance(role, str))
+            if isinstance(stored, list)
+            else frozenset()
+        )
+        if changes == self._changes and len(self._admins) < KEPT_MAX:
+            self._admins[tenant] = admins
+        return admins
+
+    def on_change(self, change: Change) -> None:
+        """Forget what a change below /admin concerns."""
+        self._changes += 1
+        if change.kind is ChangeKind.RESYNC:
+            self._grants.clear()
+            self._admins.clear()
+        elif change.path.startswith(f"{paths.POLICIES}/"):
+            tenant, _, name = change.path[len(paths.POLICIES) + 1 :].partition("/")
+            self._admins.pop(tenant, None)
+            if name:
+                self._grants.pop(NamespaceName(tenant, name), None)

@@ -1,0 +1,58 @@
+"""Settings of authentication and authorization that a broker cannot start with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from loadmanager.adapters.security.client import PLUGIN, token_of
+from loadmanager.adapters.security.settings import (
+    PROVIDER,
+    BrokerClientSettings,
+    TokenSettings,
+)
+from loadmanager.adapters.security.tokens import TokenVerifier
+from loadmanager.core.errors import ConfigError, NotAuthenticatedError
+from loadmanager.runtime.broker.access import AUTHORIZATION, AccessSettings
+
+_CLIENT = ("brokerClientAuthenticationPlugin", "brokerClientAuthenticationParameters")
+
+Found = tuple[tuple[str, ...], str]
+"""The keys, and what is wrong."""
+
+
+def access_problems(
+    access: AccessSettings, tokens: TokenSettings, client: BrokerClientSettings
+) -> Iterator[Found]:
+    """What is wrong; reads the keys that the settings name."""
+    if access.authorization and access.provider != AUTHORIZATION:
+        yield ("authorizationProvider",), f"authorizationProvider: {AUTHORIZATION} is allowed"
+    if not access.authentication:
+        if access.authorization:
+            text = "authorizationEnabled needs authenticationEnabled"
+            yield ("authorizationEnabled", "authenticationEnabled"), text
+        return
+    if access.providers != (PROVIDER,):
+        text = f"authenticationEnabled needs authenticationProviders={PROVIDER}, and no other"
+        yield ("authenticationProviders",), text
+    try:
+        verifier = TokenVerifier(tokens)
+    except ConfigError as error:
+        yield ("tokenSecretKey", "tokenPublicKey"), str(error)
+        return
+    yield from _client_problems(access, verifier, client)
+
+
+def _client_problems(
+    access: AccessSettings, verifier: TokenVerifier, client: BrokerClientSettings
+) -> Iterator[Found]:
+    """Brokers ask each other, and must be allowed to."""
+    if client.plugin != PLUGIN:
+        yield _CLIENT, f"authenticationEnabled needs {_CLIENT[0]}={PLUGIN}: brokers ask each other"
+        return
+    try:
+        role = verifier.verify(token_of(client.parameters)).role
+    except (ConfigError, NotAuthenticatedError) as error:
+        yield _CLIENT, f"{_CLIENT[1]}: {error}"
+        return
+    if access.authorization and role not in access.superusers:
+        yield (*_CLIENT, "superUserRoles"), f"this broker's role {role} is not in superUserRoles"

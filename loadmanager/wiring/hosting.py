@@ -1,0 +1,49 @@
+"""Builds what hosts the bundles, and what asks its clients who they are."""
+
+from __future__ import annotations
+
+from loadmanager.adapters.protocol.registry import TopicRegistry
+from loadmanager.adapters.protocol.server import BrokerServer
+from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
+from loadmanager.core.throttling.broker import BrokerThrottling
+from loadmanager.runtime.broker.access import AccessSettings, BrokerAccess
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.topics import Topics
+from loadmanager.runtime.tasks import Scope
+from loadmanager.settings.live import LiveSettings
+from loadmanager.wiring.outside import Outside, Service
+
+
+def build_access(
+    settings: LiveSettings, outside: Outside, namespaces: Namespaces
+) -> BrokerAccess | None:
+    """None: clients need not say who they are."""
+    access = settings.live(AccessSettings)
+    if outside.verifier is None or not access.value.authentication:
+        return None
+    return BrokerAccess(settings=access, namespaces=namespaces, verifier=outside.verifier)
+
+
+def build_hosting(
+    settings: LiveSettings,
+    outside: Outside,
+    scope: Scope,
+    throttling: BrokerThrottling,
+    *,
+    topics: Topics,
+    access: BrokerAccess | None,
+) -> Service:
+    """The service, with its storage and its guard if it is Pulsar's broker."""
+    hosting = outside.service(
+        settings.live(MessagingSettings),
+        clock=outside.clock,
+        spawn=scope.spawn,
+        throttling=throttling,
+        connections_cap=outside.connections_cap,
+    )
+    if outside.storage is not None and isinstance(hosting, TopicRegistry):
+        hosting.store_in(outside.storage, settings.live(StorageSettings))
+        topics.storage = outside.storage
+    if access is not None and isinstance(hosting, BrokerServer):
+        hosting.protect(access)
+    return hosting

@@ -1,0 +1,203 @@
+"""Who may use which route."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import jwt
+from adapters.admin.serving import CLUSTER, Served, serving
+from adapters.security.tokens import ADMIN, SECRET, VALUES, token, verifier
+
+from loadmanager.adapters.admin.access import KNOWN, METRICS, OPEN
+
+TOPIC = "/admin/v2/persistent/acme/orders/new"
+ADMINS = {"adminRoles": ["boss"], "allowedClusters": [CLUSTER]}
+WHO = {
+    "nobody": "",
+    "wrong": "x.y.z",
+    "forged": jwt.encode({"sub": ADMIN}, b"another secret key of 32 bytes..", algorithm="HS256"),
+    "expired": token(ADMIN, lives_s=-60),
+    "stranger": token("stranger"),
+    "reader": token("reader"),
+    "writer": token("writer"),
+    "boss": token("boss"),
+    ADMIN: token(ADMIN),
+}
+PARTS = {"domain": "persistent", "entries": "1", "time": "1"}
+"""What stands for a variable of a path, if not its name."""
+UNPROVEN = {"nobody", "wrong", "forged", "expired"}
+SUPER, TENANT = {ADMIN}, {ADMIN, "boss"}
+READS = TENANT | {"reader", "writer"}
+ALL = WHO.keys() - UNPROVEN
+CASES: list[tuple[str, str, Any, set[str]]] = [
+    ("GET", "/admin/v2/brokers/health", None, set(WHO)),
+    ("GET", "/admin/v2/brokers/ready", None, set(WHO)),
+    ("GET", "/metrics", None, set(WHO)),
+    ("GET", "/admin/v2/clusters", None, set(ALL)),
+    ("GET", "/admin/v2/brokers/version", None, set(ALL)),
+    ("GET", "/admin/v2/brokers", None, SUPER),
+    ("GET", "/admin/v2/brokers/configuration/runtime", None, SUPER),
+    ("GET", "/admin/v2/tenants", None, SUPER),
+    ("GET", "/admin/v2/tenants/acme", None, TENANT),
+    ("PUT", "/admin/v2/tenants/other", {}, SUPER),
+    ("GET", "/admin/v2/namespaces/acme", None, TENANT),
+    ("GET", "/admin/v2/namespaces/acme/orders", None, TENANT),
+    ("POST", "/admin/v2/namespaces/acme/orders/dispatchRate", {}, TENANT),
+    ("PUT", "/admin/v2/namespaces/acme/orders/unload", None, TENANT),
+    ("GET", "/admin/v2/persistent/acme/orders", None, READS),
+    ("GET", f"{TOPIC}/stats", None, READS),
+    ("GET", f"{TOPIC}/partitions?checkAllowAutoCreation=true", None, READS),
+    ("GET", f"{TOPIC}/subscriptions", None, TENANT | {"reader"}),
+    ("POST", f"{TOPIC}/subscription/s/skip_all", None, TENANT | {"reader"}),
+    ("PUT", f"{TOPIC}/unload", None, TENANT),
+    ("GET", "/lookup/v2/topic/persistent/acme/orders/new", None, READS),
+    ("GET", "/lookup/v2/topic/persistent/acme/orders/new/bundle", None, READS),
+    ("GET", "/admin/v2/schemas/acme/orders/new/schema", None, READS),
+    ("DELETE", "/admin/v2/schemas/acme/orders/new/schema", None, TENANT),
+    ("GET", "/admin/v2/namespaces/acme/orders/permissions", None, TENANT),
+    ("POST", "/admin/v2/namespaces/acme/orders/permissions/x", ["produce"], TENANT),
+    ("GET", "/admin/v2/broker-stats/topics", None, SUPER),
+    ("GET", "/admin/v2/loadmanager/decisions", None, SUPER),
+    ("GET", "/admin/v2/loadmanager/bundles", None, SUPER),
+    (
+        "POST",
+        "/admin/v2/loadmanager/bundles/acme/orders/0x00000000_0x40000000/acquire",
+        None,
+        SUPER,
+    ),
+    ("GET", "/admin/v2/nothing/of/this/kind", None, set(ALL)),
+]
+
+
+@asynccontextmanager
+async def guarded() -> AsyncIterator[Served]:
+    """One broker, on which everybody has the permissions of `CASES`."""
+    async with serving(1, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
+        for method, path, body in (
+            (
+                "POST",
+                "/admin/v2/tenants/acme",
+                ADMINS,
+            ),
+            ("PUT", TOPIC, None),
+            ("PUT", f"{TOPIC}/subscription/s", None),
+            ("POST", "/admin/v2/namespaces/acme/orders/permissions/writer", ["produce"]),
+            ("POST", f"{TOPIC}/permissions/reader", ["consume"]),
+            ("POST", "/admin/v2/namespaces/acme/orders/permissions/reader", ["consume"]),
+        ):
+            answer = await served.ask(method, path, body)
+            assert answer.status in (200, 204), (path, answer)
+        yield served
+
+
+async def test_who_may() -> None:
+    """401 for whoever does not prove who he is, 403 for whoever may not, before anything else."""
+    async with guarded() as served:
+        for method, path, body, allowed in CASES:
+            for who, credentials in WHO.items():
+                headers = {"Authorization": f"Bearer {credentials}" if credentials else ""}
+                answer = await served.ask(method, path, body, headers=headers)
+                if who in allowed:
+                    assert answer.status not in (401, 403), (who, path, answer)
+                else:
+                    refused = 401 if who in UNPROVEN else 403
+                    assert answer.status == refused, (who, path, answer)
+                    assert credentials[:10] not in answer.reason or not credentials
+
+
+async def test_no_route_is_open_by_accident() -> None:
+    """A stranger is let in nowhere but where it is meant, an unknown one nowhere else at all."""
+    async with guarded() as served:
+        application = served.servers[0]._runner.app
+        for route in application.router.routes():
+            resource = route.resource
+            assert resource is not None
+            path = resource.canonical
+            plain = path.rstrip("/")
+            path = re.sub(r"\{(\w+)[^}]*\}", lambda found: PARTS.get(found[1], found[1]), path)
+            method = "GET" if route.method == "*" else route.method
+            unproven = await served.ask(method, path, headers={"Authorization": ""})
+            stranger = await served.ask(
+                method, path, headers={"Authorization": f"Bearer {WHO['stranger']}"}
+            )
+            if plain in OPEN or plain == METRICS:
+                assert unproven.status != 401
+            else:
+                assert unproven.status == 401, path
+                known = plain in KNOWN and method in ("GET", "HEAD")
+                assert (stranger.status in (403, 405)) is not known, (method, path, stranger)
+
+
+async def test_proxies_ask_for_others() -> None:
+    """A proxy names the role for which it asks; both must be allowed. Nobody else may."""
+    async with guarded() as served:
+        path = "/admin/v2/namespaces/acme/orders"
+
+        async def ask(role: str, original: str) -> int:
+            headers = {"Authorization": f"Bearer {token(role)}"}
+            if original:
+                headers["X-Original-Principal"] = original
+            return (await served.ask("GET", path, headers=headers)).status
+
+        assert await ask("proxy", "boss") == 403  # the proxy itself has no permission
+        assert await ask("proxy", "") == 401
+        assert await ask("proxy", "proxy") == 401
+        assert await ask("boss", ADMIN) == 401
+        await served.ask(
+            "POST",
+            "/admin/v2/tenants/acme",
+            {**ADMINS, "adminRoles": ["boss", "proxy"]},
+        )
+        assert await ask("proxy", "boss") == 200
+        assert await ask("proxy", "stranger") == 403
+        await served.ask("POST", "/admin/v2/tenants/acme", ADMINS)
+
+
+async def test_permissions_are_shown_and_taken_away() -> None:
+    """As Pulsar shows them; what was taken away does not count any more."""
+    async with guarded() as served:
+        base, headers = (
+            "/admin/v2/namespaces/acme/orders",
+            {"Authorization": f"Bearer {token('temp')}"},
+        )
+        assert (await served.ask("POST", f"{base}/permissions/temp", ["produce"])).status == 204
+        assert (await served.get(f"{base}/permissions"))["temp"] == ["produce"]
+        assert (await served.get(f"{TOPIC}/permissions"))["temp"] == ["produce"]
+        assert (await served.ask("GET", f"{TOPIC}/stats", headers=headers)).status == 200
+        assert (await served.ask("DELETE", f"{base}/permissions/temp")).status == 204
+        assert (await served.ask("GET", f"{TOPIC}/stats", headers=headers)).status == 403
+        assert (await served.ask("DELETE", f"{TOPIC}/permissions/temp")).status == 404
+        for body in (None, [], ["fly"], {"a": 1}):
+            assert (await served.ask("POST", f"{base}/permissions/temp", body)).status == 412
+        secrets = (await served.get("/admin/v2/brokers/configuration/runtime"))["tokenSecretKey"]
+        assert secrets == "*****"
+        assert SECRET.decode() not in str(
+            await served.get("/admin/v2/brokers/configuration/runtime")
+        )
+
+
+async def test_brokers_ask_each_other_with_their_token() -> None:
+    """What one broker passes on to another is allowed there."""
+    async with serving(2, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
+        bundle = "0x00000000_0x40000000"
+        await served.own(f"acme/orders/{bundle}", at=1)
+        path = f"/admin/v2/namespaces/acme/orders/{bundle}/unload"
+        answer = await served.ask("PUT", path)
+        assert answer.status == 307
+        assert answer.headers["Location"].startswith(served.url(1) + path)
+        assert (await served.ask("PUT", path, at=1)).status == 204
+        released = await served.brokers[0].parts._outside.peers.served_bundles(
+            served.brokers[1].address
+        )
+        assert released == {}
+
+
+async def test_without_authorization_nobody_can_be_permitted() -> None:
+    """What would not be obeyed is not accepted."""
+    async with serving(1) as served:
+        path = "/admin/v2/namespaces/acme/orders/permissions"
+        assert (await served.ask("POST", f"{path}/x", ["produce"])).status == 501
+        assert await served.get(path) == {}
