@@ -13,7 +13,6 @@ Every task has a name and belongs to a scope. There are three kinds of work:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -188,11 +187,13 @@ class Interval(Generic[T]):
         changed = asyncio.Event()
         stop_listening = self._live.listen(lambda _: changed.set())
         try:
-            while (left_s := since_s + self() - asyncio.get_running_loop().time()) > 0:
+            while asyncio.get_running_loop().time() < (until_s := since_s + self()):
                 changed.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(left_s):
+                try:
+                    async with asyncio.timeout_at(until_s):
                         await changed.wait()
+                except TimeoutError:
+                    return  # a loop may end a wait within its clock's resolution before the moment
         finally:
             stop_listening()
 

@@ -67,7 +67,7 @@ class AccessSettings:
         "Roles in permissions may begin or end with *",
     )
     superusers: tuple[str, ...] = conf(
-        "superUserRoles", (), "Roles that may do everything; brokers need one", dynamic=True
+        "superUserRoles", (), "Roles that may do everything; brokers need one"
     )
     proxies: tuple[str, ...] = conf(
         "proxyRoles", (), "Roles that ask for others, whose role they must name"
