@@ -115,11 +115,8 @@ async def test_anti_affinity_over_failure_domains() -> None:
                 NamespaceName(NS.tenant, f"n{index}"), {"bundles": {"numBundles": 1}}
             )
             await led.policies.set_anti_affinity_group(NamespaceName(NS.tenant, f"n{index}"), "G")
-        await led.until(
-            lambda: (
-                len(led.policies.namespaces_of_group("g")) == 4 and len(led.policies.domains) == 2
-            )
-        )
+        await led.until(lambda: len(led.policies.groups) == 4 and len(led.policies.domains) == 2)
+        assert len(await led.policies.namespaces_of_group("g")) == 4
         placed = [
             await led.load_manager.place(f"{NS.tenant}/n{index}/0x00000000_0xffffffff")
             for index in range(4)

@@ -215,7 +215,7 @@ class PolicyRoutes:
         """
         self._check_cluster(request)
         tenant = request.query.get("tenant") or request.query.get("property", "")
-        names = self._use.policies.namespaces_of_group(request.match_info["group"])
+        names = await self._use.policies.namespaces_of_group(request.match_info["group"])
         return web.json_response(
             [name for name in names if not tenant or name.startswith(f"{tenant}/")]
         )

@@ -209,11 +209,20 @@ class PlacementPolicies:
         )
         log.info("anti-affinity group changed", namespace=str(namespace), group=group)
 
-    def namespaces_of_group(self, group: str) -> list[str]:
-        """Namespaces of a group, sorted; the case of the group's name does not matter."""
-        return sorted(
-            namespace for namespace, other in self.groups.items() if other.lower() == group.lower()
-        )
+    async def namespaces_of_group(self, group: str) -> list[str]:
+        """Namespaces of a group as stored now, sorted; the case of its name does not matter."""
+        names = await self._all_namespaces()
+        found = []
+        paths_of = [paths.local_policies(name) for name in names]
+        for name, path, node in zip(
+            names, paths_of, await self._store.get_many(paths_of), strict=True
+        ):
+            with self._corrupt.left_out("policy", path):
+                if node is not None and (_group(read_object(node.value, path)) or "").lower() == (
+                    group.lower()
+                ):
+                    found.append(str(name))
+        return sorted(found)
 
     async def _all_namespaces(self) -> list[NamespaceName]:
         tenants = await self._store.children(paths.POLICIES)
