@@ -22,7 +22,7 @@ MUTANT_SEEDS = range(10_000, 10_400)
 FOUND_BY = {
     "a bundle is served before the host opened it, and whether it could or not": 10003,
     "an opening that fails keeps the lock": 10003,
-    "a release whose life is over closes the next one": 10075,
+    "a release whose life is over closes the next one": 10301,
     "an opening whose life is over closes the next one": 10301,
     "nobody looks at the lease": 10000,
     "a deleted lock is not noticed": 10005,
@@ -35,7 +35,7 @@ FOUND_BY = {
     "a registration that fails is not tried again": 10000,
     "nobody registers in a new session, or when the registration is gone": 10000,
     "the work of a term goes on when the term is over": 10010,
-    "brokers obey leaders that were deposed": 10077,
+    "brokers obey leaders that were deposed": 10371,
     "nonsense in the leader's node keeps everybody from leading": 10016,
     "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10001,
     "a document that is not UTF-8 ends the broker": 10005,
