@@ -142,6 +142,7 @@ def test_pulsars_own_files(path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("authenticateOriginalAuthData", "true"),
         ("brokerServicePortTls", "6651"),
         ("webServicePortTls", "8443"),
         ("encryptionRequireOnProducer", "true"),

@@ -13,6 +13,7 @@ from loadmanager.core.conf import conf
 
 _NO_TLS = "there is no TLS"
 _MISSING: dict[str, tuple[bool | str, str]] = {
+    "authenticateOriginalAuthData": (False, "this broker takes a proxy's word for its clients"),
     "brokerServicePortTls": ("", _NO_TLS),
     "webServicePortTls": ("", _NO_TLS),
     "tlsEnabled": (False, _NO_TLS),

@@ -24,6 +24,17 @@ NIC_KBIT_S = 10_000_000.0
 USAGE_OF_ALL = 0.55
 """The mean usage of all brokers that the base load makes."""
 
+ZIPF = 0.7
+LARGEST = 0.15
+"""Of one broker's part of the load: larger bundles would have been split."""
+DAY_AMPLITUDE = 0.35
+WEEKEND = 0.7
+SLOW_NOISE, SLOW_KEPT = 0.35, 0.985
+"""Slow noise of a bundle: a standard deviation in e-folds, and what is left of it after a minute.
+"""
+FAST_NOISE = 0.1
+BURSTS_PER_MINUTE = 0.0004
+
 
 class Kind(Enum):
     """What happens to a broker."""
@@ -200,15 +211,3 @@ class Traffic:
         self._bursts = np.where(
             begins, heights, np.where(self._burst_minutes > 0, self._bursts, 1.0)
         )
-
-
-ZIPF = 0.7
-LARGEST = 0.15
-"""Of one broker's part of the load: larger bundles would have been split."""
-DAY_AMPLITUDE = 0.35
-WEEKEND = 0.7
-SLOW_NOISE, SLOW_KEPT = 0.35, 0.985
-"""Slow noise of a bundle: a standard deviation in e-folds, and what is left of it after a minute.
-"""
-FAST_NOISE = 0.1
-BURSTS_PER_MINUTE = 0.0004

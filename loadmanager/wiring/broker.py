@@ -55,11 +55,11 @@ from loadmanager.wiring.parts import Parts
 from loadmanager.wiring.plugins import register_plugins
 
 STILL_S_MIN = 15.0
+"""The process ends when its event loop stands still for two session timeouts, at least this."""
 SWITCH_S = 0.000_5
 """How long a thread of the storage waits for the event loop's thread at most, instead of 5 ms: each
 commit waits for it several times.
 """
-"""The process ends when its event loop stands still for two session timeouts, at least this."""
 
 log = structlog.get_logger("broker")
 

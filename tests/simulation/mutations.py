@@ -17,6 +17,7 @@ from textwrap import dedent, indent
 ROOT = Path(__file__).resolve().parents[2]
 OWNERSHIP = "runtime/broker/ownership.py"
 SPLIT = "runtime/broker/split_transaction.py"
+REPLACING = "runtime/broker/replacing.py"
 LOCKS = "runtime/broker/locks.py"
 ELECTION = "runtime/shared/election.py"
 SERVER = "adapters/protocol/registry.py"
@@ -207,7 +208,7 @@ MUTATIONS = (
     Mutation(
         "a split whose answer was lost counts as not done",
         (
-            Edit(SPLIT, 4, "token = await self._outcome(life, children)", "token = None"),
+            Edit(REPLACING, 4, "token = await self._outcome(lives, new)", "token = None"),
             Edit(
                 OWNERSHIP,
                 2,

@@ -51,6 +51,7 @@ class BrokerRoutes:
             web.get("/admin/v2/broker-stats/load-report", self.load_report),
             web.get("/admin/v2/clusters", self.clusters),
             web.get("/admin/v2/clusters/{cluster}", self.cluster),
+            web.get("/admin/v2/loadmanager/load-report", self.own_load_report),
             web.get("/admin/v2/loadmanager/decisions", self.decisions),
             web.get("/admin/v2/loadmanager/dry-run", self.dry_run),
             web.get("/metrics", self.metrics),
@@ -167,6 +168,10 @@ class BrokerRoutes:
         """
         if self._use.extensible:
             return failed(501, "ExtensibleLoadManagerImpl publishes no load report")
+        return await self.own_load_report(_request)
+
+    async def own_load_report(self, _request: web.Request) -> web.Response:
+        """The load report of this broker under either load manager."""
         return web.Response(body=self._use.load_report(), content_type="application/json")
 
     async def clusters(self, _request: web.Request) -> web.Response:

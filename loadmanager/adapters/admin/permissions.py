@@ -8,7 +8,7 @@ from aiohttp import web
 
 from loadmanager.adapters.admin.answers import TOPIC, RefusedError, body, namespace_of, topic_of
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.core.errors import NotFoundError
+from loadmanager.core.errors import BadInputError
 from loadmanager.core.policies.permissions import (
     FIELD,
     NAMESPACE,
@@ -92,7 +92,7 @@ class PermissionRoutes:
             else:
                 roles = stored[TOPICS].get(topic, {})
                 if actions is None and role not in roles:
-                    raise NotFoundError(f"{role} has no permissions of its own on {topic}")
+                    raise BadInputError(f"Permissions are not set at the topic level for {role}")
                 changed = granted(roles, role, actions)
                 others = {name: of for name, of in stored[TOPICS].items() if name != topic}
                 stored[TOPICS] = {**others, topic: changed} if changed else others

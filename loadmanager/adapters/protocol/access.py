@@ -51,6 +51,7 @@ async def _topics(access: Access, roles: Roles, command: pb.BaseCommand) -> None
 
 
 _ANY = (PRODUCE, CONSUME)
+NAMES = {number: name for name, number in COMMAND_TYPES.items()}
 NEEDS: dict[int, Check] = {
     COMMAND_TYPES["lookup"]: _topic("lookup", _ANY, "Lookup"),
     COMMAND_TYPES["partition_metadata"]: _topic(
@@ -189,5 +190,4 @@ def refuse(
         )
         connection.send(encode(partition_metadata_response=metadata))
         return
-    fields = command.ListFields()
-    connection.error(fields[-1][1].request_id, code, text)
+    connection.error(getattr(command, NAMES[command.type]).request_id, code, text)

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.asking import V2, ask_each
+from loadmanager.cli.admin.asking import OWN, V2, ask_each
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output
 from loadmanager.cli.admin.restarting import (
@@ -119,7 +119,7 @@ def brokers_report(admin: AdminClient, broker: str | None) -> Output:
 
 def report_of(admin: AdminClient, _broker: str) -> dict[str, Any]:
     """The load report of a broker, of which `admin` is the client."""
-    return dict(admin.get(f"{V2}/broker-stats/load-report"))
+    return dict(admin.get(f"{OWN}/load-report"))
 
 
 def _report_row(broker: str, report: dict[str, Any]) -> tuple[Cell, ...]:

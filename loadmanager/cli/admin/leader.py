@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.asking import V2, query
+from loadmanager.cli.admin.asking import OWN, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.core.strategies.plan_document import plan_lines
@@ -22,7 +22,7 @@ LINE = 98
 @click.option("--limit", default=20, metavar="N", help="at most N decisions")
 def decisions(admin: AdminClient, limit: int) -> Output:
     """Show the leader's last decisions with their reasons, newest first."""
-    latest = admin.get(f"{V2}/loadmanager/decisions" + query(limit=limit))
+    latest = admin.get(f"{OWN}/decisions" + query(limit=limit))
     return Output(latest, "\n".join(map(_lines, latest)) or "no decision in this term yet")
 
 
@@ -50,6 +50,6 @@ def _lines(decision: dict[str, Any]) -> str:
 @click.command(cls=AdminCommand)
 def dry_run(admin: AdminClient) -> Output:
     """Show what a shedding cycle would do now."""
-    plan = admin.get(f"{V2}/loadmanager/dry-run")
+    plan = admin.get(f"{OWN}/dry-run")
     head = f"strategy {plan['strategy']}: {len(plan['unloads'])} bundles would move"
     return Output(plan, "\n".join([head, *plan_lines(plan)]))

@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.asking import V2, query
+from loadmanager.cli.admin.asking import OWN, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 
-MOVES = f"{V2}/loadmanager/moves"
-PINS = f"{V2}/loadmanager/pins"
+MOVES = f"{OWN}/moves"
+PINS = f"{OWN}/pins"
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 group = AdminGroup("moves", help="The leader's queue of moves: list, cancel, pause, resume.")
@@ -153,7 +153,7 @@ def bundles_unpin(admin: AdminClient, bundle: str) -> Output:
 def bundles_merge(admin: AdminClient, namespace: str, first: str, second: str) -> Output:
     """Merge two bundles that lie next to each other; their topics stay open."""
     body = {"namespace": namespace, "first": first, "second": second}
-    merged = _decoded(admin.send("POST", f"{V2}/loadmanager/merges", body))["merged"]
+    merged = _decoded(admin.send("POST", f"{OWN}/merges", body))["merged"]
     return done(f"{first} and {second} are {merged} now", merged=merged)
 
 

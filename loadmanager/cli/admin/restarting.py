@@ -11,13 +11,13 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.asking import V2, query
+from loadmanager.cli.admin.asking import OWN, V2, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output, done
 from loadmanager.cli.admin.moves import Duration
 from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
 
-CORDONS = f"{V2}/loadmanager/cordons"
+CORDONS = f"{OWN}/cordons"
 POLL_S = 1.0
 STDERR = 2
 """The command's output goes there, so that with --json there is JSON alone on standard output."""
@@ -230,7 +230,7 @@ def _restart(
 
 
 def _start_of(at: AdminClient) -> int:
-    return int(at.get(f"{V2}/broker-stats/load-report")["startTimestamp"])
+    return int(at.get(f"{OWN}/load-report")["startTimestamp"])
 
 
 def _is_back(admin: AdminClient, broker: str, before: int) -> bool:

@@ -1,24 +1,20 @@
-"""Replaces neighbouring bundles by one in one transaction, and finds out what became of it."""
+"""Replaces neighbouring bundles by one in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
 from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
-from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.core.bundles.ranges import BundleRange, NamespaceBundles, split_bundle_name
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.ownership.states import BundleLife, BundleState, Cause
 from loadmanager.ports.hosting import Hosting
-from loadmanager.ports.store import Store, VersionConflictError
-from loadmanager.runtime.broker.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims
+from loadmanager.ports.store import Operation
+from loadmanager.runtime.broker.claims import Claims
 from loadmanager.runtime.broker.lives import Lives
-from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
-from loadmanager.runtime.tasks import sleep
-
-T = TypeVar("T")
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.replacing import LostError, Replacing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +25,7 @@ class MergeTransaction:
     `verify` must verify the claims of lives in a task of its own.
     """
 
-    store: Store
+    replacing: Replacing
     namespaces: Namespaces
     hosting: Hosting
     claims: Claims
@@ -53,7 +49,7 @@ class MergeTransaction:
         self.lives.split_children[merged] = parts[0]
         try:
             token = await self._commit(parts, name, spans, merged)
-        except _LostError:
+        except LostError:
             self._not_merged(parts)
             raise ConflictError(f"{left} or {right} was lost during the merge") from None
         except Exception:
@@ -94,64 +90,12 @@ class MergeTransaction:
         spans: Sequence[BundleRange],
         merged: str,
     ) -> int:
-        """Commit the merge; returns the token of the claim.
-
-        Raises `_LostError` when a part is no longer ours.
-        """
+        """Commit the merge; returns the token of the claim."""
         bundles, session_id = [life.bundle for life in parts], parts[0].session_id
-        for attempt in range(SPLIT_ATTEMPTS_MAX):
-            self.namespaces.forget(name)
-            after = (await self.namespaces.bundles(name)).merge(*spans)
-            writes = await self.namespaces.split_operations(after)
+
+        async def prepare(before: NamespaceBundles) -> tuple[list[str], list[Operation]]:
+            writes = await self.namespaces.split_operations(before.merge(*spans))
             claims = await self.claims.merge_operations(bundles, merged, session_id)
-            try:
-                return await self.store.commit([*writes, *claims])
-            except VersionConflictError:
-                if not await self._ours(parts):
-                    raise _LostError from None
-                with suppress(LoadManagerError):
-                    await self.claims.renew_session()
-                if attempt == SPLIT_ATTEMPTS_MAX - 1:
-                    raise
-                await sleep(RETRY_FIRST_S)
-            except OperationalError:
-                token = await self._outcome(parts, merged)
-                if token is None:
-                    raise
-                return token
-        raise AssertionError("unreachable")
+            return [merged], [*writes, *claims]
 
-    async def _ours(self, parts: Sequence[BundleLife]) -> bool:
-        for life in parts:
-            held = await self._read(parts, lambda it=life: self.claims.holds(it.bundle, it.token))  # type: ignore[misc]
-            if not held:
-                return False
-        return True
-
-    async def _outcome(self, parts: Sequence[BundleLife], merged: str) -> int | None:
-        """Find out whether a merge took effect, after its answer was lost.
-
-        Returns the token of the new claim, or None if the parts are still ours. Raises `_LostError`
-        when this session holds neither.
-        """
-        if await self._ours(parts):
-            return None
-        token = await self._read(parts, lambda: self.claims.held_in_session(merged))
-        if token is None:
-            raise _LostError
-        return token
-
-    async def _read(self, parts: Sequence[BundleLife], read: Callable[[], Awaitable[T]]) -> T:
-        """Read until the store answers. Raises `_LostError` when a life ends meanwhile."""
-        wait_s = RETRY_FIRST_S
-        while not any(life.over for life in parts):
-            try:
-                return await read()
-            except LoadManagerError:
-                await sleep(wait_s)
-                wait_s = min(wait_s * 2, RETRY_MAX_S)
-        raise _LostError
-
-
-class _LostError(Exception):
-    """A claim that the merge relies on is no longer ours."""
+        return (await self.replacing.commit(parts, name, prepare))[1]

@@ -1,24 +1,20 @@
-"""Replaces a bundle by its children in one transaction, and finds out what became of it."""
+"""Replaces a bundle by its children in one transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable
 
 from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
-from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
+from loadmanager.core.bundles.ranges import BundleRange, NamespaceBundles, split_bundle_name
+from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.core.ownership.states import BundleLife, BundleState, Cause
 from loadmanager.ports.hosting import Hosting
-from loadmanager.ports.store import Store, VersionConflictError
-from loadmanager.runtime.broker.claims import RETRY_FIRST_S, RETRY_MAX_S, Claims
+from loadmanager.ports.store import Operation, Store
+from loadmanager.runtime.broker.claims import Claims
 from loadmanager.runtime.broker.lives import Lives
 from loadmanager.runtime.broker.merge_transaction import MergeTransaction
-from loadmanager.runtime.broker.namespaces import SPLIT_ATTEMPTS_MAX, Namespaces
-from loadmanager.runtime.tasks import sleep
-
-T = TypeVar("T")
+from loadmanager.runtime.broker.namespaces import Namespaces
+from loadmanager.runtime.broker.replacing import LostError, Replacing
 
 
 class SplitTransaction:
@@ -37,14 +33,14 @@ class SplitTransaction:
         lives: Lives,
         verify: Callable[[list[BundleLife]], None],
     ) -> None:
-        self._store = store
+        self._replacing = Replacing(store=store, namespaces=namespaces, claims=claims)
         self._namespaces = namespaces
         self._hosting = hosting
         self._claims = claims
         self._lives = lives
         self._verify = verify
         self.merging = MergeTransaction(
-            store=store,
+            replacing=self._replacing,
             namespaces=namespaces,
             hosting=hosting,
             claims=claims,
@@ -66,7 +62,7 @@ class SplitTransaction:
             children, token = await self._commit(
                 life, name, BundleRange.parse(bundle_range), new_boundaries
             )
-        except _LostError:
+        except LostError:
             self._not_split(life)
             raise ConflictError(f"{life.bundle} was lost during the split") from None
         except Exception:
@@ -106,13 +102,9 @@ class SplitTransaction:
         parent: BundleRange,
         new_boundaries: list[int],
     ) -> tuple[list[str], int]:
-        """Commit the split; returns the children and the token of their claims.
+        """Commit the split; returns the children and the token of their claims."""
 
-        Raises `_LostError` when the parent's claim is no longer ours.
-        """
-        for attempt in range(SPLIT_ATTEMPTS_MAX):
-            self._namespaces.forget(name)
-            before = await self._namespaces.bundles(name)
+        async def prepare(before: NamespaceBundles) -> tuple[list[str], list[Operation]]:
             after = before.split(parent, new_boundaries)
             children = [
                 f"{name}/{child}"
@@ -122,50 +114,6 @@ class SplitTransaction:
             self._lives.split_children.update(dict.fromkeys(children, life))
             writes = await self._namespaces.split_operations(after)
             claims = await self._claims.split_operations(life.bundle, children, life.session_id)
-            try:
-                return children, await self._store.commit([*writes, *claims])
-            except VersionConflictError:
-                if not await self._parent_is_ours(life):
-                    raise _LostError from None
-                with suppress(LoadManagerError):
-                    await self._claims.renew_session()
-                if attempt == SPLIT_ATTEMPTS_MAX - 1:
-                    raise
-                await sleep(RETRY_FIRST_S)
-            except OperationalError:
-                token = await self._outcome(life, children)
-                if token is None:
-                    raise
-                return children, token
-        raise AssertionError("unreachable")
+            return children, [*writes, *claims]
 
-    async def _parent_is_ours(self, life: BundleLife) -> bool:
-        return await self._read(life, lambda: self._claims.holds(life.bundle, life.token))
-
-    async def _outcome(self, life: BundleLife, children: list[str]) -> int | None:
-        """Find out whether a split took effect, after its answer was lost.
-
-        Returns the token of the children's claims, or None if the parent's is still ours. Raises
-        `_LostError` when this session holds neither.
-        """
-        if await self._parent_is_ours(life):
-            return None
-        token = await self._read(life, lambda: self._claims.held_in_session(children[0]))
-        if token is None:
-            raise _LostError
-        return token
-
-    async def _read(self, life: BundleLife, read: Callable[[], Awaitable[T]]) -> T:
-        """Read until the store answers. Raises `_LostError` when the life ends meanwhile."""
-        wait_s = RETRY_FIRST_S
-        while not life.over:
-            try:
-                return await read()
-            except LoadManagerError:
-                await sleep(wait_s)
-                wait_s = min(wait_s * 2, RETRY_MAX_S)
-        raise _LostError
-
-
-class _LostError(Exception):
-    """The claim that a step relies on is no longer ours."""
+        return await self._replacing.commit([life], name, prepare)

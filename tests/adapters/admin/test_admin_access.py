@@ -169,7 +169,7 @@ async def test_permissions_are_shown_and_taken_away() -> None:
         assert (await served.ask("GET", f"{TOPIC}/stats", headers=headers)).status == 200
         assert (await served.ask("DELETE", f"{base}/permissions/temp")).status == 204
         assert (await served.ask("GET", f"{TOPIC}/stats", headers=headers)).status == 403
-        assert (await served.ask("DELETE", f"{TOPIC}/permissions/temp")).status == 404
+        assert (await served.ask("DELETE", f"{TOPIC}/permissions/temp")).status == 412
         for body in (None, [], ["fly"], {"a": 1}):
             assert (await served.ask("POST", f"{base}/permissions/temp", body)).status == 412
         secrets = (await served.get("/admin/v2/brokers/configuration/runtime"))["tokenSecretKey"]
