@@ -18,8 +18,9 @@ from loadmanager.cli.terminal import show, table, track
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.simulator.closed_loop import Measures, Minute, measure, run
+from loadmanager.simulator.closed_loop import run
 from loadmanager.simulator.days import Shape, make_day
+from loadmanager.simulator.measures import Measures, Minute, measure
 
 EXAMPLES = """examples:
   loadmanager replay --try ThresholdShedder --try BalancedShedder+BalancedPlacement

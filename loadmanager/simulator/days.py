@@ -203,11 +203,8 @@ class Traffic:
         return carried
 
     def _burst(self, rng: np.random.Generator) -> None:
-        begins = rng.random(len(self._bursts)) < BURSTS_PER_MINUTE
-        self._burst_minutes = np.where(
-            begins, rng.integers(5, 30, len(begins)), np.maximum(self._burst_minutes - 1, 0)
-        )
-        heights = rng.uniform(1.5, 4, len(begins))
-        self._bursts = np.where(
-            begins, heights, np.where(self._burst_minutes > 0, self._bursts, 1.0)
-        )
+        begins = np.flatnonzero(rng.random(len(self._bursts)) < BURSTS_PER_MINUTE)
+        self._burst_minutes -= 1
+        self._bursts[self._burst_minutes <= 0] = 1.0
+        self._burst_minutes[begins] = rng.integers(5, 30, len(begins))
+        self._bursts[begins] = rng.uniform(1.5, 4, len(begins))

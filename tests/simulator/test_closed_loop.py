@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.simulator.closed_loop import WARM_UP_MINUTES, Minute, measure, run
+from loadmanager.simulator.closed_loop import run
 from loadmanager.simulator.days import Day, Event, Kind, Shape, Traffic, make_day
+from loadmanager.simulator.measures import WARM_UP_MINUTES, Minute, measure
 
 SMALL = Shape(brokers=4, bundles=40, minutes=60)
 BALANCED = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
@@ -75,7 +76,7 @@ def test_what_a_dead_broker_left_is_placed_at_once() -> None:
 def test_a_newcomer_is_filled() -> None:
     """Without a burst: at most so much a minute, and within a bounded time."""
     shape = Shape(brokers=8, bundles=320, minutes=60)
-    day: Day = replace(make_day(2, shape), events=(Event(30, Kind.JOINS, "broker-0008:8080"),))
+    day: Day = replace(make_day(3, shape), events=(Event(30, Kind.JOINS, "broker-0008:8080"),))
     minutes = run(day, BALANCED)
     newcomer = np.array([minute.usage[-1] for minute in minutes[30:]])
     others = np.array([minute.usage[:-1].mean() for minute in minutes[30:]])

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from loadmanager.core.load.bundle_columns import BundleColumns
 from loadmanager.core.load.columns import Array, BrokerColumns, Rows
 from loadmanager.core.load.quotas import Expected
 from loadmanager.core.load.reports import (
@@ -193,17 +194,21 @@ class BundleAverages(Mapping[str, BundleData]):
 
     def _add(self, rows: Rows, samples: Array) -> None:
         """Pulsar `TimeAverageMessageData.update`, for many bundles."""
-        sample, quick = samples[0] + samples[1], self._table[QUICK, rows]
-        self._table[QUICK, rows] = np.where(
-            self._table[LONG + 1, rows] == 0, sample, quick + QUICK_WEIGHT * (sample - quick)
+        table = self._table[:, rows]
+        sample, quick = samples[0] + samples[1], table[QUICK]
+        table[QUICK] = np.where(
+            table[LONG + 1] == 0, sample, quick + QUICK_WEIGHT * (sample - quick)
         )
         for start in (SHORT, LONG):
-            n = np.trunc(np.minimum(self._table[start + 1, rows] + 1, self._table[start, rows]))
+            n = np.trunc(np.minimum(table[start + 1] + 1, table[start]))
             n[n == 0] = 1
-            self._table[start + 1, rows] = n
-            for column, sample in enumerate(samples[:4], start + 2):
-                self._table[column, rows] = ((n - 1) * self._table[column, rows] + sample) / n
-        self._table[TOPICS, rows] = samples[4]
+            table[start + 1] = n
+            figures = table[start + 2 : start + 6]
+            figures *= n - 1
+            figures += samples[:4]
+            figures /= n
+        table[TOPICS] = samples[4]
+        self._table[:, rows] = table
         self._changed[rows] = self._version
 
     # Queries
@@ -280,9 +285,9 @@ class BundleAverages(Mapping[str, BundleData]):
     def long_rates(self, broker_id: str, bundles: Sequence[str]) -> tuple[float, float]:
         """Sums of the long-term messages/s of a broker's bundles, in and out: as in `sums`."""
         listed = self._list(broker_id, bundles)
+        rates_in, rates_out = self._table[LONG + 4 : LONG + 6, listed.rows].tolist()
         missing = [DEFAULT_RATE] * listed.missing
-        values = self._table[LONG + 4 : LONG + 6, listed.rows]
-        return math.fsum(values[0].tolist() + missing), math.fsum(values[1].tolist() + missing)
+        return math.fsum(rates_in + missing), math.fsum(rates_out + missing)
 
     def _ordered(self, broker_id: str, bundles: Sequence[str], what: str, column: int) -> Ordered:
         listed = self._list(broker_id, bundles)
@@ -399,14 +404,17 @@ def _samples(reports: Sequence[Mapping[str, NamespaceBundleStats]], count: int) 
     """The figures of each bundle of each report: `[figure, bundle]`."""
     samples, at = np.empty((5, count)), 0
     for report in reports:
+        columns = samples[:, at : at + len(report)]
+        at += len(report)
+        if isinstance(report, BundleColumns):
+            columns[:] = report.figures[: len(samples)]
+            continue
         stats = report.values()
-        columns = samples[:, at : at + len(stats)]
         columns[0] = [traffic.msg_throughput_in for traffic in stats]
         columns[1] = [traffic.msg_throughput_out for traffic in stats]
         columns[2] = [traffic.msg_rate_in for traffic in stats]
         columns[3] = [traffic.msg_rate_out for traffic in stats]
         columns[4] = [traffic.topics for traffic in stats]
-        at += len(stats)
     return samples
 
 

@@ -147,7 +147,8 @@ class ClusterView:
             self._served.reported(broker_id, report.bundles, self._pending.get(broker_id, ()))
         if self._pending:
             self._arrived(broker_id, report.bundles or report.last_stats)
-            self._pending.update(self.bundle_data.expect, report.last_stats)
+            coming = self._pending.bundles.keys() & report.last_stats.keys()
+            self._pending.update(self.bundle_data.expect, sorted(coming))
 
     def observe_top_bundles(self, top_bundles: Mapping[str, TopBundlesLoadData]) -> None:
         """The brokers published their busiest bundles (extensible manager): brokerId → bundles."""
@@ -259,12 +260,13 @@ class ClusterView:
         columns = self._present_columns()
         sums, orphans = self.time_averages, self._orphans
         derived = Derived(columns)
-        if passing:
-            derived.served = reports, pending, NO_OWNERS, self._served
-        else:
+        served = self._served
+        if not passing:
             reports, averages, pending = dict(reports), averages.copy(), pending.copy()
+            served = served.copy()
             derived.columns, orphans = columns.copy(reports), set(orphans)
             sums = sums.copy(reports, averages)
+        derived.served = reports, pending, NO_OWNERS, served
         return ClusterSnapshot(
             now_ms=now_ms,
             reports=reports,
@@ -307,7 +309,7 @@ class ClusterView:
         expected = self._pending.get(broker_id)
         if expected:
             # A report may name a bundle twice.
-            self._forget_placements({bundle for bundle in bundles if bundle in expected})
+            self._forget_placements(set(bundles).intersection(expected))
 
     def _forget_placements(self, bundles: Collection[str]) -> None:
         for bundle in bundles:

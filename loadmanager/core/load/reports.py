@@ -8,6 +8,7 @@ memory in MiB.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -85,7 +86,7 @@ class LocalBrokerData(Json):
     msg_rate_in: Number = 0.0
     msg_rate_out: Number = 0.0
     last_update: Count = 0
-    last_stats: dict[str, NamespaceBundleStats] = msgspec.field(default_factory=dict)
+    last_stats: Mapping[str, NamespaceBundleStats] = msgspec.field(default_factory=dict)
     num_topics: Count = 0
     num_bundles: Count = 0
     num_consumers: Count = 0

@@ -60,6 +60,13 @@ class Served:
             if owner in reported and owner not in holders:
                 self._count(owner, [bundle], 1)
 
+    def copy(self) -> Served:
+        """The same counts; changes of one do not show in the other."""
+        other = Served({}, {}, {})
+        other._reported = dict(self._reported)
+        other._counts = {namespace: dict(counts) for namespace, counts in self._counts.items()}
+        return other
+
     def reported(self, broker: str, bundles: Collection[str], pending: Collection[str]) -> None:
         """A broker has a new report; `pending` are the bundles on their way to it."""
         before, after = self._reported.get(broker, frozenset()), frozenset(bundles)

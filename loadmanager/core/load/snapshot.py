@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from loadmanager.core.load.averages import BundleAverages, Ordered
@@ -176,8 +176,15 @@ class ClusterSnapshot:
         other.__dict__.update(self.__dict__, **changes)
         return other
 
+    def planning(self) -> ClusterSnapshot:
+        """This snapshot with its own `pending`, for `add_placement`."""
+        pending, served = self.under_way.copy(), self.served.copy()
+        derived = replace(self._derived, pending=(pending, pending))
+        derived.served = self.reports or self.top_bundles, pending, self.owners, served
+        return self.having(pending=pending, _derived=derived)
+
     def add_placement(self, bundle: str, broker: str) -> None:
-        """Count a bundle as on its way to a broker; `pending` must be this snapshot's own."""
+        """Count a bundle as on its way to a broker, in a snapshot made by `planning`."""
         before = self.under_way.broker_of(bundle)
         if bundle not in self.owners:  # those count where their owner is
             if before is not None and before in self.available:

@@ -103,7 +103,7 @@ def destinations(
         unload.bundle for unload in plan.unloads if unload.destination is None
     )
     memories = _advance(snapshot, settings, memories)
-    snapshot = snapshot.having(pending=snapshot.under_way.copy())
+    snapshot = snapshot.planning()
     unloads: list[Unload] = []
     refused: list[Skip] = []
     for unload in plan.unloads:
@@ -135,7 +135,7 @@ def place(
     under_way = {bundle: snapshot.under_way.broker_of(bundle) for bundle in bundles}
     snapshot = snapshot.with_to_place(bundles)
     if len(bundles) > 1:
-        snapshot = snapshot.having(pending=snapshot.under_way.copy())
+        snapshot = snapshot.planning()
     memories = _advance(snapshot, settings, memories)
     rule = registry.placement(settings.placement)
     ordered = [] if rule.order is None else rule.order(snapshot.to_place)

@@ -18,6 +18,7 @@ import numpy as np
 
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import conf
+from loadmanager.core.load.bundle_columns import clients_of
 from loadmanager.core.load.columns import Array
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import filters
@@ -258,14 +259,7 @@ def _movable(snapshot: ClusterSnapshot, broker: str, price: float) -> _Movable:
         if may_shed(name) and name not in under_way and bytes_s[row] > 0
     ]
     names = [all_names[row] for row in rows]
-    stats = snapshot.reports[broker].last_stats
-    clients = np.array(
-        [
-            stats[name].producer_count + stats[name].consumer_count if name in stats else 0
-            for name in names
-        ],
-        np.float64,
-    )
+    clients = clients_of(snapshot.reports[broker].last_stats, names)
     mean = clients.mean() if len(clients) else 0.0
     factors = 1 + CLIENTS_WEIGHT * clients / mean if mean > 0 else np.ones(len(names))
     return _Movable(names, bytes_s[rows], price * factors)

@@ -8,12 +8,16 @@ tick and every scrape.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
+
+import numpy as np
 
 from loadmanager.core.bundles.names import is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.bundle_columns import figures_of
+from loadmanager.core.load.columns import Array
 from loadmanager.core.load.reports import (
     BrokerLoadData,
     LocalBrokerData,
@@ -46,8 +50,11 @@ def with_load_data(
     averages = {
         broker: (load.weighted_max_ema, load.msg_throughput_ema) for broker, load in data.items()
     }
+    movable = movable_namespaces(snapshot, settings)
     top = {
-        broker: top_bundles(snapshot, snapshot.reports[broker].last_stats, settings, TOP_BUNDLES)
+        broker: top_bundles(
+            snapshot, snapshot.reports[broker].last_stats, settings, TOP_BUNDLES, movable=movable
+        )
         for broker in snapshot.brokers
     }
     return replace(snapshot, load_data=data, top_bundles=top), averages
@@ -95,44 +102,60 @@ def _weighted_max(report: LocalBrokerData, settings: StrategySettings) -> float:
     return max(weighted) / 100
 
 
-def top_bundles(
-    snapshot: ClusterSnapshot,
-    stats: Mapping[str, NamespaceBundleStats],
-    settings: StrategySettings,
-    count: int,
-) -> TopBundlesLoadData:
-    """The busiest bundles that may be moved, in ascending order; the snapshot has the policies."""
+def movable_namespaces(
+    snapshot: ClusterSnapshot, settings: StrategySettings
+) -> Callable[[str], bool]:
+    """Whether bundles of a namespace may be moved; remembers its answers."""
 
+    @cache
     def movable(namespace: str) -> bool:
         if is_system_namespace(namespace) or namespace in settings.excluded_namespaces:
             return False
         return settings.shed_policy_bundles or not has_policy(snapshot, namespace)
 
-    names = [
-        bundle
-        for bundle, traffic in stats.items()
-        if traffic.throughput > 0 and movable(split_bundle_name(bundle)[0])
-    ]
-    names.sort(key=lambda bundle: (_order(stats[bundle]), bundle))
+    return movable
+
+
+def top_bundles(
+    snapshot: ClusterSnapshot,
+    stats: Mapping[str, NamespaceBundleStats],
+    settings: StrategySettings,
+    count: int,
+    *,
+    movable: Callable[[str], bool] | None = None,
+) -> TopBundlesLoadData:
+    """The busiest bundles that may be moved, in ascending order; the snapshot has the policies.
+
+    `movable`: what `movable_namespaces` returned, for several brokers.
+    """
+    may_move = movable or movable_namespaces(snapshot, settings)
+    names = sorted(bundle for bundle in stats if may_move(split_bundle_name(bundle)[0]))
+    figures, cached = figures_of(stats, names)
+    order = np.lexsort(_order(figures, cached))  # equal ones stay in order of name
+    busy = order[figures[0, order] + figures[1, order] > 0].tolist()
     return TopBundlesLoadData(
         top_bundles_load_data=[
-            TopBundle(bundle_name=bundle, stats=stats[bundle])
-            for bundle in (names[-count:] if count else [])
+            TopBundle(bundle_name=names[at], stats=stats[names[at]])
+            for at in (busy[-count:] if count else [])
         ]
     )
 
 
-def _order(stats: NamespaceBundleStats) -> tuple[int, int, int, int, int]:
-    """Pulsar's comparison of bundles: figures that differ by less than a step are equal."""
+def _order(figures: Array, cached: Array) -> tuple[Array, ...]:
+    """Pulsar's comparison of bundles, the most important figure last: figures that differ by less
+    than a step are equal.
+    """
+    bytes_in, bytes_out, rate_in, rate_out, topics, consumers, producers = figures
     return (
-        _rounded(stats.msg_throughput_in, 1e5),
-        _rounded(stats.msg_throughput_out, 1e5),
-        _rounded(stats.rate, 100),
-        int(stats.topics + stats.consumer_count + stats.producer_count) // 500,
-        int(stats.cache_size) // 100_000,
+        np.trunc(cached) // 100_000,
+        np.trunc(topics + consumers + producers) // 500,
+        _rounded(rate_in + rate_out, 100),
+        _rounded(bytes_out, 1e5),
+        _rounded(bytes_in, 1e5),
     )
 
 
-def _rounded(value: float, step: float) -> int:
-    """`value` in steps, halves rounded up as Java does."""
-    return math.floor(value / step + 0.5)
+def _rounded(values: Array, step: float) -> Array:
+    """`values` in steps, halves rounded up as Java does."""
+    steps: Array = np.floor(values / step + 0.5)
+    return steps

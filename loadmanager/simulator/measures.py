@@ -1,0 +1,81 @@
+"""What a day was like under a strategy: its minutes, and the figures that they come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from loadmanager.core.load.columns import Array
+from loadmanager.simulator.days import Event
+
+FLAP_MINUTES = 60
+"""A bundle that moves a second time within this has flapped."""
+
+
+@dataclass(slots=True)
+class Minute:
+    """What one minute was like."""
+
+    usage: Array
+    """Of the live brokers, as a fraction: what they had to do; more than 1 if it was too much."""
+    moves: int
+    moved_bytes_s: float
+    again: int
+    """Bundles that were moved twice within an hour."""
+    pause_s: float
+    """Seconds that clients were without an owner because of moves, summed over clients."""
+    placed: int
+    """Bundles of a dead broker that were placed."""
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measures:
+    """What a day was like, for clients and for operators."""
+
+    spread: float
+    """Standard deviation of the brokers' usage in points, mean over the minutes."""
+    gap: float
+    """The most used broker above the mean, in points, mean over the minutes."""
+    hot_minutes: int
+    """Minutes of brokers above 85 %."""
+    moves: int
+    moved_bytes: float
+    """Bytes/s of the moved bundles, summed."""
+    again: int
+    """Bundles that were moved a second time within an hour."""
+    pause_s: float
+    """Seconds that clients were without an owner because of moves, summed over clients."""
+    settle_minutes: float
+    """Minutes after an event until the spread is as on average before it, at most 60; the mean."""
+
+
+HOT = 0.85
+SETTLE_MINUTES_MAX = 60
+WARM_UP_MINUTES = 20
+"""Not measured: averages begin empty."""
+
+
+def measure(minutes: list[Minute]) -> Measures:
+    """What the minutes after the first were like."""
+    spreads = np.array([minute.usage.std() * 100 for minute in minutes])
+    measured = minutes[WARM_UP_MINUTES:]
+    usual = float(np.median(spreads[WARM_UP_MINUTES:])) * 1.1
+    settled = []
+    for at, minute in enumerate(minutes):
+        if minute.events and at >= WARM_UP_MINUTES:
+            calm = np.flatnonzero(spreads[at : at + SETTLE_MINUTES_MAX] <= usual)
+            settled.append(float(calm[0]) if len(calm) else SETTLE_MINUTES_MAX)
+    return Measures(
+        spread=float(spreads[WARM_UP_MINUTES:].mean()),
+        gap=float(
+            np.mean([(minute.usage.max() - minute.usage.mean()) * 100 for minute in measured])
+        ),
+        hot_minutes=sum(int((minute.usage > HOT).sum()) for minute in measured),
+        moves=sum(minute.moves for minute in measured),
+        moved_bytes=sum(minute.moved_bytes_s for minute in measured),
+        again=sum(minute.again for minute in measured),
+        pause_s=sum(minute.pause_s for minute in measured),
+        settle_minutes=float(np.mean(settled)) if settled else 0.0,
+    )
