@@ -21,6 +21,7 @@ import msgspec
 from aiohttp import web
 
 from loadmanager import cli, settings
+from loadmanager.adapters.admin.operation import operation_of
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.core.history import records
 from loadmanager.core.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
@@ -249,6 +250,13 @@ def rest() -> str:
 
 
 def _answers(route: web.AbstractRoute) -> str:
+    declared = operation_of(route.handler)
+    if declared is not None:
+        text = "204" if declared.answer is None else "200, JSON"
+        text += "; 307 to the leader; 503 without a leader" if declared.leader else ""
+        others = {status: why for status, why in declared.also.items() if status != 503}
+        told = "".join(f"; {status} {why}" for status, why in others.items())
+        return wrapped(f"*Answers*: {text}{told}.", "  ")
     paragraphs = inspect.cleandoc(route.handler.__doc__ or "").split("\n\n")
     for paragraph in paragraphs:
         if paragraph.startswith("Answers: "):

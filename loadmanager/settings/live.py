@@ -9,10 +9,13 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from loadmanager.core.conf import Key, Live
-from loadmanager.core.errors import BadInputError
+from loadmanager.core.errors import BadInputError, ConfigError
+from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.settings import (
     Problem,
     Settings,
+    check,
     dynamic_names,
     known_keys,
     nearest,
@@ -23,6 +26,9 @@ from loadmanager.settings import (
 
 REJECTED = "loadManagerRejectedDynamicConfiguration"
 """What `LiveSettings.in_force` calls the stored values that are not in force."""
+
+NOT_OF_A_CYCLE = ("loadManagerClassName", "loadBalancerSheddingIntervalMinutes")
+"""Keys beside those of strategies that a dry run does not depend on."""
 
 Leaf = TypeVar("Leaf")
 
@@ -75,6 +81,26 @@ class LiveSettings:
             for name, value in self._settings.runtime().items()
             if was[name] != value
         ]
+
+    def strategies_with(self, changed: Mapping[str, str]) -> StrategySettings:
+        """The settings of strategies in force, with some keys changed, for a dry run.
+
+        Raises `BadInputError` for a key that does not belong to a strategy, and for a value, or
+        values together, that could not be in force.
+        """
+        known = known_keys()
+        for name in changed:
+            leaf = known[name].leaf if name in known else None
+            if leaf is not StrategySettings and leaf not in registry.own_settings():
+                raise BadInputError(f"{name[:100]} is not a key of strategies")
+            if known[name].key.name in NOT_OF_A_CYCLE:
+                raise BadInputError(f"{name} makes no difference to a single cycle")
+        try:
+            settings = self._settings.with_overrides(changed)
+            check(settings)
+        except ConfigError as error:
+            raise BadInputError(str(error)) from None
+        return settings.leaf(StrategySettings)
 
     def reject_all(self, where: str, reason: str) -> None:
         """Keep what is in force, because the stored values cannot be read."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import NamespaceBundles
 from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Plan
@@ -16,6 +17,7 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.owners import stored_owner
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
@@ -35,6 +37,8 @@ def leader_work(
     leading: Leading,
     corrupt: Corrupt,
     bundle_count: Callable[[NamespaceName], Awaitable[int]],
+    boundaries: Callable[[NamespaceName], Awaitable[NamespaceBundles]],
+    events: Events,
     observe: Callable[[int, int, Plan], None],
     observe_move: Callable[[int, int, Move], None],
 ) -> LeaderWork:
@@ -56,6 +60,9 @@ def leader_work(
         moves=settings.live(MoveSettings),
         merges=settings.live(MergeSettings),
         bundle_count=bundle_count,
+        boundaries=boundaries,
+        settings_with=settings.strategies_with,
+        events=events,
         rng=lambda epoch: random.Random(outside.seed + epoch),  # noqa: S311 - reproducible, not secret
         observe=observe,
         observe_move=observe_move,

@@ -56,6 +56,7 @@ from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.election import StoreElection
+from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -84,6 +85,7 @@ class Parts:
         self._strategies = self.settings.live(StrategySettings)
         self._splits = self.settings.live(SplitSettings)
         self._leading, self._counts, self._corrupt = Leading(), Counts(), Corrupt()
+        self._events = Events()
         self.steps = Steps()
         store, cluster = outside.store, self._broker.value.cluster_name
         self._watchers: list[Watcher] = []
@@ -225,6 +227,8 @@ class Parts:
             leading=self._leading,
             corrupt=self._corrupt,
             bundle_count=self._namespaces.bundle_count,
+            boundaries=self._namespaces.bundles,
+            events=self._events,
             observe=self._on_plan,
             observe_move=self._on_move,
         )
@@ -319,6 +323,7 @@ class Parts:
             ),
             limits=self.limits,
             policies=self.policies,
+            events=self._events,
             for_each=for_each,
             load_report=self._reporter.current,
             extensible=self._extensible is not None,

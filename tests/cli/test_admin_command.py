@@ -311,7 +311,7 @@ async def test_decisions_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
         shell = Shell(served, capsys)
         assert (await shell.run("decisions", at=1))[1] == "no decision in this term yet"
         await shell.run("topics", "lookup", "acme/orders/t")
-        (decision,) = await shell.json("decisions", "--limit", "1", at=1)
+        (decision,) = (await shell.json("decisions", "--limit", "1", at=1))["decisions"]
         assert (decision["kind"], decision["bundle"].rpartition("/")[0]) == ("place", "acme/orders")
         decided = datetime.fromtimestamp(decision["ts"] // 1000, UTC)
         head, *fields = (await shell.run("decisions"))[1].splitlines()

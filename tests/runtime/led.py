@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -29,9 +30,13 @@ from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.operations import Operations
+from loadmanager.runtime.leader.overview import Overview
+from loadmanager.runtime.leader.owners_seen import OwnersSeen
+from loadmanager.runtime.leader.plans import Plans
 from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.shared.owners import stored_owner
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.watching import Watcher
@@ -115,9 +120,40 @@ class Led:
             splits=self.splits,
             bundle_count=bundle_count,
         )
-        self.operations = Operations(
-            checks=(), moves=self.moves, draining=self.draining, merging=self.merging
+        self.events = Events()
+        self.owners = OwnersSeen(
+            brokers=first.brokers, clock=clock, events=self.events, view=self.view
         )
+        self.overview = Overview(
+            leader=Leader("b0:8080", "http://b0:8080", 1),
+            since_ms=clock.now_ms(),
+            view=self.view,
+            moves=self.moves,
+            draining=self.draining,
+            owners=self.owners,
+            strategies=self.strategies,
+            balancing=lambda: True,
+            load_manager=self.load_manager,
+        )
+        self.plans = Plans(
+            epoch=1,
+            load_manager=self.load_manager,
+            moves=self.moves,
+            settings_with=self._settings_with,
+            boundaries=first.namespaces.bundles,
+        )
+        self.operations = Operations(
+            checks=(),
+            moves=self.moves,
+            draining=self.draining,
+            merging=self.merging,
+            overview=self.overview,
+            plans=self.plans,
+        )
+
+    def _settings_with(self, changed: Mapping[str, str]) -> StrategySettings:
+        shedder = changed.get("loadBalancerLoadSheddingStrategy", self.strategies.value.shedder)
+        return replace(self.strategies.value, shedder=shedder)
 
     def _on_move(self, move: Move) -> None:
         self.ended.append(move)
@@ -179,6 +215,6 @@ async def led_fleet(
             scope.spawn(watcher.run(), "watch")
             await watcher.synced.wait()
         scope.spawn(led.moves.run(), "moves")
-        with led.feed:
+        with led.feed, led.owners:
             yield led
         scope.cancel()

@@ -147,7 +147,7 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         assert 0x20000000 in boundaries
         await led.load_manager.split()
         splits = [
-            decision for decision in led.load_manager.decisions(10) if decision["kind"] == "split"
+            decision for decision in led.load_manager.kept.last(10) if decision["kind"] == "split"
         ]
         assert [
             (decision["bundle"], decision["broker"], decision["reason"]) for decision in splits
@@ -200,7 +200,7 @@ async def test_splits_can_be_switched_off() -> None:
         led.splits.set(SplitSettings(topics_max=10, enabled=False))
         await led.report(0, {f"{NS}/0x00000000_0x40000000": NamespaceBundleStats(topics=11)})
         await led.load_manager.split()
-        assert led.load_manager.decisions(10) == []
+        assert led.load_manager.kept.last(10) == []
 
 
 async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker() -> None:
@@ -219,7 +219,7 @@ async def test_a_placement_strategy_that_fails_leaves_no_bundle_without_a_broker
             )
             assert led.steps.failures == {"place": 1}
             led.load_manager.failed("place", RuntimeError("a bug in a plug-in"))
-            newest = led.load_manager.decisions(1)[0]
+            newest = led.load_manager.kept.last(1)[0]
             assert (newest["kind"], newest["step"], newest["error"]) == (
                 "failure",
                 "place",
@@ -289,7 +289,7 @@ async def test_a_slow_strategy_counts_as_a_failure() -> None:
         led.load_manager.slow_s = -1.0  # every strategy takes longer
         with pytest.raises(OperationalError, match="ThresholdShedder took"):
             await led.shed()
-        assert led.load_manager.decisions(10) == []
+        assert led.load_manager.kept.last(10) == []
         assert await led.load_manager.place("t/n/0x00000000_0xffffffff") in ("b0:8080", "b1:8080")
         assert led.steps.in_a_row["place"] == 1
         led.load_manager.slow_s = 1e9

@@ -158,6 +158,6 @@ async def test_nothing_moves_before_a_quorum_has_reported() -> None:
             assert led.load_manager.cycles == 1
             reasons = [
                 item["skipped"][0]["reason"].partition(":")[0]
-                for item in led.load_manager.decisions(5)
+                for item in led.load_manager.kept.last(5)
             ]
             assert reasons[-2:] == ["WarmUpOver", "WarmUp"]

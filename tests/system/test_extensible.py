@@ -67,7 +67,7 @@ def test_stock_clients_through_transfers_and_the_death_of_owner_and_leader(tmp_p
         _publish(producers, sent, 5)
         assert {record["state"] for record in _records(cluster).values()} <= {"Owned"}
         assert cluster.request(0, "GET", "/admin/v2/broker-stats/load-report")[0] == 501
-        assert "bundles" in cluster.get(0, "/admin/v2/loadmanager/load-report")
+        assert "bundles" in cluster.get(0, "/loadmanager/v1/load-report")
 
         for turn in range(3):
             destination = cluster.broker_id(turn)

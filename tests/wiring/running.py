@@ -29,7 +29,7 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.peers import Peers, Released
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.leading import LoadManagement
+from loadmanager.runtime.shared.leading import LeaderOperations, LoadManagement
 from loadmanager.runtime.tasks import Scope
 from loadmanager.settings.live import LiveSettings
 from loadmanager.wiring.outside import Outside
@@ -130,6 +130,13 @@ class Running:
         load_manager = self.parts._leading.load_manager
         assert load_manager is not None
         return load_manager
+
+    @property
+    def operations(self) -> LeaderOperations:
+        """What the leader does for operators, on the broker that leads."""
+        operations = self.parts._leading.operations
+        assert operations is not None
+        return operations
 
     def _make_sampler(self, own: OwnTraffic) -> FixedSampler:
         self._sampler_made_with = own

@@ -86,7 +86,7 @@ async def reported(cluster: Cluster, name: str, *args: Any, **fields: Any) -> No
 async def dry_run(cluster: Cluster) -> dict[str, Any]:
     """The plan of a dry run over HTTP."""
     plan: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode(cluster.brokers[0].load_manager.dry_run())
+        msgspec.json.encode(cluster.brokers[0].operations.plans.dry_run(None, None, {})["plan"])
     )
     return plan
 
@@ -191,9 +191,10 @@ async def transfer_destination(cluster: Cluster) -> Observe:
 
 async def decided(cluster: Cluster, kind: str) -> list[dict[str, Any]]:
     """The leader's decisions of a kind, newest first."""
-    return [
-        item for item in cluster.brokers[0].load_manager.decisions(1000) if item["kind"] == kind
-    ]
+    told = cluster.brokers[0].operations.overview.decisions(
+        bundle=None, broker=None, since_ms=None, until_ms=None, limit=1000
+    )
+    return [item for item in told["decisions"] if item["kind"] == kind]
 
 
 async def shedding_cycles(cluster: Cluster) -> Observe:
@@ -220,7 +221,7 @@ async def shed_after_a_move(cluster: Cluster) -> Observe:
 
     async def observe() -> object:
         manager: Any = cluster.brokers[0].load_manager
-        return A in manager._snapshot(manager._strategies.value).recently_unloaded_ms
+        return A in manager.snapshot(manager._strategies.value).recently_unloaded_ms
 
     return observe
 

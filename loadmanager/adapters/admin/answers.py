@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from loadmanager.adapters.admin.use_cases import LeaderDecisions, UseCases
+from loadmanager.adapters.admin.use_cases import LeaderOperations, UseCases
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
@@ -40,8 +40,8 @@ class ElsewhereError(Exception):
         self.authoritative = authoritative
 
 
-def load_manager(use: UseCases) -> LeaderDecisions:
-    """The leader's load manager.
+def operations(use: UseCases) -> LeaderOperations:
+    """What the leader does for operators.
 
     Raises `ElsewhereError` on another broker, `OperationalError` (503) without a leader.
     """
@@ -50,9 +50,9 @@ def load_manager(use: UseCases) -> LeaderDecisions:
         raise OperationalError("there is no leader now; try again")
     if leader.broker_id != use.self_address.broker_id:
         raise ElsewhereError(leader.service_url)
-    if use.leading.load_manager is None:
+    if use.leading.load_manager is None or use.leading.operations is None:
         raise OperationalError("this broker's term as leader begins or ends; try again")
-    return use.leading.load_manager
+    return use.leading.operations
 
 
 def bare_text(answer: str | None) -> web.Response:

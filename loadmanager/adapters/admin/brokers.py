@@ -1,4 +1,4 @@
-"""Brokers, clusters, load reports, decisions, metrics."""
+"""Brokers, clusters, load reports, metrics."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import failed, load_manager, redirect_to, whole
+from loadmanager.adapters.admin.answers import failed, redirect_to, whole
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
 
-DECISIONS_MAX = 1_000
 UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 10.0
 OWNERSHIP_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
@@ -51,9 +50,7 @@ class BrokerRoutes:
             web.get("/admin/v2/broker-stats/load-report", self.load_report),
             web.get("/admin/v2/clusters", self.clusters),
             web.get("/admin/v2/clusters/{cluster}", self.cluster),
-            web.get("/admin/v2/loadmanager/load-report", self.own_load_report),
-            web.get("/admin/v2/loadmanager/decisions", self.decisions),
-            web.get("/admin/v2/loadmanager/dry-run", self.dry_run),
+            web.get("/loadmanager/v1/load-report", self.own_load_report),
             web.get("/metrics", self.metrics),
             web.get("/status.html", self.status),
         ]
@@ -188,21 +185,6 @@ class BrokerRoutes:
             "brokerServiceUrl": self._use.self_address.service_url,
         }
         return web.json_response(urls if name == self._cluster else {})
-
-    async def decisions(self, request: web.Request) -> web.Response:
-        """The leader's last decisions and refusals with their reasons, newest first; `?limit=`.
-
-        Answers: 200, JSON; 307 to the leader; 503 without a leader.
-        """
-        limit = whole(request, "limit", 100, minimum=1, maximum=DECISIONS_MAX)
-        return web.json_response(load_manager(self._use).decisions(limit))
-
-    async def dry_run(self, _request: web.Request) -> web.Response:
-        """The plan of a shedding cycle with the present load; nothing is moved.
-
-        Answers: 200, JSON; 307 to the leader; 503 without a leader.
-        """
-        return web.json_response(load_manager(self._use).dry_run())
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """The metrics in Prometheus' text format.

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from aiohttp import web
+from msgspec import UNSET
 
-from loadmanager.adapters.admin.answers import (
-    RefusedError,
-    body_object,
-    flag,
-    load_manager,
-    namespace_of,
-    whole,
+from loadmanager.adapters.admin.answers import flag, namespace_of, operations
+from loadmanager.adapters.admin.models import (
+    Cancelled,
+    Cordon,
+    CordonWanted,
+    Merged,
+    MergeWanted,
+    MoveShown,
+    MovesShown,
+    MoveWanted,
+    NothingMoved,
+    Pause,
+    PauseWanted,
+    Pin,
 )
+from loadmanager.adapters.admin.operation import Query, body_as, of_leader
 from loadmanager.adapters.admin.use_cases import LeaderOperations, UseCases
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 
-MOVES = "/admin/v2/loadmanager/moves"
-PINS = "/admin/v2/loadmanager/pins"
-CORDONS = "/admin/v2/loadmanager/cordons"
-MERGES = "/admin/v2/loadmanager/merges"
-MOVES_MAX = 10_000
+MOVES = "/loadmanager/v1/moves"
+PINS = "/loadmanager/v1/pins"
+CORDONS = "/loadmanager/v1/cordons"
+MERGES = "/loadmanager/v1/merges"
+LIMIT = Query(
+    name="limit", doc="At most so many.", kind=int, minimum=1, maximum=10_000, default=100
+)
+DRAIN = Query(name="drain", doc="Also move its bundles away.", kind=bool)
 
 
 class MoveRoutes:
@@ -35,7 +45,7 @@ class MoveRoutes:
         """All routes."""
         pin = PINS + "/{tenant}/{namespace}/{bundle}"
         return [
-            web.get(MOVES, self.list),
+            web.get(MOVES, self.moves),
             web.post(MOVES, self.move),
             web.delete(MOVES, self.cancel_all),
             web.put(MOVES + "/pause", self.pause),
@@ -50,141 +60,125 @@ class MoveRoutes:
         ]
 
     def _operations(self) -> LeaderOperations:
-        load_manager(self._use)
-        assert self._use.leading.operations is not None
-        return self._use.leading.operations
+        return operations(self._use)
 
-    async def list(self, request: web.Request) -> web.Response:
-        """The moves that wait or are under way, and the last ones that ended; `?limit=`.
-
-        Answers: 200, JSON; 307 to the leader; 503 without a leader.
-        """
-        limit = whole(request, "limit", 100, minimum=1, maximum=MOVES_MAX)
+    @of_leader(MovesShown, query=(LIMIT,))
+    async def moves(self, request: web.Request) -> web.Response:
+        """The moves that wait or are under way, and the last ones that ended."""
+        limit = LIMIT.whole(request)
         return web.json_response(self._operations().list_moves(limit))
 
+    @of_leader(
+        MoveShown | NothingMoved,
+        body=MoveWanted,
+        also={
+            404: "there is no such namespace",
+            409: "the destination is cordoned or not active, or the bundle is moving already",
+            412: "there is no such bundle, or a value is not allowed",
+            503: "the bundle did not get there",
+        },
+    )
     async def move(self, request: web.Request) -> web.Response:
-        """Move a bundle and wait for the outcome; body `{"bundle", "destination", "pinSeconds"?,
-        "note"?}`.
-
-        Answers: 200, JSON, the move; 307 to the leader; 404; 409 for a destination that is cordoned
-        or not active; 412 for an unknown bundle; 503 when the bundle did not get there.
-        """
-        operations, document = self._operations(), await body_object(request)
-        bundle, destination = _text(document, "bundle"), _text(document, "destination")
-        namespace, bundle_range = split_bundle_name(bundle)
+        """Move a bundle, wait for the outcome, and pin the bundle there if that is wanted."""
+        leader, wanted = self._operations(), await body_as(request, MoveWanted)
+        namespace, bundle_range = split_bundle_name(wanted.bundle)
         bundles = await self._use.namespaces.bundles(NamespaceName.parse(namespace))
-        moved = await operations.move(
+        moved = await leader.move(
             f"{namespace}/{bundles.require(bundle_range)}",
-            destination.partition("://")[2] or destination,
-            pin_s=_number(document, "pinSeconds") if "pinSeconds" in document else None,
-            note=_text(document, "note", ""),
+            wanted.destination.partition("://")[2] or wanted.destination,
+            pin_s=None if wanted.pin_seconds is UNSET else wanted.pin_seconds,
+            note=wanted.note,
         )
         return web.json_response(moved)
 
+    @of_leader(Cancelled)
     async def cancel_all(self, _request: web.Request) -> web.Response:
-        """Cancel every move that has not begun.
-
-        Answers: 200 `{"cancelled": number}`; 307 to the leader; 503 without a leader.
-        """
+        """Cancel every move that has not begun."""
         return web.json_response({"cancelled": self._operations().cancel(None)})
 
+    @of_leader(Cancelled, also={404: "there is no such move", 409: "it has begun or ended"})
     async def cancel(self, request: web.Request) -> web.Response:
-        """Cancel a move that has not begun, and the others of its swap.
-
-        Answers: 200 `{"cancelled": number}`; 307 to the leader; 404; 409 for a move that has begun
-        or ended; 503 without a leader.
-        """
+        """Cancel a move that has not begun, and the others of its swap."""
         return web.json_response({"cancelled": self._operations().cancel(request.match_info["id"])})
 
+    @of_leader(Pause, body=PauseWanted, also={412: "a value is not allowed"})
     async def pause(self, request: web.Request) -> web.Response:
-        """Let no move begin for a time; body `{"seconds", "note"?}`. Moves that single requests of
-        operators ask for are not held.
-
-        Answers: 200, JSON, the pause; 307 to the leader; 503 without a leader.
+        """Let no move begin for a time; those that single requests of operators ask for are not
+        held.
         """
-        operations, document = self._operations(), await body_object(request)
-        pause = await operations.pause(_number(document, "seconds"), _text(document, "note", ""))
+        leader, wanted = self._operations(), await body_as(request, PauseWanted)
+        pause = await leader.pause(wanted.seconds, wanted.note)
         return web.json_response(pause)
 
+    @of_leader()
     async def resume(self, _request: web.Request) -> web.Response:
-        """End the pause.
-
-        Answers: 204; 307 to the leader; 503 without a leader.
-        """
+        """End the pause."""
         await self._operations().pause(None)
         return web.Response(status=204)
 
+    @of_leader(dict[str, Pin])
     async def pins(self, _request: web.Request) -> web.Response:
-        """The bundles that the balancer leaves where they are: bundle → broker, until when, note.
-
-        Answers: 200, JSON; 307 to the leader; 503 without a leader.
-        """
+        """The bundles that the balancer leaves where they are, each with its pin."""
         return web.json_response(self._operations().pins())
 
+    @of_leader(also={404: "the bundle is not pinned"})
     async def unpin(self, request: web.Request) -> web.Response:
-        """Remove the pin of a bundle.
-
-        Answers: 204; 307 to the leader; 404 without a pin; 503 without a leader.
-        """
+        """Remove the pin of a bundle."""
         await self._operations().unpin(f"{namespace_of(request)}/{request.match_info['bundle']}")
         return web.Response(status=204)
 
+    @of_leader(list[Cordon])
     async def cordons(self, _request: web.Request) -> web.Response:
-        """The brokers that get no new bundles, with the progress of their drains.
-
-        Answers: 200, JSON; 307 to the leader; 503 without a leader.
-        """
+        """The brokers that get no new bundles, with the progress of their drains."""
         return web.json_response(self._operations().cordons())
 
+    @of_leader(
+        Cordon,
+        query=(DRAIN,),
+        body=CordonWanted,
+        body_required=False,
+        also={
+            404: "the broker is not active",
+            409: "it is the last broker that is not cordoned",
+            412: "a value is not allowed",
+        },
+    )
     async def cordon(self, request: web.Request) -> web.Response:
         """Send no new bundle to a broker; `?drain=true` also moves its bundles away, at the pace of
         the queue; body `{"note"?}`.
-
-        Answers: 200, JSON; 307 to the leader; 404; 409 for the last broker that is not cordoned;
-        503 without a leader.
         """
-        operations, drain = self._operations(), flag(request, "drain")
-        note = _text(await body_object(request), "note", "")
+        leader, drain = self._operations(), flag(request, DRAIN.name)
+        note = (await body_as(request, CordonWanted)).note
         broker = request.match_info["broker"]
-        return web.json_response(await operations.cordon(broker, drain=drain, note=note))
+        return web.json_response(await leader.cordon(broker, drain=drain, note=note))
 
+    @of_leader(also={404: "the broker is not cordoned"})
     async def uncordon(self, request: web.Request) -> web.Response:
-        """Let a broker have bundles again; its drain ends.
-
-        Answers: 204; 307 to the leader; 404 for a broker that is not cordoned; 503 without a
-        leader.
-        """
+        """Let a broker have bundles again; its drain ends."""
         await self._operations().uncordon(request.match_info["broker"])
         return web.Response(status=204)
 
+    @of_leader(
+        Merged,
+        body=MergeWanted,
+        also={
+            404: "there is no such namespace",
+            409: "a bundle is pinned or being moved",
+            412: "there is no such bundle, or they are no neighbours",
+            503: "it could not be done",
+        },
+    )
     async def merge(self, request: web.Request) -> web.Response:
         """Merge two neighbouring bundles of a namespace; body `{"namespace", "first", "second"}`:
         their ranges, in any order.
 
         Topics stay open and stored topics keep their data; the second bundle moves to the broker of
-        the first if need be. Answers: 200 `{"merged": bundle}`; 307 to the leader; 404; 409 for a
-        pinned bundle, or one that is being moved; 412 for unknown bundles, or no neighbours; 503
-        when it could not be done.
+        the first if need be.
         """
-        operations, document = self._operations(), await body_object(request)
-        namespace = NamespaceName.parse(_text(document, "namespace"))
+        leader, wanted = self._operations(), await body_as(request, MergeWanted)
+        namespace = NamespaceName.parse(wanted.namespace)
         bundles = await self._use.namespaces.bundles(namespace)
-        first, second = (bundles.require(_text(document, name)) for name in ("first", "second"))
-        left, right = sorted((first, second))
+        left, right = sorted((bundles.require(wanted.first), bundles.require(wanted.second)))
         bundles.merge(left, right)
-        merged = await operations.merge(f"{namespace}/{left}", f"{namespace}/{right}")
+        merged = await leader.merge(f"{namespace}/{left}", f"{namespace}/{right}")
         return web.json_response({"merged": merged})
-
-
-def _text(document: dict[str, Any], field: str, default: str | None = None) -> str:
-    value = document.get(field, default)
-    if not isinstance(value, str):
-        raise RefusedError(400, f"{field} must be a text")
-    return value
-
-
-def _number(document: dict[str, Any], field: str) -> float:
-    value = document.get(field)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise RefusedError(400, f"{field} must be a number")
-    return value

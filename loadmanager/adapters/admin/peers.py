@@ -20,8 +20,8 @@ from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.peers import Released
 
-PATH = "/admin/v2/loadmanager/bundles"
-TOPICS = "/admin/v2/loadmanager/topics"
+PATH = "/loadmanager/v1/peers/bundles"
+TOPICS = "/loadmanager/v1/peers/topics"
 ACQUIRE_TIMEOUT_S = 5.0
 CONNECTIONS_MAX = 64
 EPOCH_MAX = 10**16

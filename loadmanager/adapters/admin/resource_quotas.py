@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from loadmanager.adapters.admin.answers import body_object, load_manager, namespace_of
+from loadmanager.adapters.admin.answers import body_object, namespace_of, operations
 from loadmanager.adapters.admin.use_cases import Quotas, UseCases
 
 PATH = "/admin/v2/resource-quotas"
@@ -57,7 +57,7 @@ class QuotaRoutes:
         return web.Response(status=204)
 
     def _quotas(self) -> Quotas:
-        load_manager(self._use)
+        operations(self._use)
         assert self._use.leading.quotas is not None
         return self._use.leading.quotas
 

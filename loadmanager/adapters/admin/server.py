@@ -15,6 +15,8 @@ from loadmanager.adapters.admin.access import access_of
 from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
+from loadmanager.adapters.admin.events import EventRoutes
+from loadmanager.adapters.admin.leading import LeadingRoutes
 from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
@@ -99,6 +101,8 @@ class AdminServer:
             PolicyRoutes(use, cluster=cluster),
             KeepingRoutes(use),
             QuotaRoutes(use),
+            LeadingRoutes(use),
+            EventRoutes(use),
             MoveRoutes(use),
             PermissionRoutes(use, enforced=access is not None and access.authorizes),
         ]

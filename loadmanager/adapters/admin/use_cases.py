@@ -17,6 +17,7 @@ from loadmanager.core.policies.isolation import IsolationPolicy
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.operating import Events, Overview, Plans
 from loadmanager.ports.peers import Released
 from loadmanager.ports.topics import TopicHost
 
@@ -41,16 +42,13 @@ class Quotas(Protocol):
     async def reset_quota(self, bundle: str) -> None: ...
 
 
-class LeaderDecisions(Protocol):
-    """The leader's decisions."""
-
-    def decisions(self, limit: int) -> list[Document]: ...
-    def dry_run(self) -> Document: ...
-
-
 class LeaderOperations(Protocol):
     """What operators ask of the leader."""
 
+    @property
+    def overview(self) -> Overview: ...
+    @property
+    def plans(self) -> Plans: ...
     async def move(
         self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
     ) -> Document: ...
@@ -71,7 +69,7 @@ class Leading(Protocol):
     @property
     def leader(self) -> Leader | None: ...
     @property
-    def load_manager(self) -> LeaderDecisions | None: ...
+    def load_manager(self) -> object | None: ...
     @property
     def quotas(self) -> Quotas | None: ...
     @property
@@ -235,6 +233,7 @@ class UseCases:
     orders: Orders
     limits: Limits
     policies: PlacementPolicies
+    events: Events
     for_each: ForEach
     load_report: Callable[[], bytes]
     """The load report, JSON."""

@@ -13,7 +13,7 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import OperationalError
 
 V2 = "/admin/v2"
-OWN = f"{V2}/loadmanager"
+OWN = "/loadmanager/v1"
 """What loadmanager has beyond Pulsar."""
 AT_ONCE = 16
 """Brokers that `ask_each` waits for at a time."""

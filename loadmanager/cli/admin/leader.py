@@ -12,6 +12,7 @@ import click
 from loadmanager.cli.admin.asking import OWN, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.moves import Moment
 from loadmanager.core.strategies.plan_document import plan_lines
 
 LINE = 98
@@ -19,37 +20,94 @@ LINE = 98
 
 
 @click.command(cls=AdminCommand)
+@click.option("--bundle", metavar="TENANT/NAMESPACE/RANGE", help="what concerns this bundle")
+@click.option("--broker", metavar="BROKER", help="what concerns this broker, host:port")
+@click.option(
+    "--since", type=Moment(), help="not before then: 2026-11-20T14:00Z, or 90s, 30m, 2h ago"
+)
+@click.option("--until", type=Moment(), help="not after then")
 @click.option("--limit", default=20, metavar="N", help="at most N decisions")
-def decisions(admin: AdminClient, limit: int) -> Output:
+def decisions(admin: AdminClient, limit: int, **wanted: str | int | None) -> Output:
     """Show the leader's last decisions with their reasons, newest first."""
-    latest = admin.get(f"{OWN}/decisions" + query(limit=limit))
-    return Output(latest, "\n".join(map(_lines, latest)) or "no decision in this term yet")
+    told = admin.get(f"{OWN}/decisions{query(**wanted, limit=limit)}")
+    nothing = "no decision in this term yet"
+    if any(value is not None for value in wanted.values()):
+        nothing = "no decision of this term that is still kept matches"
+    shown = "\n".join(map(decision_lines, told["decisions"])) or nothing
+    return Output(told, shown, status=0 if told["decisions"] else 1)
 
 
-def _lines(decision: dict[str, Any]) -> str:
+def decision_lines(decision: dict[str, Any]) -> str:
     """When and what; below it, indented, the other fields."""
     at = ""
     if "ts" in decision:
         at = f"{datetime.fromtimestamp(decision['ts'] / 1000, UTC):%Y-%m-%d %H:%M:%SZ}  "
+    head = f"{at}{decision.get('kind', '')}"
+    if decision.get("times", 1) > 1:
+        first = datetime.fromtimestamp(decision["firstAt"] / 1000, UTC)
+        head += f"  {decision['times']} cycles in a row since {first:%H:%M:%SZ}"
     fields = [
         f"{name}={value if isinstance(value, str) else json.dumps(value)}"
         for name, value in decision.items()
-        if name not in ("ts", "kind") and value not in (None, [], {}, "")
+        if name not in SHOWN_APART and not name.endswith("Count") and value not in EMPTY
     ]
-    wrapped = textwrap.fill(
-        "  ".join(fields),
+    lines = [head, *([_wrapped("  ".join(fields))] if fields else [])]
+    if "unloads" in decision:
+        lines += plan_lines(decision)
+    return "\n".join(lines)
+
+
+SHOWN_APART = (
+    *("ts", "kind", "times", "firstAt", "inputs"),
+    *("unloads", "placements", "splits", "skipped"),
+)
+EMPTY: tuple[object, ...] = (None, [], {}, "")
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(
+        text,
         LINE,
         initial_indent="    ",
         subsequent_indent="      ",
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return f"{at}{decision.get('kind', '')}\n{wrapped}"
 
 
 @click.command(cls=AdminCommand)
-def dry_run(admin: AdminClient) -> Output:
-    """Show what a shedding cycle would do now."""
-    plan = admin.get(f"{OWN}/dry-run")
-    head = f"strategy {plan['strategy']}: {len(plan['unloads'])} bundles would move"
-    return Output(plan, "\n".join([head, *plan_lines(plan)]))
+@click.option("--strategy", metavar="NAME", help="another shedder than the one in force")
+@click.option("--placement", metavar="NAME", help="another placement rule")
+@click.option(
+    "--set", "pairs", multiple=True, metavar="KEY=VALUE", help="another setting; may be repeated"
+)
+def dry_run(
+    admin: AdminClient, strategy: str | None, placement: str | None, pairs: tuple[str, ...]
+) -> Output:
+    """Show what a shedding cycle would do now; `plans execute` carries out exactly that."""
+    body: dict[str, Any] = {"settings": dict(map(_pair, pairs))}
+    body |= {"shedder": strategy} if strategy else {}
+    body |= {"placement": placement} if placement else {}
+    plan = json.loads(admin.send("POST", f"{OWN}/dry-runs", body))
+    return Output(plan, "\n".join(plan_text(plan)))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise click.UsageError(f"--set {text}: KEY=VALUE is expected")
+    return name.strip(), value.strip()
+
+
+def plan_text(plan: dict[str, Any]) -> list[str]:
+    """A sealed plan for people."""
+    count, expires = plan["unloadCount"], datetime.fromtimestamp(plan["expiresAt"] / 1000, UTC)
+    head = f"plan {plan['id']}  {plan['state']}  {plan['shedder']}: {count} bundles "
+    head += "move" if plan["state"] == "executed" else "would move"
+    until = f"; it can be carried out until {expires:%H:%M:%SZ}"
+    lines = [head + (until if plan["state"] == "ready" and count else "")]
+    lines += plan_lines(plan["plan"])
+    return lines + [
+        f"  {move['state']:<9} {move['bundle']}  {(move['outcome'] or {}).get('text', '')}".rstrip()
+        for move in plan["moves"]
+    ]

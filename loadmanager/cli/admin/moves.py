@@ -38,6 +38,29 @@ class Duration(click.ParamType[float]):
         return self.fail(f"{value}: a duration such as 90s, 30m, 2h or 1d is expected", param, ctx)
 
 
+class Moment(click.ParamType[int]):
+    """A time in milliseconds since the epoch, written `2026-11-20T14:00Z`, or as a duration before
+    now: `90s`, `30m`, `2h`, `1d`.
+    """
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Milliseconds since the epoch. A time without a zone is UTC."""
+        if isinstance(value, int):
+            return value
+        if value[-1:] in UNITS_S:
+            ago_s = Duration().convert(value, param, ctx)
+            return round((datetime.now(UTC).timestamp() - ago_s) * 1000)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value}: a time such as 2026-11-20T14:00Z, or 30m, is expected", param, ctx)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+
+
 @group.command("list")
 @click.option("--limit", default=100, metavar="N", help="at most N moves")
 def moves_list(admin: AdminClient, limit: int) -> Output:

@@ -227,6 +227,16 @@ class ClusterView:
 
     # Queries
 
+    @property
+    def top_bundles(self) -> Mapping[str, TopBundlesLoadData]:
+        """brokerId → its busiest bundles, as last read (extensible manager)."""
+        return self._top_bundles
+
+    @property
+    def owners(self) -> Mapping[str, str]:
+        """Bundle → brokerId, where ownership is known by itself (extensible manager)."""
+        return MappingProxyType(self._owners)
+
     def under_way(self, bundle: str, now_ms: int) -> str | None:
         """The broker that a bundle is on its way to."""
         at_ms = self._placed_ms.get(bundle, 0)

@@ -34,6 +34,8 @@ class Author(Enum):
     """An operator's request for this bundle: it is not held by a pause."""
     DRAIN = "drain"
     """A broker is drained."""
+    PLAN = "plan"
+    """A sealed plan that an operator had carried out."""
     MERGE = "merge"
     """A bundle is brought to its neighbour, to be merged with it."""
 

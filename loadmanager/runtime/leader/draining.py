@@ -95,8 +95,8 @@ class Draining:
         unloads, stay = self.load_manager.destinations(broker, batch, "Drained")
         if stay:
             drain.problem = f"{len(stay)} bundles have nowhere to go: {stay[0].reason}"
-        refused = self.moves.decide(unloads, Author.DRAIN)
-        if refused or stay:
+        queued = self.moves.decide(unloads, Author.DRAIN)
+        if len(queued) < len(unloads) or stay:
             drain.next_s = now_s + AFTER_FAILURE_S
 
     def moved(self, move: Move) -> None:

@@ -17,6 +17,7 @@ from loadmanager.ports.peers import Released
 from loadmanager.ports.store import Check, Operation, Store
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.moves import Mover, Moves
+from loadmanager.runtime.leader.owners_seen import OwnersSeen
 from loadmanager.runtime.leader.state_monitor import Placer, StateMonitor
 from loadmanager.runtime.leader.term import Feed, LeaderWork
 from loadmanager.runtime.shared.decisions import Decisions
@@ -110,6 +111,12 @@ class ExtensibleLeaderWork(LeaderWork):
         moves = super().new_moves(term, view, scope, steps)
         moves.assign = self.assign
         return moves
+
+    def new_owners(self, view: ClusterView) -> OwnersSeen:
+        """See the base class."""
+        owners = super().new_owners(view)
+        owners.records = self.cache.listeners
+        return owners
 
     def mover_of(self, term: Term) -> Mover:
         """Writes the order into the bundle's record, while the term lasts."""

@@ -34,6 +34,7 @@ from loadmanager.core.strategies.plan_document import (
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.core.strategies.story import inputs_document
 from loadmanager.ports.clock import Clock
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.warm_up import WarmUp
@@ -72,7 +73,7 @@ class LoadManager:
         counts as a failure.
         """
         self._epoch = epoch
-        self._view = view
+        self.view = view
         self._policies = policies
         self._brokers = moves.brokers
         self._peers = moves.peers
@@ -111,7 +112,7 @@ class LoadManager:
         preferred = self._moves.preferred.take(bundle)
         if preferred in self._brokers.reports:
             return self._placed(bundle, preferred, "preferred by the unload before")
-        under_way = self._view.under_way(bundle, self._clock.now_ms())
+        under_way = self.view.under_way(bundle, self._clock.now_ms())
         if under_way is not None:
             return under_way
         settings = self._strategies.value
@@ -138,12 +139,12 @@ class LoadManager:
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
         (choice,), self.memories = cycle.place(
-            self._snapshot(settings, passing=True), [bundle], settings, self.memories, self._rng
+            self.snapshot(settings, passing=True), [bundle], settings, self.memories, self._rng
         )
         return choice
 
     def _placed(self, bundle: str, broker_id: str, reason: str) -> str:
-        self._view.placed(bundle, broker_id, self._clock.now_ms())
+        self.view.placed(bundle, broker_id, self._clock.now_ms())
         log.info("bundle assigned", bundle=bundle, to=broker_id, reason=reason, epoch=self._epoch)
         return broker_id
 
@@ -154,16 +155,35 @@ class LoadManager:
         settings, began_s = self._strategies.value, self._clock.monotonic_s()
         if self._holds(settings):
             return
-        snapshot = self._snapshot(settings)
+        snapshot = self.snapshot(settings)
         plan, self.memories = self._plan(snapshot, settings, self._rng)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
         self._observe(self.cycles, plan)
-        if plan.unloads or self.cycles == 1:
-            self._remember("shed", lambda: plan_document(plan))
-        self.not_moved += self._moves.decide(plan.unloads, Author.CYCLE)
+        moves = self._moves.decide(plan.unloads, Author.CYCLE)
+        self.not_moved += len(plan.unloads) - len(moves)
+        self._remember_cycle(plan, snapshot, moves)
+
+    def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
+        """Put a cycle among the decisions; one that moves nothing together with others like it."""
+        named = [name for move in plan.unloads for name in (move.source, move.destination or "")]
+        inputs = inputs_document(snapshot, self._strategies.value, named)
+        move_of = {move.bundle: move for move in moves}
+        same = None if plan.unloads else (plan.strategy, frozenset(map(_word_of, plan.skipped)))
+
+        def document() -> dict[str, Any]:
+            told = plan_document(plan)
+            for unload in told["unloads"]:
+                move = move_of.get(unload["bundle"])
+                unload["move"] = None if move is None else _in_short(move)
+            return {**told, "inputs": inputs}
+
+        weight = 1 + len(plan.unloads) + len(plan.skipped) + len(inputs["loads"])
+        self.kept.remember(
+            "shed", document, epoch=self._epoch, cycle=self.cycles, weight=weight, same=same
+        )
 
     def _tell_newcomers(self, skips: tuple[Skip, ...], strategy: str) -> None:
         """Say why brokers stay nearly empty: when that begins or ends, and every so many cycles."""
@@ -186,17 +206,22 @@ class LoadManager:
             plan = Plan(settings.shedder, skipped=(Skip("cluster", reason or over),))
             self._held = reason is not None
             self._observe(self.cycles, plan)
-            self._remember("shed", lambda: plan_document(plan))
+            self.kept.remember(
+                "shed",
+                lambda: plan_document(plan),
+                epoch=self._epoch,
+                cycle=self.cycles,
+                same=_word_of(plan.skipped[0]),
+            )
         return reason is not None
 
-    def dry_run(self) -> dict[str, Any]:
-        """What a shedding cycle would do right now, as a plan's document.
+    def try_out(self, settings: StrategySettings) -> tuple[ClusterSnapshot, Plan]:
+        """What a shedding cycle would do right now with these settings, and what it would go by.
 
         Changes neither memories nor the state of the random generator.
         """
-        settings = self._strategies.value
-        snapshot = self._snapshot(settings)
-        return plan_document(self._plan(snapshot, settings, copy.deepcopy(self._rng))[0])
+        snapshot = self.snapshot(settings)
+        return snapshot, self._plan(snapshot, settings, copy.deepcopy(self._rng))[0]
 
     def _plan(
         self, snapshot: ClusterSnapshot, settings: StrategySettings, rng: cycle.Rng
@@ -204,8 +229,9 @@ class LoadManager:
         plan, memories = cycle.shed(snapshot, settings, self.memories)
         return cycle.destinations(snapshot, plan, settings, memories, rng)
 
-    def _snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
-        return self._view.snapshot(
+    def snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
+        """The cluster now, for strategies with these settings; see `ClusterView.snapshot`."""
+        return self.view.snapshot(
             self._clock.now_ms(),
             settings,
             isolation_policies=self._policies.isolation,
@@ -234,7 +260,7 @@ class LoadManager:
         settings, strategies = self._splits.value, self._strategies.value
         if not settings.enabled:
             return
-        snapshot = self._snapshot(strategies)
+        snapshot = self.snapshot(strategies)
         oldest_ms = self._clock.now_ms() - strategies.grace_period_minutes * 60_000
         self._split_ms = _since(oldest_ms, self._split_ms)
         self._unsplittable_ms = _since(oldest_ms, self._unsplittable_ms)
@@ -291,7 +317,8 @@ class LoadManager:
         """Put a move that has ended among the decisions: its outcome beside its reason."""
         if move.state is MoveState.FAILED and move.author is Author.CYCLE:
             self.not_moved += 1
-        self._remember("move", lambda: move_document(move))
+        document = move_document(move)
+        self._remember("move", partial(dict, {"move": document.pop("id"), **document}))
 
     def merged(self, left: str, right: str, bundle: str, broker: str, reason: str) -> None:
         """Put a merge among the decisions."""
@@ -308,7 +335,7 @@ class LoadManager:
     ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
         """Where the placement rule would have these bundles of a broker; and why some stay."""
         settings = self._strategies.value
-        snapshot = self._snapshot(settings)
+        snapshot = self.snapshot(settings)
         why = {"broker": source}
         unloads = tuple(Unload(bundle, source, None, reason, why) for bundle in bundles)
         plan, self.memories = cycle.destinations(
@@ -321,9 +348,20 @@ class LoadManager:
         text = f"{type(error).__name__}: {error}"[:1000]
         self._remember("failure", lambda: {"step": step, "error": text})
 
-    def decisions(self, limit: int) -> list[dict[str, Any]]:
-        """The last decisions with their reasons, newest first."""
-        return self.kept.last(limit)
+
+def _word_of(skip: Skip) -> tuple[str, str]:
+    """What stays, and the word that its reason begins with."""
+    return skip.what, skip.reason.partition(":")[0]
+
+
+def _in_short(move: Move) -> dict[str, Any]:
+    outcome = move.outcome
+    return {
+        "id": move.id,
+        "state": move.state.value,
+        "outcome": None if outcome is None else outcome.text,
+        "owner": None if outcome is None else outcome.owner,
+    }
 
 
 def _since(oldest_ms: float, times_ms: dict[str, int]) -> dict[str, int]:

@@ -82,6 +82,8 @@ class Moves:
     """Called once for each move, when its outcome is known."""
     ended: Callable[[Move], None] = lambda _move: None
     """Called once for each move as soon as it has ended, before its clients are counted."""
+    changed: Callable[[Move], None] = lambda _move: None
+    """Called whenever the state of a move, or what is known of its outcome, has changed."""
     assign: Callable[[str, str], Awaitable[bool]] | None = None
     """Has a broker acquire a bundle that nobody owns; None: its next lookup does."""
     queue: MoveQueue = field(default_factory=MoveQueue)
@@ -93,20 +95,30 @@ class Moves:
 
     # Adding
 
-    def decide(self, unloads: Sequence[Unload], author: Author) -> int:
-        """Queue the moves of a plan; returns how many were refused, because the queue is full."""
-        refused = 0
+    def decide(self, unloads: Sequence[Unload], author: Author) -> list[Move]:
+        """Queue the moves of a plan; returns those for which the queue had room."""
+        queued: list[Move] = []
         for swap in together(unloads):
             # The bundle that goes out stands last in a swap, and moves first: without it, nothing
             # may come back.
             moves = [self._move(unload, author) for unload in reversed(swap)]
             try:
                 self._add(moves)
+                queued += moves
             except ConflictError as error:
-                refused += len(moves)
                 for move in moves:
                     log.warning("a move was not queued", bundle=move.bundle, error=str(error))
-        return refused
+        return queued
+
+    def queue_all(self, unloads: Sequence[Unload], author: Author) -> list[Move]:
+        """Queue all moves of a plan. Raises `ConflictError`, and queues none, without room."""
+        limit = self.settings.value.queue_max
+        if self.queue.waiting + len(unloads) > limit:
+            raise ConflictError(
+                f"{self.queue.waiting} moves wait and {len(unloads)} would be added; "
+                f"loadManagerMovesQueueMax allows {limit}"
+            )
+        return self.decide(unloads, author)
 
     def _move(self, unload: Unload, author: Author) -> Move:
         return Move(
@@ -125,6 +137,7 @@ class Moves:
         self.queue.add(moves, self.clock.monotonic_s(), self.settings.value)
         for move in moves:
             self._expect(move)
+            self.changed(move)
         self._wake.set()
 
     def _expect(self, move: Move) -> None:
@@ -176,6 +189,7 @@ class Moves:
     def _drop(self, moves: Sequence[Move]) -> int:
         for move in moves:
             self.view.not_placed(move.bundle)
+            self.changed(move)
             self._record(move)
         if moves:
             self._tell()
@@ -206,6 +220,7 @@ class Moves:
             for move in list(self.queue.open_moves()):
                 move.state, move.outcome = MoveState.CANCELLED, ended
                 move.ended_ms = self.clock.now_ms()
+                self.changed(move)
                 self._record(move)
             self._tell()
 
@@ -233,6 +248,7 @@ class Moves:
             self._end(move, MoveState.FAILED, Outcome(str(problem)), left=False)
             return
         move.state, move.started_ms = MoveState.RUNNING, self.clock.now_ms()
+        self.changed(move)
         document = move_document(move)
         log.info(
             "bundle moves",
@@ -332,6 +348,7 @@ class Moves:
         self._tell()
         for other in ended:
             self.ended(other)
+            self.changed(other)
         for other in ended[1:]:
             self._record(other)
         if state is MoveState.DONE and move.destination and outcome.clients_closed:
@@ -353,6 +370,7 @@ class Moves:
                         break
         finally:
             self._verifying -= 1
+            self.changed(move)
             self._record(move)
 
     async def _clients(self, move: Move) -> int | None:

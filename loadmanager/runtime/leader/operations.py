@@ -18,6 +18,8 @@ from loadmanager.ports.store import Check
 from loadmanager.runtime.leader.draining import Draining
 from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Moves
+from loadmanager.runtime.leader.overview import Overview
+from loadmanager.runtime.leader.plans import Plans
 
 log = structlog.get_logger("operations")
 
@@ -30,6 +32,8 @@ class Operations:
     moves: Moves
     draining: Draining
     merging: Merging
+    overview: Overview
+    plans: Plans
 
     # Moves
 

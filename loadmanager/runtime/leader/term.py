@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import NamespaceBundles
 from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.moves.move import Move
@@ -27,12 +28,17 @@ from loadmanager.runtime.leader.memory_keeper import MemoryKeeper
 from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Mover, Moves
 from loadmanager.runtime.leader.operations import Operations
+from loadmanager.runtime.leader.overview import Overview
+from loadmanager.runtime.leader.owners_seen import OwnersSeen
+from loadmanager.runtime.leader.plans import Plans
 from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.leader.quotas import Quotas
+from loadmanager.runtime.leader.term_events import TermEvents
 from loadmanager.runtime.leader.warm_up import WarmUp
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
+from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -106,6 +112,11 @@ class LeaderWork:
     """Called with the epoch, the cycle and the plan."""
     observe_move: Callable[[int, int, Move], None]
     """Called with the epoch, the cycle and a move that has ended."""
+    boundaries: Callable[[NamespaceName], Awaitable[NamespaceBundles]]
+    """The bundles of a namespace. Raises `NotFoundError`."""
+    settings_with: Callable[[Mapping[str, str]], StrategySettings]
+    """Settings of strategies in force, with some keys changed. Raises `BadInputError`."""
+    events: Events
     leader_splits: bool = True
     """False: the owners decide about splits."""
 
@@ -123,6 +134,10 @@ class LeaderWork:
             corrupt=self.corrupt,
             steps=steps,
         )
+
+    def new_owners(self, view: ClusterView) -> OwnersSeen:
+        """What follows the owners of bundles."""
+        return OwnersSeen(brokers=self.brokers, clock=self.clock, events=self.events, view=view)
 
     def mover_of(self, _term: Term) -> Mover:
         """What moves bundles during a term."""
@@ -149,7 +164,8 @@ class LeaderWork:
             steps=steps,
             observe=lambda cycle, plan: self.observe(term.epoch, cycle, plan),
         )
-        operations = self._build_operations(term, moves, load_manager)
+        owners = self.new_owners(view)
+        operations = self._build_operations(term, moves, load_manager, owners)
         load_manager.slow_s = self.store.session_timeout_s * SLOW_FRACTION
         feed = self.new_feed(view, load_manager, steps)
         load_manager.warm_up = WarmUp(
@@ -172,10 +188,17 @@ class LeaderWork:
         if paths.last(paths.BUNDLE_DATA) in stored:
             await feed.restore(self.store)
         load_manager.memories = await keeper.restore(view)
-        with feed:
+        self.begin(term, load_manager, scope, steps)
+        events = TermEvents(
+            leader=term.leader,
+            events=self.events,
+            decisions=load_manager.kept,
+            moves=moves,
+            clock=self.clock,
+        )
+        with feed, events, owners:
             self.leading.quotas, self.leading.operations = quotas, operations
             self.leading.load_manager = load_manager
-            self.begin(term, load_manager, scope, steps)
             scope.spawn(moves.run(), "moves")
             drain = operations.draining.step
             scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
@@ -204,7 +227,9 @@ class LeaderWork:
             observe=lambda _move: None,
         )
 
-    def _build_operations(self, term: Term, moves: Moves, load_manager: LoadManager) -> Operations:
+    def _build_operations(
+        self, term: Term, moves: Moves, load_manager: LoadManager, owners: OwnersSeen
+    ) -> Operations:
         draining = Draining(
             moves=moves,
             load_manager=load_manager,
@@ -225,7 +250,32 @@ class LeaderWork:
             splits=self.splits,
             bundle_count=self.bundle_count,
         )
-        return Operations(checks=term.checks, moves=moves, draining=draining, merging=merging)
+        overview = Overview(
+            leader=term.leader,
+            since_ms=self.clock.now_ms(),
+            view=load_manager.view,
+            moves=moves,
+            draining=draining,
+            owners=owners,
+            strategies=self.strategies,
+            balancing=lambda: self.broker.value.load_balancer_enabled,
+            load_manager=load_manager,
+        )
+        plans = Plans(
+            epoch=term.epoch,
+            load_manager=load_manager,
+            moves=moves,
+            settings_with=self.settings_with,
+            boundaries=self.boundaries,
+        )
+        return Operations(
+            checks=term.checks,
+            moves=moves,
+            draining=draining,
+            merging=merging,
+            overview=overview,
+            plans=plans,
+        )
 
     def _run_cycles(
         self,

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from loadmanager.core.errors import ConflictError
 from loadmanager.ports.election import Leader
+from loadmanager.ports.operating import Overview, Plans
 
 
 class ResourceQuotas(Protocol):
@@ -40,14 +41,6 @@ class LoadManagement(Protocol):
         """
         ...
 
-    def decisions(self, limit: int) -> list[dict[str, Any]]:
-        """The last decisions with their reasons, newest first."""
-        ...
-
-    def dry_run(self) -> dict[str, Any]:
-        """The plan that a shedding cycle would make now."""
-        ...
-
     def failed(self, step: str, error: Exception) -> None:
         """List the failure of a step among the decisions."""
         ...
@@ -55,6 +48,16 @@ class LoadManagement(Protocol):
 
 class LeaderOperations(Protocol):
     """What operators ask of the leader: see `runtime.leader.operations.Operations`."""
+
+    @property
+    def overview(self) -> Overview:
+        """The cluster as the leader sees it."""
+        ...
+
+    @property
+    def plans(self) -> Plans:
+        """Dry runs and sealed plans."""
+        ...
 
     async def move(
         self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""

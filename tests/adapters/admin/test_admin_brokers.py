@@ -129,7 +129,7 @@ async def test_decisions_and_dry_run_are_the_leaders() -> None:
     """Other brokers redirect to the leader; the limit is checked; without a leader it is 503."""
     async with serving() as served:
         await served.ask("GET", "/lookup/v2/topic/persistent/acme/orders/t")
-        (decision,) = await served.get("/admin/v2/loadmanager/decisions?limit=1")
+        (decision,) = (await served.get("/loadmanager/v1/decisions?limit=1"))["decisions"]
         topic = TopicName("persistent", ORDERS, "t")
         bundle = (await served.brokers[0].use.namespaces.bundles(ORDERS)).bundle_of_topic(
             str(topic)
@@ -138,29 +138,31 @@ async def test_decisions_and_dry_run_are_the_leaders() -> None:
         assert sorted(decision["candidates"]) == sorted(
             broker.address.broker_id for broker in served.brokers
         )
-        assert (await served.get("/admin/v2/loadmanager/dry-run"))["unloads"] == []
-        for path in ("/admin/v2/loadmanager/decisions?limit=5", "/admin/v2/loadmanager/dry-run"):
-            answer = await served.ask("GET", path, at=1)
+        for method, path in (
+            ("GET", "/loadmanager/v1/decisions?limit=5"),
+            ("POST", "/loadmanager/v1/dry-runs"),
+        ):
+            answer = await served.ask(method, path, at=1)
             assert (answer.status, answer.headers["Location"]) == (307, served.url(0) + path)
         for limit in ("0", "1001", "x", "9" * 10_00):
             assert (
-                await served.ask("GET", f"/admin/v2/loadmanager/decisions?limit={limit}")
+                await served.ask("GET", f"/loadmanager/v1/decisions?limit={limit}")
             ).status == 412
         await served.depose()
-        assert (await served.ask("GET", "/admin/v2/loadmanager/dry-run")).status == 503
+        assert (await served.ask("POST", "/loadmanager/v1/dry-runs")).status == 503
 
 
 async def test_peers_release_and_acquire() -> None:
     """Orders between brokers: transfer a bundle, refuse a bundle that another broker owns."""
     async with serving() as served:
         bundle = "acme/orders/0x00000000_0x40000000"
-        base = f"/admin/v2/loadmanager/bundles/{bundle}"
+        base = f"/loadmanager/v1/peers/bundles/{bundle}"
         assert (await served.ask("POST", f"{base}/acquire")).status == 204
         assert (await served.ask("POST", f"{base}/acquire", at=1)).status == 503
         answer = await served.ask("POST", f"{base}/release?destination={served.broker_id(1)}")
         assert (answer.status, answer.body["released"], answer.body["clients"]) == (200, True, 0)
         assert answer.body["pauseMs"] > 0
-        served_at = f"/admin/v2/loadmanager/bundles?bundle={bundle}"
+        served_at = f"/loadmanager/v1/peers/bundles?bundle={bundle}"
         assert (await served.get(served_at), await served.get(served_at, at=1)) == ({}, {bundle: 0})
         assert served.owners() == {bundle: served.broker_id(1)}
         assert (await served.ask("POST", f"{base}/release")).body == {"released": False}

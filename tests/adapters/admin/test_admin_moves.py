@@ -1,13 +1,13 @@
-"""`/admin/v2/loadmanager/moves`, `pins` and `cordons`."""
+"""`/loadmanager/v1/moves`, `pins` and `cordons`."""
 
 from __future__ import annotations
 
 from adapters.admin.serving import Served, serving
 from wiring.running import eventually
 
-MOVES = "/admin/v2/loadmanager/moves"
-PINS = "/admin/v2/loadmanager/pins"
-CORDONS = "/admin/v2/loadmanager/cordons"
+MOVES = "/loadmanager/v1/moves"
+PINS = "/loadmanager/v1/pins"
+CORDONS = "/loadmanager/v1/cordons"
 FIRST, SECOND = "acme/orders/0x00000000_0x40000000", "acme/orders/0x40000000_0x80000000"
 
 
@@ -106,7 +106,7 @@ async def test_merges() -> None:
     async with serving() as served:
         await served.own(FIRST, at=1)
         await served.own(SECOND, at=0)
-        merges = "/admin/v2/loadmanager/merges"
+        merges = "/loadmanager/v1/merges"
         first, second = (bundle.rpartition("/")[2] for bundle in (FIRST, SECOND))
         last = "0xc0000000_0xffffffff"
         for one, two, status in ((first, last, 412), (first, "0x1_0x2", 412), ("x", first, 412)):
@@ -117,7 +117,7 @@ async def test_merges() -> None:
         merged = "acme/orders/0x00000000_0x80000000"
         assert (answer.status, answer.body) == (200, {"merged": merged})
         assert served.owners() == {merged: served.broker_id(1)}
-        order = f"/admin/v2/loadmanager/bundles/{merged}/merge?with={last}"
+        order = f"/loadmanager/v1/peers/bundles/{merged}/merge?with={last}"
         assert (await served.ask("POST", order, at=0)).status == 409
 
 

@@ -1,0 +1,78 @@
+"""The stream of events of the leader, as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import operations
+from loadmanager.adapters.admin.operation import of_leader
+from loadmanager.adapters.admin.use_cases import UseCases
+
+HEARTBEAT_S = 15.0
+WRITE_TIMEOUT_S = 30.0
+"""A listener that takes nothing for so long is left."""
+RETRY_MS = 1_000
+"""When a client shall come back after the end."""
+
+
+class EventRoutes:
+    """What happens in the cluster, as it happens."""
+
+    def __init__(self, use: UseCases) -> None:
+        self._use = use
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [web.get("/loadmanager/v1/events", self.events)]
+
+    @of_leader(str, media="text/event-stream", also={503: "too many listen"})
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """What happens in the cluster, as server-sent events, until the leader's term ends.
+
+        Kinds: `decision`, `split` and `merge` (data as in `/loadmanager/v1/decisions`), `move` (as
+        in `/loadmanager/v1/moves`, whenever its state changes), `ownership` (a broker reported that
+        it has other bundles), `broker` (one came or went), `leadership` (a term began or ended),
+        and `lost` (so many events were not sent, because the listener was too slow). With the
+        header `Last-Event-ID` the stream begins after that event: the last 1,000 of a term are
+        kept. A comment every 15 s keeps the connection open. At most 64 listen at once.
+        """
+        operations(self._use)
+        listener = self._use.events.listen(request.headers.get("Last-Event-ID"))
+        try:
+            response = web.StreamResponse(
+                headers={
+                    "Content-Type": "text/event-stream; charset=utf-8",
+                    "Cache-Control": "no-store",
+                    "X-Accel-Buffering": "no",
+                }
+            )
+            await response.prepare(request)
+            await _write(response, b"retry: %d\n\n" % RETRY_MS)
+            while True:
+                try:
+                    async with asyncio.timeout(HEARTBEAT_S):
+                        event = await listener.next()
+                except TimeoutError:
+                    await _write(response, b": heartbeat\n\n")
+                    continue
+                if event is None:
+                    break
+                await _write(response, _encoded(*event))
+        except (TimeoutError, ConnectionError):
+            if request.transport is not None:
+                request.transport.abort()
+        finally:
+            self._use.events.leave(listener)
+        return response
+
+
+async def _write(response: web.StreamResponse, data: bytes) -> None:
+    async with asyncio.timeout(WRITE_TIMEOUT_S):
+        await response.write(data)
+
+
+def _encoded(event_id: str, kind: str, data: bytes) -> bytes:
+    head = f"id: {event_id}\n" if event_id else ""
+    return f"{head}event: {kind}\ndata: ".encode() + data + b"\n\n"

@@ -1,0 +1,118 @@
+"""What a route takes and answers, declared beside its handler: the source of the OpenAPI document.
+
+A handler without a declaration is not served: `tests/adapters/admin/test_openapi.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from loadmanager.adapters.admin.answers import RefusedError, body, whole
+from loadmanager.core.errors import BadInputError
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+T = TypeVar("T")
+
+ATTRIBUTE = "operation"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """One parameter of the query."""
+
+    name: str
+    doc: str
+    kind: type = str
+    """bool, int or str."""
+    choices: tuple[str, ...] = ()
+    minimum: int | None = None
+    maximum: int | None = None
+    default: Any = None
+    many: bool = False
+    """Whether it may be given several times."""
+
+    def whole(self, request: web.Request) -> int:
+        """Its value in a request, or the default. Raises `BadInputError`."""
+        assert self.minimum is not None
+        assert self.maximum is not None
+        return whole(request, self.name, self.default, minimum=self.minimum, maximum=self.maximum)
+
+    def text(self, request: web.Request) -> str | None:
+        """Its value in a request; None if it is empty. Raises `BadInputError` if not allowed."""
+        value = request.query.get(self.name) or self.default
+        if value is not None and self.choices and value not in self.choices:
+            allowed = ", ".join(self.choices)
+            raise BadInputError(f"{self.name}={value[:40]}: one of {allowed} is allowed")
+        text: str | None = value
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """What a handler takes and answers, beyond what its path and method say."""
+
+    answer: Any = None
+    """The type of the JSON that 200 has; None: 204 without a body."""
+    media: str = "application/json"
+    """Another media type of 200 than JSON; then `answer` is str."""
+    empty: str = ""
+    """When the answer is 204 although there is an `answer`."""
+    body: Any = None
+    """The type of the JSON that is sent."""
+    body_required: bool = True
+    query: tuple[Query, ...] = ()
+    leader: bool = False
+    """Whether the leader answers: 307 elsewhere."""
+    owner: bool = False
+    """Whether the owner of the bundle answers: 307 elsewhere."""
+    refusal: Any = None
+    """The type of a 409's JSON, if it tells more than the reason."""
+    also: Mapping[int, str] = field(default_factory=dict)
+    """Further statuses, each with its reason."""
+
+
+def operation(**fields: Any) -> Callable[[Handler], Handler]:
+    """Declare what a handler takes and answers: the fields of `Operation`."""
+    declared = Operation(**fields)
+
+    def declare(handler: Handler) -> Handler:
+        setattr(handler, ATTRIBUTE, declared)
+        return handler
+
+    return declare
+
+
+def operation_of(handler: Any) -> Operation | None:
+    """What a handler declares."""
+    declared: Operation | None = getattr(handler, ATTRIBUTE, None)
+    return declared
+
+
+def of_leader(answer: Any = None, **fields: Any) -> Callable[[Handler], Handler]:
+    """As `operation`, of something that the leader answers."""
+    return operation(answer=answer, leader=True, **fields)
+
+
+async def body_as(request: web.Request, kind: type[T]) -> T:
+    """The JSON body, checked: an empty one counts as `{}`.
+
+    Raises `RefusedError` (400) naming the field that is missing, unknown or of another type.
+    """
+    document = await body(request)
+    try:
+        return msgspec.convert({} if document is None else document, kind)
+    except msgspec.ValidationError as error:
+        raise RefusedError(400, _named(str(error))) from None
+
+
+def _named(text: str) -> str:
+    """msgspec's text with the field in front: `bundle: expected str, got int`."""
+    what, _, where = text.partition(" - at `$")
+    place = where.rstrip("`").lstrip(".")
+    what = what[:1].lower() + what[1:]
+    return f"{place}: {what}" if place else f"the body: {what}"

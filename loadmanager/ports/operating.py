@@ -1,0 +1,108 @@
+"""What the leader shows to operators, and does for them, beyond Pulsar's API.
+
+Documents are plain data for JSON, of the shapes in `adapters.admin.models`. Times are milliseconds
+since the epoch, rates messages/s, throughputs bytes/s, usages fractions of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from loadmanager.core.errors import ConflictError
+
+Document = dict[str, Any]
+
+SORTS = ("rate", "throughput", "age")
+"""The orders of bundles, each with the largest first."""
+
+
+class DriftError(ConflictError):
+    """A sealed plan is not carried out, because the cluster is not what it was made for."""
+
+    def __init__(self, reason: str, drift: Sequence[Document]) -> None:
+        super().__init__(reason)
+        self.drift = list(drift)
+        """What is different: `what`, `bundle` (or null) and `reason` of each difference."""
+
+
+class Overview(Protocol):
+    """The cluster as the leader sees it."""
+
+    def cluster(self, limit: int) -> Document:
+        """The leader, the queue of moves, and each broker with its load."""
+        ...
+
+    async def bundles(
+        self, *, sort: str, namespace: str | None, owner: str | None, limit: int
+    ) -> Document:
+        """The bundles of the last reports, in one of the orders of `SORTS`."""
+        ...
+
+    async def bundle(self, bundle: str, limit: int) -> Document:
+        """One bundle: its owner, its load, and the decisions that concern it."""
+        ...
+
+    def decisions(
+        self,
+        *,
+        bundle: str | None,
+        broker: str | None,
+        since_ms: int | None,
+        until_ms: int | None,
+        limit: int,
+    ) -> Document:
+        """The last decisions with their reasons, newest first."""
+        ...
+
+
+class Plans(Protocol):
+    """Dry runs, and the sealed plans that they leave behind."""
+
+    def dry_run(
+        self, shedder: str | None, placement: str | None, settings: Mapping[str, str]
+    ) -> Document:
+        """What a shedding cycle would do now with these settings; nothing is moved.
+
+        Raises `BadInputError` for an unknown strategy or key, and for a value that is not allowed.
+        """
+        ...
+
+    def list(self, limit: int) -> Document:
+        """The plans of this term, the newest first."""
+        ...
+
+    def plan(self, plan_id: str) -> Document:
+        """One plan with its moves. Raises `NotFoundError`."""
+        ...
+
+    async def execute(self, plan_id: str) -> Document:
+        """Queue exactly the moves of a plan; returns the plan.
+
+        Raises `NotFoundError`, `DriftError` naming every difference, and `ConflictError` if the
+        queue of moves has no room. Then no move is queued.
+        """
+        ...
+
+
+class Listener(Protocol):
+    """One listener's events."""
+
+    async def next(self) -> tuple[str, str, bytes] | None:
+        """The next event: its id, its kind and its JSON; None when there are no more."""
+        ...
+
+
+class Events(Protocol):
+    """What happens in the cluster, as it happens."""
+
+    def listen(self, after: str | None) -> Listener:
+        """Begin after the event of that id, as far as it is kept; None: now.
+
+        Raises `OperationalError` when there are too many listeners.
+        """
+        ...
+
+    def leave(self, listener: Any) -> None:
+        """Listen no more."""
+        ...

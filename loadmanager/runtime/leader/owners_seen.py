@@ -1,0 +1,127 @@
+"""Since when each broker has each bundle, as far as the leader has seen; and events of that.
+
+The reports of the modular manager's brokers say it a report later than the locks; the state records
+of the extensible manager say it at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.ownership.state_records import StateRecord
+from loadmanager.ports.clock import Clock
+from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.runtime.shared.events import Events
+
+NAMED_MAX = 500
+"""Bundles that an event names at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A bundle at its owner."""
+
+    broker: str
+    since_ms: int
+    exact: bool
+    """Whether the leader saw it come; else it was there when the term began."""
+
+
+@dataclass(slots=True, kw_only=True)
+class OwnersSeen:
+    """Follows the owners of all bundles during one term."""
+
+    brokers: Brokers
+    clock: Clock
+    events: Events
+    view: ClusterView
+    records: list[Callable[[str, StateRecord | None], None]] | None = None
+    """Where to listen for changes of state records; None: reports tell of owners."""
+    seen: dict[str, Seen] = field(default_factory=dict)
+    """Bundle → its owner."""
+    _of_broker: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def __enter__(self) -> OwnersSeen:
+        """Begin with the reports that are there."""
+        if self.records is None:
+            for broker, report in self.brokers.reports.items():
+                self._reported(broker, report.bundles, exact=False)
+        else:
+            now_ms = self.clock.now_ms()
+            for bundle, broker in self.view.owners.items():
+                self.seen[bundle] = Seen(broker, now_ms, exact=False)
+            self.records.append(self.on_record)
+        self._of_broker = {
+            broker: self._of_broker.get(broker, frozenset()) for broker in self.brokers.reports
+        }
+        self.brokers.listeners.append(self.on_report)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self.brokers.listeners.remove(self.on_report)
+        if self.records is not None:
+            self.records.remove(self.on_record)
+
+    def on_report(self, broker: str, report: LocalBrokerData | None) -> None:
+        """A broker reported, or is gone."""
+        if report is None:
+            lost = self._of_broker.pop(broker, frozenset())
+            self._forget(broker, lost)
+            self._tell("broker", {"broker": broker, "state": "gone", "bundles": len(lost)})
+            return
+        if broker not in self._of_broker:
+            self._of_broker[broker] = frozenset()
+            self._tell("broker", {"broker": broker, "state": "active", "bundles": 0})
+        if self.records is None:
+            gained, lost = self._reported(broker, report.bundles, exact=True)
+            if gained or lost:
+                self._told_ownership(broker, gained, lost)
+
+    def on_record(self, bundle: str, record: StateRecord | None) -> None:
+        """The state record of a bundle changed."""
+        owner = None if record is None or record.owner is None else record.owner[0]
+        before = self.seen.get(bundle)
+        if owner is None:
+            if before is not None:
+                del self.seen[bundle]
+                self._told_ownership(before.broker, (), (bundle,))
+        elif before is None or before.broker != owner:
+            self.seen[bundle] = Seen(owner, self.clock.now_ms(), exact=True)
+            self._told_ownership(owner, (bundle,), ())
+
+    def _reported(
+        self, broker: str, bundles: Collection[str], *, exact: bool
+    ) -> tuple[frozenset[str], frozenset[str]]:
+        before, after = self._of_broker.get(broker, frozenset()), frozenset(bundles)
+        if before == after:
+            return frozenset(), frozenset()
+        self._of_broker[broker] = after
+        now_ms = self.clock.now_ms()
+        gained, lost = after - before, before - after
+        self.seen.update(dict.fromkeys(gained, Seen(broker, now_ms, exact)))
+        self._forget(broker, lost)
+        return gained, lost
+
+    def _forget(self, broker: str, bundles: Collection[str]) -> None:
+        for bundle in bundles:
+            seen = self.seen.get(bundle)
+            if seen is not None and seen.broker == broker:
+                del self.seen[bundle]
+
+    def _told_ownership(self, broker: str, gained: Collection[str], lost: Collection[str]) -> None:
+        document = {
+            "broker": broker,
+            "gained": sorted(gained)[:NAMED_MAX],
+            "lost": sorted(lost)[:NAMED_MAX],
+            "gainedCount": len(gained),
+            "lostCount": len(lost),
+        }
+        self._tell("ownership", document)
+
+    def _tell(self, kind: str, document: dict[str, object]) -> None:
+        self.events.publish(kind, partial(dict, {"at": self.clock.now_ms(), **document}))
