@@ -24,7 +24,7 @@ from loadmanager.core.messaging.schema import Schema, StoredSchema
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
-from loadmanager.ports.directory import Lookup
+from loadmanager.ports.directory import Lookup, TopicRecords
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.log import LogRecord
 from loadmanager.ports.session import Lease
@@ -77,16 +77,14 @@ class Alone:
     async def topics_of_namespace(self, namespace: NamespaceName, mode: str) -> list[str]:
         return []
 
-    async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
-        return tuple(name for recorded, name in self._cursors if recorded == topic)
+    async def open_topic(self, topic: TopicName) -> TopicRecords:
+        names = (name for recorded, name in self._cursors if recorded == topic)
+        return TopicRecords(tuple(names), self._records.get(topic))
 
     async def record_subscription(
         self, topic: TopicName, subscription: str, cursor: bytes = b""
     ) -> None:
         self._cursors[topic, subscription] = cursor
-
-    async def log_record(self, topic: TopicName) -> LogRecord | None:
-        return self._records.get(topic)
 
     async def save_log_record(self, topic: TopicName, record: LogRecord) -> LogRecord:
         self._records[topic] = saved = replace(record, version=record.version + 1)

@@ -29,6 +29,16 @@ class Lookup:
     authoritative: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class TopicRecords:
+    """What is recorded of a topic."""
+
+    subscriptions: tuple[str, ...] = ()
+    """The durable ones."""
+    log: LogRecord | None = None
+    """The record of its log; None before it was opened the first time, and in memory."""
+
+
 class Schemas(Protocol):
     """The schemas of topics; partitions share their topic's."""
 
@@ -102,8 +112,8 @@ class Directory(Protocol):
         """
         ...
 
-    async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
-        """Record that a topic exists; returns its durable subscriptions.
+    async def open_topic(self, topic: TopicName) -> TopicRecords:
+        """Record that a topic exists; returns what is recorded of it.
 
         The records of persistent topics outlive the owner.
         """
@@ -117,10 +127,6 @@ class Directory(Protocol):
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
         """Delete the record of a durable subscription."""
-        ...
-
-    async def log_record(self, topic: TopicName) -> LogRecord | None:
-        """The record of a stored topic's log; None before it was opened the first time."""
         ...
 
     async def save_log_record(self, topic: TopicName, record: LogRecord) -> LogRecord:

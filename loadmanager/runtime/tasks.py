@@ -298,6 +298,16 @@ async def for_each(
     return [results[number] for number in sorted(results)]
 
 
+async def both(first: Awaitable[T], second: Awaitable[R]) -> tuple[T, R]:
+    """Wait for two things that go on at once. Raises the first one's error, else the second's."""
+    one, other = await asyncio.gather(first, second, return_exceptions=True)
+    if isinstance(one, BaseException):
+        raise one
+    if isinstance(other, BaseException):
+        raise other
+    return one, other
+
+
 async def forever() -> None:
     """Wait until cancelled."""
     await asyncio.Event().wait()

@@ -136,6 +136,91 @@ async def test_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
             assert (status, said in err) == (expected, True), (words, err)
 
 
+async def test_tenants(capsys: pytest.CaptureFixture[str]) -> None:
+    """Create, change one of two lists, list, delete; what does nothing says so."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        assert (await shell.run("tenants", "create", "shop", "--admin-role", "ann"))[0] == 0
+        assert (await shell.run("tenants", "update", "shop", "--admin-role", "bob"))[0] == 0
+        shop = {"adminRoles": ["bob"], "allowedClusters": ["standalone"]}
+        assert (await shell.json("tenants", "list"))["shop"] == shop
+        for words, expected, said in (
+            (("create", "shop"), 1, "already exist"),
+            (("create", "mall", "--cluster", "west"), 2, "Clusters do not exist"),
+            (("update", "shop"), 2, "nothing to change"),
+            (("update", "mall", "--admin-role", "ann"), 1, "does not exist"),
+            (("delete", "acme"), 1, "namespaces"),
+        ):
+            status, _, err = await shell.run("tenants", *words)
+            assert (status, said in err) == (expected, True), (words, err)
+        assert (await shell.run("tenants", "delete", "shop"))[:2] == (0, "shop deleted")
+        assert "shop" not in await shell.json("tenants", "list")
+
+
+async def test_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    """A key is set for all brokers, listed, and left to each broker.conf again."""
+    key = "loadBalancerSheddingEnabled"
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        assert (await shell.run("settings", "list"))[:2] == (0, "no key is set")
+        assert (await shell.run("settings", "set", key, "false"))[0] == 0
+        assert await shell.json("settings", "list", at=1) == {key: "false"}
+        every = await shell.json("settings", "list", "--all")
+        assert (every[key], every["loadBalancerAutoBundleSplitEnabled"]) == ("false", None)
+        assert (await shell.run("settings", "unset", key))[0] == 0
+        for words, expected, said in (
+            (("unset", key), 1, "nothing was changed"),
+            (("set", "clusterName", "x"), 2, "clusterName"),
+            (("set", key, "perhaps"), 2, "perhaps"),
+        ):
+            status, _, err = await shell.run("settings", *words)
+            assert (status, said in err) == (expected, True), (words, err)
+
+
+async def test_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    """Limits that are not given stay; a namespace joins and leaves."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        assert (await shell.run("groups", "set", "gold", "--publish-messages", "10"))[0] == 0
+        assert (await shell.run("groups", "set", "gold", "--dispatch-bytes", "20"))[0] == 0
+        gold = (await shell.json("groups", "list"))["gold"]
+        assert (gold["publishRateInMsgs"], gold["dispatchRateInBytes"]) == (10, 20)
+        assert (await shell.run("groups", "join", "acme/orders", "gold"))[0] == 0
+        for words, expected, said in (
+            (("set", "gold"), 2, "give a limit"),
+            (("join", "acme/orders", "lead"), 2, "lead"),
+            (("delete", "gold"), 2, "in use"),
+        ):
+            status, _, err = await shell.run("groups", *words)
+            assert (status, said in err) == (expected, True), (words, err)
+        assert (await shell.run("groups", "leave", "acme/orders"))[1] == "acme/orders left gold"
+        assert (await shell.run("groups", "leave", "acme/orders"))[0] == 1
+        assert (await shell.run("groups", "delete", "gold"))[0] == 0
+        assert (await shell.run("groups", "list"))[1] == "there are no resource groups"
+
+
+async def test_topics_are_created_and_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    """With and without partitions; unloading what is open."""
+    async with serving() as served:
+        shell = Shell(served, capsys)
+        assert (await shell.run("topics", "create", "acme/orders/one"))[0] == 0
+        assert (await shell.run("topics", "create", "acme/orders/two", "--partitions", "2"))[0] == 0
+        assert len(await shell.json("topics", "list", "acme/orders")) == 3
+        for words, expected, said in (
+            (("create", "acme/orders/one"), 1, "already exists"),
+            (("create", "acme/orders/two", "--partitions", "2"), 1, "already exists"),
+            (("create", "acme/orders/x", "--partitions", "-1"), 2, "partitions"),
+            (("create", "non-persistent://acme/orders/x"), 2, "attached"),
+            (("delete", "acme/orders/none"), 1, "not found"),
+        ):
+            status, _, err = await shell.run("topics", *words)
+            assert (status, said in err) == (expected, True), (words, err)
+        assert (await shell.run("topics", "unload", "acme/orders/one"))[0] == 0
+        for name in ("one", "two"):
+            assert (await shell.run("topics", "delete", f"acme/orders/{name}"))[0] == 0
+        assert await shell.json("topics", "list", "acme/orders") == []
+
+
 async def test_bundles(capsys: pytest.CaptureFixture[str]) -> None:
     """The list spans all brokers; unload and split follow the redirect to the owner with method and
     body.
@@ -283,10 +368,8 @@ async def test_topics(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"acme/orders/{found['bundle']}" in served.owners()
         status, _, err = await shell.run("topics", "partitions", "acme/orders/t")
         assert (status, "Topic persistent://acme/orders/t not found" in err) == (1, True)
-        assert (await shell.run("topics", "partitions", "acme/orders/t", "--create", "3"))[:2] == (
-            0,
-            "3",
-        )
+        assert (await shell.run("topics", "create", "acme/orders/t", "--partitions", "3"))[0] == 0
+        assert (await shell.run("topics", "partitions", "acme/orders/t"))[1] == "3"
         assert len(await shell.json("topics", "list", "acme/orders")) == 3
         stats = (await shell.run("topics", "stats", "acme/orders/t"))[1]
         assert stats.startswith("3 partitions, in sum:\n")

@@ -79,7 +79,7 @@ admin bundles split a/b/HOT --at middle
 admin topics lookup
 admin topics lookup persistent://a
 admin topics lookup https://a/b/c
-admin topics partitions a/b/c --create -1
+admin topics create a/b/c --partitions -1
 admin topics stats a/b/c/d/e
 admin limits set a/b rate --messages 1
 admin limits set a/b publishRate

@@ -11,6 +11,7 @@ from runtime.fleet import NS, Broker, a_fleet
 from loadmanager.core.bundles.names import TOPIC_NAME_BYTES_MAX, NamespaceName, TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError
+from loadmanager.ports.directory import TopicRecords
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.topics import Topics
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -41,13 +42,18 @@ async def test_topics_of_a_namespace() -> None:
         refused = [answer for answer in opened if isinstance(answer, BadInputError)]
         assert len(refused) == 8
         assert "Exceed maximum number of topics in namespace" in str(refused[0])
-        assert await topics.opened(TopicName("persistent", NS, "parts-partition-2")) == ()
-        assert await topics.opened(topic(0)) == ()
+        assert (
+            await topics.opened(TopicName("persistent", NS, "parts-partition-2")) == TopicRecords()
+        )
+        assert await topics.opened(topic(0)) == TopicRecords()
         with pytest.raises(BadInputError, match="Exceed maximum"):
             await topics.create_partitioned(TopicName("persistent", NS, "more"), 1)
-        assert await topics.opened(TopicName.parse("persistent://pulsar/system/health")) == ()
+        assert (
+            await topics.opened(TopicName.parse("persistent://pulsar/system/health"))
+            == TopicRecords()
+        )
         _, unlimited = limited(fleet.brokers[0])
-        assert await unlimited.opened(topic(9)) == ()
+        assert await unlimited.opened(topic(9)) == TopicRecords()
 
 
 async def test_namespaces_of_a_tenant() -> None:

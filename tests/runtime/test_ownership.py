@@ -15,6 +15,7 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.ownership.states import BundleState, Cause
+from loadmanager.ports.directory import TopicRecords
 from loadmanager.ports.store import delete_tree
 from loadmanager.runtime.broker.stopping import release_all
 from loadmanager.runtime.shared import paths
@@ -199,9 +200,9 @@ async def test_topics_outlive_their_owner() -> None:
     async with a_fleet(1) as fleet:
         topics = fleet.brokers[0].topics
         topic = TopicName.parse("persistent://public/default/a b/c")
-        assert await topics.opened(topic) == ()
+        assert await topics.opened(topic) == TopicRecords()
         await topics.record_subscription(topic, "s/1")
-        assert await topics.opened(topic) == ("s/1",)
+        assert await topics.opened(topic) == TopicRecords(("s/1",))
         assert await topics.epoch(topic) == 0
         epochs = [await topics.next_epoch(topic) for _ in range(2)]
         assert epochs == [1, 2]
@@ -214,6 +215,7 @@ async def test_topics_outlive_their_owner() -> None:
         assert await topics.of_namespace(NS, "PERSISTENT", []) == []
         await topics.create_partitioned(TopicName.parse("p"), 2)
         assert await topics.partitions(TopicName.parse("p"), create=False) == 2
+        assert await topics.partitions(TopicName.parse("q"), create=True) == 0
         with pytest.raises(NotFoundError):
             await topics.partitions(TopicName.parse("q"), create=False)
         ids = [await topics.next_ledger_id() for _ in range(3)]

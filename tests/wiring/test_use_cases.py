@@ -12,6 +12,7 @@ from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import format_boundaries
 from loadmanager.core.errors import BadInputError, ConflictError, NotFoundError, OperationalError
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats
+from loadmanager.ports.directory import TopicRecords
 
 NS = NamespaceName("acme", "orders")
 FIRST = "0x00000000_0x40000000"
@@ -101,9 +102,9 @@ async def test_topics(brokers: list[UseCases]) -> None:
         await use.topics.create_partitioned(MANY, 2)
     with pytest.raises(BadInputError):
         await use.topics.create_partitioned(ONE, 0)
-    assert await use.directory.open_topic(ONE) == ()
+    assert await use.directory.open_topic(ONE) == TopicRecords()
     await use.directory.record_subscription(ONE, "s")
-    assert await use.directory.open_topic(ONE) == ("s",)
+    assert await use.directory.open_topic(ONE) == TopicRecords(("s",))
     names = [str(MANY.partition_name(0)), str(MANY.partition_name(1)), str(ONE)]
     assert await use.directory.topics_of_namespace(NS, "ALL") == names
     assert await use.directory.topics_of_namespace(NS, "NON_PERSISTENT") == []

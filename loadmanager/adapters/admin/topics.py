@@ -180,8 +180,7 @@ class TopicRoutes:
         """
         topic = topic_of(request)
         _refuse_properties(await body(request))
-        present = await self._use.directory.topics_of_namespace(topic.namespace, _mode(request))
-        if str(topic) in present or str(topic.partition_name(0)) in present:
+        if await self._exists(topic) or await self._exists(topic.partition_name(0)):
             raise ConflictError("This topic already exists")
         if not topic.persistent:
             raise RefusedError(
@@ -191,6 +190,10 @@ class TopicRoutes:
             )
         await self._use.directory.open_topic(topic)
         return web.Response(status=204)
+
+    async def _exists(self, topic: TopicName) -> bool:
+        """Whether a topic is recorded, or open here."""
+        return self._owners.host.is_open(topic) or await self._use.topics.exists(topic)
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a topic; `?force=true` although it has clients or subscriptions.

@@ -272,10 +272,10 @@ class TopicRegistry:
         opened = None if bundle is None else self._bundles.get(bundle)
         if opened is None or opened.fenced:
             return
-        subscriptions = await self.directory.open_topic(topic)
+        records = await self.directory.open_topic(topic)
         stored = None
         if self.storing is not None and topic.persistent:
-            stored = await self.storing.open(topic, opened.life, subscriptions)
+            stored = await self.storing.open(topic, opened.life, records)
             ledger_id = stored.record.log_id
         else:
             ledger_id = await self.directory.next_ledger_id()
@@ -293,7 +293,7 @@ class TopicRegistry:
             log=None if stored is None else stored.log,
             rules=self.rules.of(str(topic.namespace)),
         )
-        for subscription in subscriptions:
+        for subscription in records.subscriptions:
             core.subscribe(subscription, SubscriptionType.EXCLUSIVE, 0, durable=True)
         now_ns = self.clock.monotonic_ns()
         hosted = HostedTopic(topic, bundle, core, self.throttling.topic(topic, now_ns))

@@ -36,7 +36,7 @@ from loadmanager.core.messaging.stored_log import Rollover, StoredLog
 from loadmanager.core.messaging.subscription import Subscription
 from loadmanager.core.wire.frames import DUPLICATE
 from loadmanager.ports.clock import Clock
-from loadmanager.ports.directory import Directory
+from loadmanager.ports.directory import Directory, TopicRecords
 from loadmanager.ports.log import FencedError, LogRecord, Run, Storage, UnansweredError
 
 MIB = 1024 * 1024
@@ -336,7 +336,7 @@ class Storing:
         if self.clock.monotonic_s() < self._full_until_s:
             raise StorageFullError("the storage of this broker cannot be written to")
 
-    async def open(self, topic: TopicName, life: int, subscriptions: Sequence[str]) -> StoredTopic:
+    async def open(self, topic: TopicName, life: int, records: TopicRecords) -> StoredTopic:
         """Open a topic's log in a life of its bundle.
 
         Raises `OperationalError` when a later life has opened it: the client looks it up again. The
@@ -345,17 +345,16 @@ class Storing:
         if self.clock.monotonic_s() < self._hung_until_s:
             raise OperationalError("the storage of this broker does not answer")
         try:
-            return await self._open(topic, life, subscriptions)
+            return await self._open(topic, life, records)
         except ConflictError as error:
             raise OperationalError(f"{topic} is served by another broker by now: {error}") from None
         except UnansweredError:
             self._hung_until_s = self.clock.monotonic_s() + FULL_S
             raise
 
-    async def _open(self, topic: TopicName, life: int, subscriptions: Sequence[str]) -> StoredTopic:
-        directory = self.directory()
-        found = await directory.log_record(topic)
-        record = found or LogRecord(await directory.next_ledger_id(), life)
+    async def _open(self, topic: TopicName, life: int, records: TopicRecords) -> StoredTopic:
+        directory, subscriptions = self.directory(), records.subscriptions
+        record = records.log or LogRecord(await directory.next_ledger_id(), life)
         if record.life > life:
             raise ConflictError("it was opened in a later life of its bundle")
         segments, end_id = await self.storage.open(record.log_id, record.runs, record.first_id)
@@ -374,7 +373,7 @@ class Storing:
         if known_id > end_id:
             # Messages were lost that had been consumed, unless it is another topic that had them,
             # which was deleted: their ids must not be given again.
-            if found is not None:
+            if records.log is not None:
                 log.error("stored messages are lost", topic=str(topic), entries=known_id - end_id)
             end_id = known_id
             record = await self._record(topic, record, life, [*runs, Run(number, end_id, writer)])

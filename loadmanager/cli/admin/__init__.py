@@ -9,11 +9,14 @@ from loadmanager.cli.admin import (
     brokers,
     bundles,
     contexts,
+    groups,
     leader,
     limits,
     moves,
     namespaces,
     restarting,
+    settings,
+    tenants,
     topics,
 )
 from loadmanager.cli.admin.client import AdminClient
@@ -30,6 +33,7 @@ EXAMPLES = """examples:
   loadmanager admin topics lookup persistent://acme/orders/new --json
   loadmanager admin limits set acme/orders publishRate --messages 1000
   loadmanager admin limits why persistent://acme/orders/new
+  loadmanager admin settings set loadBalancerSheddingEnabled false
   loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
   loadmanager admin drain 127.0.0.1:8081 --stop
 
@@ -41,11 +45,14 @@ wrong.
 command = AdminGroup("admin", help="Look at a running cluster and change it.", epilog=EXAMPLES)
 for subject in (
     brokers.group,
+    tenants.group,
     namespaces.group,
     bundles.group,
     topics.group,
     limits.limits,
+    groups.group,
     limits.isolation,
+    settings.group,
     leader.decisions,
     leader.dry_run,
     moves.group,

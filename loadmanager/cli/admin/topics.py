@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from loadmanager.cli.admin.asking import V2, namespace_path, topic_path
+from loadmanager.cli.admin.asking import V2, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output
+from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.core.bundles.names import TopicName
 
-group = AdminGroup("topics", help="List, lookup, partitions, stats.")
+group = AdminGroup("topics", help="List, lookup, create, delete, unload, partitions, stats.")
 _topic = click.argument("topic")
 
 
@@ -38,22 +38,55 @@ def topics_lookup(admin: AdminClient, topic: str) -> Output:
 
 @group.command("partitions")
 @_topic
-@click.option("--create", type=int, metavar="N", help="create the topic with N partitions")
-def topics_partitions(admin: AdminClient, topic: str, create: int | None) -> Output:
-    """Show the number of partitions of a topic, or create a partitioned topic."""
-    path = f"{V2}/{topic_path(topic)}/partitions"
-    if create is not None:
-        admin.send("PUT", path, create)
-    count = admin.get(path)["partitions"]
+def topics_partitions(admin: AdminClient, topic: str) -> Output:
+    """Show the number of partitions of a topic; 0: it is not partitioned."""
+    count = _partitions(admin, topic)
     return Output({"partitions": count}, str(count))
+
+
+def _path(topic: str) -> str:
+    return f"{V2}/{topic_path(topic)}"
+
+
+def _partitions(admin: AdminClient, topic: str) -> int:
+    return int(admin.get(f"{_path(topic)}/partitions")["partitions"])
+
+
+@group.command("create")
+@_topic
+@click.option("--partitions", type=int, metavar="N", help="with N partitions")
+def topics_create(admin: AdminClient, topic: str, *, partitions: int | None) -> Output:
+    """Create a topic."""
+    if partitions is None:
+        admin.send("PUT", _path(topic))
+        return done(f"{topic} created", topic=topic)
+    admin.send("PUT", f"{_path(topic)}/partitions", partitions)
+    return done(f"{topic} created with {partitions} partitions", topic=topic, partitions=partitions)
+
+
+@group.command("delete")
+@_topic
+@click.option("--force", is_flag=True, help="although it has clients or subscriptions")
+def topics_delete(admin: AdminClient, topic: str, *, force: bool) -> Output:
+    """Delete a topic with its partitions, messages and subscriptions."""
+    path = f"{_path(topic)}/partitions" if _partitions(admin, topic) else _path(topic)
+    admin.send("DELETE", path + query(force=force))
+    return done(f"{topic} deleted", topic=topic)
+
+
+@group.command("unload")
+@_topic
+def topics_unload(admin: AdminClient, topic: str) -> Output:
+    """Close a topic at its owner; its clients open it again."""
+    admin.send("PUT", f"{_path(topic)}/unload")
+    return done(f"{topic} unloaded", topic=topic)
 
 
 @group.command("stats")
 @_topic
 def topics_stats(admin: AdminClient, topic: str) -> Output:
     """Show the traffic, subscriptions and producers of a topic, or of all its partitions."""
-    path = f"{V2}/{topic_path(topic)}"
-    count = admin.get(f"{path}/partitions")["partitions"]
+    path, count = _path(topic), _partitions(admin, topic)
     end = "partitioned-stats?perPartition=false" if count else "stats"
     stats = admin.get(f"{path}/{end}")
     figures = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import OperationalError
-from loadmanager.ports.directory import Lookup
+from loadmanager.ports.directory import Lookup, TopicRecords
 from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.log import LogRecord
 from loadmanager.ports.session import Lease
@@ -77,8 +77,8 @@ class TopicDirectory:
         served = [topic for bundle in owned for topic in self.hosting.topics(bundle)]
         return await self.topics.of_namespace(namespace, mode, served)
 
-    async def open_topic(self, topic: TopicName) -> tuple[str, ...]:
-        """Read the topic's limits, then record the topic; returns its durable subscriptions."""
+    async def open_topic(self, topic: TopicName) -> TopicRecords:
+        """Read the topic's limits, then record the topic; returns what is recorded of it."""
         await self.limits.opening(topic.namespace)
         return await self.topics.opened(topic)
 
@@ -89,9 +89,6 @@ class TopicDirectory:
 
     async def forget_subscription(self, topic: TopicName, subscription: str) -> None:
         await self.topics.forget_subscription(topic, subscription)
-
-    async def log_record(self, topic: TopicName) -> LogRecord | None:
-        return await self.topics.logs.record(topic)
 
     async def save_log_record(self, topic: TopicName, record: LogRecord) -> LogRecord:
         return await self.topics.logs.save(topic, record)

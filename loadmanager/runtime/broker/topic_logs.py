@@ -37,7 +37,7 @@ class TopicLogs:
         self._store = store
 
     async def record(self, topic: TopicName) -> LogRecord | None:
-        """See `Directory.log_record`. Raises `CorruptDataError`."""
+        """The record of a topic's log, None before its first opening. Raises `CorruptDataError`."""
         log_id = await self._log_id(topic)
         if log_id is None:
             return None

@@ -17,14 +17,15 @@ from loadmanager.core.errors import (
     NotFoundError,
     OperationalError,
 )
-from loadmanager.ports.log import Storage
+from loadmanager.ports.directory import TopicRecords
+from loadmanager.ports.log import LogRecord, Storage
 from loadmanager.ports.store import Change, ChangeKind, Node, Store, delete_tree
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.topic_logs import TopicLogs
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, update, write_object
 from loadmanager.runtime.shared.settings import BrokerSettings
-from loadmanager.runtime.tasks import for_each
+from loadmanager.runtime.tasks import both, for_each
 
 PARTITIONS_MAX = 10_000
 SYSTEM_TENANT = "pulsar"
@@ -71,19 +72,16 @@ class Topics:
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """Number of partitions; see `ports.directory.Directory.partitions`."""
+        creates = create and self._settings.value.auto_create_topics
         cached = self._partitions.get(topic)
-        if cached is not None:
+        if cached is not None and (cached or creates):  # 0: it may not exist, or not any more
             return cached
         generation = self._generation
         await self._namespaces.bundles(topic.namespace)
         path = paths.partitioned_topic(topic)
         node, exists = await self._store.get_many([path, paths.managed_ledger(topic)])
         count = self._count(node, path)
-        if (
-            node is None
-            and exists is None
-            and not (create and self._settings.value.auto_create_topics)
-        ):
+        if node is None and exists is None and not creates:
             raise NotFoundError(f"Topic {topic} does not exist")
         if generation == self._generation:
             if len(self._partitions) >= CACHED_TOPICS_MAX:
@@ -235,28 +233,40 @@ class Topics:
                 ]
         return names
 
-    async def opened(self, topic: TopicName) -> tuple[str, ...]:
-        """Record that a topic exists; returns its durable subscriptions.
+    async def opened(self, topic: TopicName) -> TopicRecords:
+        """Record that a topic exists; returns what is recorded of it.
 
-        Raises `BadInputError` if its namespace is full, and for a partition beyond those of its
-        topic.
+        Clients wait for this whenever a bundle moved: everything is read at once, and nothing is
+        written for a topic that was open before. Raises `BadInputError` if its namespace is full,
+        and for a partition beyond those of its topic.
         """
-        await self._require_partition(topic)
         if not topic.persistent:
-            return ()
+            await self._require_partition(topic)
+            return TopicRecords()
+        (exists, subscriptions), log_record = await both(
+            both(self._exists(topic), self._subscriptions(topic)), self._log_record(topic)
+        )
+        if not exists:
+            await self._create(topic)
+        return TopicRecords(subscriptions, log_record)
+
+    async def _exists(self, topic: TopicName) -> bool:
+        """Whether a topic is recorded. Raises `BadInputError` as `_require_partition`."""
+        await self._require_partition(topic)
+        return await self._store.get(paths.managed_ledger(topic)) is not None
+
+    async def _create(self, topic: TopicName) -> None:
+        """Record a topic. Raises `BadInputError` if its namespace is full."""
         path = paths.managed_ledger(topic)
-        if (
-            self._settings.value.topics_per_namespace_max > 0
-            and await self._store.get(path) is None
-        ):
-            async with self._creating:
-                await self._require_room(topic.namespace, [str(topic)])
-                created = await self._store.create(path, b"")
-        else:
-            created = await self._store.create(path, b"")
-        if created:
-            return ()
-        return await self._subscriptions(topic)
+        if self._settings.value.topics_per_namespace_max <= 0:
+            await self._store.create(path, b"")
+            return
+        async with self._creating:
+            await self._require_room(topic.namespace, [str(topic)])
+            await self._store.create(path, b"")
+
+    async def _log_record(self, topic: TopicName) -> LogRecord | None:
+        return None if self.storage is None else await self.logs.record(topic)
 
     async def _require_partition(self, topic: TopicName) -> None:
         """Raise `BadInputError` (Pulsar's words) for a partition that its topic has not.

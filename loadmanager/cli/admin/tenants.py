@@ -1,0 +1,83 @@
+"""`loadmanager admin tenants …`."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+
+import click
+
+from loadmanager.cli.admin.asking import V2
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.terminal import table
+from loadmanager.core.errors import BadInputError
+
+group = AdminGroup("tenants", help="List, create, update, delete.")
+_tenant = click.argument("tenant")
+_roles = click.option(
+    "--admin-role",
+    "roles",
+    multiple=True,
+    metavar="ROLE",
+    help="an administrator; repeatable",
+)
+_clusters = click.option(
+    "--cluster", "clusters", multiple=True, help="where it may be; repeatable (default: all)"
+)
+
+
+def _path(tenant: str) -> str:
+    return f"{V2}/tenants/{quote(tenant, safe='')}"
+
+
+@group.command("list")
+def tenants_list(admin: AdminClient) -> Output:
+    """List the tenants with their administrators and clusters."""
+    tenants = {name: admin.get(_path(name)) for name in admin.get(f"{V2}/tenants")}
+    rows = [
+        (name, " ".join(info.get("adminRoles") or []), " ".join(info.get("allowedClusters") or []))
+        for name, info in sorted(tenants.items())
+    ]
+    return Output(tenants, table(("tenant", "admin roles", "clusters"), rows))
+
+
+@group.command("create")
+@_tenant
+@_roles
+@_clusters
+def tenants_create(
+    admin: AdminClient, tenant: str, *, roles: tuple[str, ...], clusters: tuple[str, ...]
+) -> Output:
+    """Create a tenant."""
+    info: dict[str, Any] = {
+        "adminRoles": list(roles),
+        "allowedClusters": list(clusters) or admin.get(f"{V2}/clusters"),
+    }
+    admin.send("PUT", _path(tenant), info)
+    return done(f"{tenant} created", tenant=tenant, **info)
+
+
+@group.command("update")
+@_tenant
+@_roles
+@_clusters
+def tenants_update(
+    admin: AdminClient, tenant: str, *, roles: tuple[str, ...], clusters: tuple[str, ...]
+) -> Output:
+    """Replace the administrators of a tenant, or its clusters; the others stay."""
+    given = {"adminRoles": list(roles), "allowedClusters": list(clusters)}
+    changes = {field: values for field, values in given.items() if values}
+    if not changes:
+        raise BadInputError("nothing to change: give --admin-role or --cluster")
+    info = {**admin.get(_path(tenant)), **changes}
+    admin.send("POST", _path(tenant), info)
+    return done(f"{tenant} changed", tenant=tenant, **info)
+
+
+@group.command("delete")
+@_tenant
+def tenants_delete(admin: AdminClient, tenant: str) -> Output:
+    """Delete a tenant without namespaces."""
+    admin.send("DELETE", _path(tenant))
+    return done(f"{tenant} deleted")
