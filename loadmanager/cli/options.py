@@ -8,9 +8,6 @@ from typing import Any
 
 import click
 
-from loadmanager import settings
-from loadmanager.wiring.plugins import register_plugins
-
 
 class Command(click.Command):
     """A command whose help ends with its epilog as it is written, and is not cut in lists."""
@@ -47,6 +44,9 @@ def config(text: str = "broker.conf") -> Decorator:
 
 
 def _parsed(_ctx: click.Context, _option: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    from loadmanager import settings  # takes longer than most commands
+    from loadmanager.wiring.plugins import register_plugins
+
     register_plugins()  # they may declare keys
     return settings.parse_overrides(list(texts))
 
