@@ -2,18 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+MADE := $(VENV)/.made
+# What is installed: for a run, for the analysis, for everything else as well.
+RUN := $(VENV)/.run
+ANALYSIS := $(VENV)/.analysis
+ALL := $(VENV)/.installed
+PIP = $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 # One more than there are cores: many tests wait for processes that they started.
 WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install run fast test test-clients test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
+.PHONY: help install install-run install-analysis run analyze fast test test-clients test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make run          ZooKeeper and three brokers in the foreground; Ctrl-C stops all"
+	@echo "make analyze      the report on what they did today, in data/analysis"
 	@echo "make fast         lint and the tests of the core: seconds, after every edit"
 	@echo "make test         lint and all tests: before every commit"
 	@echo "make test-clients the Java and Go clients and pulsar-admin on our brokers and on a real"
@@ -28,18 +34,39 @@ help:
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist and wheel in dist/"
 	@echo "make bench        measure the cluster and the protocol"
-	@echo "make install      prepare $(VENV), which the others do by themselves"
+	@echo "The others install into $(VENV) what they need, and say how much that is:"
+	@echo "make install-run, make install-analysis, make install (everything)"
 
-install: $(STAMP)
+install: $(ALL)
+install-run: $(RUN)
+install-analysis: $(ANALYSIS)
 
-$(STAMP): pyproject.toml constraints.txt
+$(MADE):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "loadmanager needs Python 3.11 or newer; say which with: make PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[standalone,analysis,dev,docs]'
 	@touch $@
 
-run: install
+# The sizes are those of the versions in constraints.txt.
+$(RUN): $(MADE) pyproject.toml constraints.txt
+	@test -e $@ || echo "Installing what a run needs: about 500 MB to download, 0.8 GB in $(VENV). Most of it is Spark, whose jars have the ZooKeeper server, and a Java for it."
+	$(PIP) --editable '.[standalone,demo]'
+	@touch $@
+
+$(ANALYSIS): $(MADE) pyproject.toml constraints.txt
+	@test -e $@ -o -e $(RUN) || echo "Installing what the analysis needs: about 500 MB to download, 0.8 GB in $(VENV). Most of it is Spark and a Java."
+	$(PIP) --editable '.[standalone,demo,analysis]'
+	@touch $(RUN) $@
+
+$(ALL): $(MADE) pyproject.toml constraints.txt
+	@test -e $@ || echo "Installing what development needs: 1.4 GB in $(VENV). 'make install-run' has enough for a run."
+	$(PIP) --editable '.[standalone,demo,analysis,dev,docs]'
+	@touch $(RUN) $(ANALYSIS) $@
+
+run: install-run
 	@$(BIN)/loadmanager standalone --brokers 3
+
+analyze: install-analysis
+	@$(BIN)/loadmanager analyze --date "$$(date -u +%F)"
 
 fast: lint
 	$(BIN)/pytest --quiet --numprocesses 2 -m "not slow" tests/core
@@ -85,9 +112,10 @@ matrix-%:
 
 # The sdist holds what README.md links to; the wheel is built from the sdist, as users build it.
 dist: install
-	$(BIN)/pip install --quiet --disable-pip-version-check build
+	$(BIN)/pip install --quiet --disable-pip-version-check build twine
 	rm -rf dist
 	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
 
 docs: install
 	$(BIN)/python docs/generate.py

@@ -29,7 +29,7 @@ from loadmanager.adapters.security.tokens import TokenVerifier
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
-from loadmanager.adapters.system.notify import notify
+from loadmanager.adapters.system.notify import keep_notifying, notify
 from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.adapters.system.sampler import SystemSampler
 from loadmanager.adapters.system.settings import SamplerSettings
@@ -232,6 +232,7 @@ class _Broker:
                 scope.spawn(busy.run(), "loop-busy")
                 watchdog = Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s))
                 scope.spawn(watchdog.run(), "watchdog")
+                scope.spawn(keep_notifying(), "service-manager")
                 self._run_storage(outside.storage, scope)
                 parts = Parts(settings, outside, scope)
                 admin = self._build_admin(parts, me, journal, outside.storage)

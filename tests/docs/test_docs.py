@@ -8,7 +8,6 @@ import importlib
 import importlib.util
 import itertools
 import re
-import shlex
 import subprocess
 import sys
 import tomllib
@@ -18,13 +17,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import click
+import command_lines
 import pytest
-import yaml
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from loadmanager import cli, settings
+from loadmanager import settings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -37,7 +35,6 @@ PAGES = pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relat
 
 CODE_NAME = re.compile(r"loadmanager(\.\w+)+:\w+(\.\w+)*")
 PATH = re.compile(r"[\w.-]+(/[\w.-]+)*(/|\.py|\.txt|\.toml|\.conf|\.service|\.timer|\.yml|\.yaml)")
-SEPARATORS = {"|", "||", "&&", ";", "&", ">", ">>", "<", "2>"}
 COLUMNS = 100
 
 
@@ -167,7 +164,7 @@ def test_walks_are_short() -> None:
 def test_commands_are_understood(page: Path) -> None:
     """Commands that pages show exist with these options; so do the paths that they ask for."""
     for command in _commands(page):
-        for words in _simple_commands(command):
+        for words in command_lines.simple_commands(command):
             _check(words, command)
 
 
@@ -190,48 +187,12 @@ def _command_names() -> set[str]:
     return {context.command_path for context in _generator().commands()}
 
 
-def _simple_commands(command: str) -> Iterator[list[str]]:
-    substituted = re.sub(r"\$\(date[^()]*\)", "2026-11-20", command)
-    lexer = shlex.shlex(substituted, posix=True, punctuation_chars="|&;<>")
-    lexer.whitespace_split = True
-    words: list[str] = []
-    for word in (*lexer, ";"):
-        if word in SEPARATORS:
-            if words:
-                yield words
-            words = []
-        else:
-            words.append(word)
-
-
-_root = cache(cli.build)
-
-
-def _overrides(words: list[str]) -> dict[str, str]:
-    """What --set says on a command line, which is parsed and not run."""
-    command: click.Command = _root()
-    context = command.make_context("loadmanager", words)
-    while isinstance(command, click.Group):
-        name, found, rest = command.resolve_command(
-            context, [*context._protected_args, *context.args]
-        )
-        assert found is not None
-        command, context = found, found.make_context(name, rest, parent=context)
-    return dict(context.params.get("overrides") or {})
-
-
 def _check(words: list[str], command: str) -> None:
     while words and re.match(r"\w+=", words[0]):
         words = words[1:]
     program, rest = (Path(words[0]).name, words[1:]) if words else ("", [])
     if program == "loadmanager" and rest[:1] != ["--version"]:
-        try:
-            pairs = _overrides(rest)
-        except click.exceptions.Exit:  # --help
-            return
-        except click.ClickException as error:
-            pytest.fail(f"not understood: {command}: {error.format_message()}")
-        assert not settings.load(None, pairs).unknown, command
+        command_lines.check(rest)
     elif program == "make":
         targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
         assert all(word in targets for word in rest if "=" not in word), command
@@ -274,18 +235,3 @@ def test_each_dependency_has_its_reason() -> None:
     for requirement in itertools.chain.from_iterable(extras.values()):
         name = re.split(r"[<>=;\[ ]", requirement)[0]
         assert name.removeprefix("pytest-").removeprefix("types-") in reasons, name
-
-
-def test_deployed_commands_are_understood() -> None:
-    """The commands in docker-compose.yml and deploy/kubernetes.yaml exist with these options."""
-    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-    commands = [
-        service["command"] for service in compose["services"].values() if "command" in service
-    ]
-    for document in yaml.safe_load_all((ROOT / "deploy" / "kubernetes.yaml").read_text()):
-        template = document["spec"].get("template")
-        if template is not None:
-            commands += [container["args"] for container in template["spec"]["containers"]]
-    assert len(commands) == 4
-    for command in commands:
-        _check(["loadmanager", *command], str(command))

@@ -302,6 +302,30 @@ async def test_a_drain() -> None:
         assert other.cordons["b1:8080"].drain
 
 
+async def test_a_cordon_until_a_restart() -> None:
+    """It ends when a later process of the broker registers, and not before; a broker that somebody
+    cordoned without an end stays cordoned.
+    """
+    async with led_fleet(3) as led:
+        reports = led.fleet.brokers[0].brokers.reports
+        for broker in ("b1:8080", "b2:8080"):
+            reports[broker].start_timestamp = 1_000
+        told = await led.operations.cordon("b1:8080", drain=True, until_restart=True)
+        assert told["untilRestart"]
+        await led.operations.cordon("b2:8080", drain=False)
+        kept = await led.operations.cordon("b2:8080", drain=True, until_restart=True)
+        assert not kept["untilRestart"]
+        await led.operations.step()
+        assert led.wishes.cordons.keys() == {"b1:8080", "b2:8080"}
+        gone = reports.pop("b1:8080")
+        await led.operations.step()
+        assert led.wishes.cordons.keys() == {"b1:8080", "b2:8080"}
+        gone.start_timestamp = reports["b2:8080"].start_timestamp = 2_000
+        reports["b1:8080"] = gone
+        await led.operations.step()
+        assert led.wishes.cordons.keys() == {"b2:8080"}
+
+
 async def test_a_drain_that_cannot_go_on_says_why() -> None:
     """And its moves that wait are cancelled with the cordon."""
     async with led_fleet(2, bundles=16) as led:

@@ -81,6 +81,8 @@ class Cordon(Model):
     note: str
     state: Literal["cordoned", "draining", "drained"]
     active: bool
+    until_restart: bool
+    """Whether it ends when the broker is back."""
     total: int | UnsetType = UNSET
     left: int | UnsetType | None = UNSET
     moved: int | UnsetType = UNSET

@@ -33,6 +33,7 @@ LIMIT = Query(
     name="limit", doc="At most so many.", kind=int, minimum=1, maximum=10_000, default=100
 )
 DRAIN = Query(name="drain", doc="Also move its bundles away.", kind=bool)
+UNTIL_RESTART = Query(name="untilRestart", doc="End the cordon when the broker is back.", kind=bool)
 
 
 class MoveRoutes:
@@ -134,7 +135,7 @@ class MoveRoutes:
 
     @of_leader(
         Cordon,
-        query=(DRAIN,),
+        query=(DRAIN, UNTIL_RESTART),
         body=CordonWanted,
         body_required=False,
         also={
@@ -145,12 +146,16 @@ class MoveRoutes:
     )
     async def cordon(self, request: web.Request) -> web.Response:
         """Send no new bundle to a broker; `?drain=true` also moves its bundles away, at the pace of
-        the queue; body `{"note"?}`.
+        the queue; `?untilRestart=true` ends the cordon when the broker is back; body `{"note"?}`.
         """
-        leader, drain = self._operations(), flag(request, DRAIN.name)
-        note = (await body_as(request, CordonWanted)).note
-        broker = request.match_info["broker"]
-        return web.json_response(await leader.cordon(broker, drain=drain, note=note))
+        leader = self._operations()
+        cordoned = await leader.cordon(
+            request.match_info["broker"],
+            drain=flag(request, DRAIN.name),
+            until_restart=flag(request, UNTIL_RESTART.name),
+            note=(await body_as(request, CordonWanted)).note,
+        )
+        return web.json_response(cordoned)
 
     @of_leader(also={404: "the broker is not cordoned"})
     async def uncordon(self, request: web.Request) -> web.Response:

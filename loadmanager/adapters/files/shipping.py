@@ -26,7 +26,7 @@ class Shipper:
             import fsspec
         except ImportError:
             raise ConfigError(
-                "loadManagerHistoryShipUrl needs fsspec: pip install 'loadmanager[analysis]'"
+                "loadManagerHistoryShipUrl needs fsspec: pip install fsspec"
             ) from None
         self._url = url
         try:

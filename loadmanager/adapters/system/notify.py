@@ -1,4 +1,6 @@
-"""systemd's notify protocol: a process tells its service manager that it is ready or stops."""
+"""systemd's notify protocol: a process tells its service manager that it is ready, that it stops,
+and that it works.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +21,25 @@ def notify(state: str) -> None:
         address = "\0" + address[1:]  # an abstract socket
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as client:
         client.sendto(state.encode(), address)
+
+
+def watchdog_interval_s() -> float | None:
+    """How often the service manager wants to hear of this process: a third of its `WatchdogSec`.
+
+    None if it does not watch, or watches another process, from which this one has the variables.
+    """
+    limit_us, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if not limit_us.isdigit() or int(limit_us) == 0 or pid not in ("", str(os.getpid())):
+        return None
+    return int(limit_us) / 3e6
+
+
+async def keep_notifying() -> None:
+    """Tell the service manager that the event loop turns, for as long as it does, if it watches."""
+    interval_s = watchdog_interval_s()
+    while interval_s is not None:
+        notify("WATCHDOG=1")
+        await asyncio.sleep(interval_s)
 
 
 class NotifySocket:

@@ -45,25 +45,38 @@ def brokers_uncordon(admin: AdminClient, broker: str) -> Output:
 @click.option(
     "--within", type=Duration(), help="give up waiting after so long (90s, 30m); the drain goes on"
 )
+@click.option(
+    "--until-restart", is_flag=True, help="let the broker have bundles again when it is back"
+)
 @click.option("--note", default="", help="why, for others")
 def drain(
-    admin: AdminClient, broker: str, *, stop: bool, no_wait: bool, within: float | None, note: str
+    admin: AdminClient,
+    broker: str,
+    *,
+    stop: bool,
+    no_wait: bool,
+    within: float | None,
+    until_restart: bool,
+    note: str,
 ) -> Output:
     """Cordon a broker, and move all its bundles away at the pace of the queue of moves.
 
-    BROKER is host:port, as `brokers list` shows it. It stays cordoned, also after a restart, until
-    `brokers uncordon`.
+    BROKER is host:port, as `brokers list` shows it. It stays cordoned until `brokers uncordon`,
+    also after a restart, unless --until-restart is given.
     """
     if stop and no_wait:
         raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
     _require(admin, broker)
-    began = _begin(admin, broker, note)
+    began = _begin(admin, broker, note, until_restart=until_restart)
     if no_wait:
         return Output(began, f"{broker} drains; `brokers list` shows how far it is")
     progress = _drained(admin, broker, within)
     if stop:
         admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
-    end = "it stops now" if stop else f"it stays cordoned until `brokers uncordon {broker}`"
+    until = "it is back" if progress["untilRestart"] else f"`brokers uncordon {broker}`"
+    end = (
+        f"it stops now, and is cordoned until {until}" if stop else f"it is cordoned until {until}"
+    )
     moved = progress["moved"]
     did = f"is drained: {moved} bundles moved" if moved else "had no bundles: nothing was moved"
     text = f"{broker} {did}; {end}"
@@ -76,8 +89,10 @@ def _require(admin: AdminClient, broker: str) -> None:
         raise BadInputError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
 
 
-def _begin(admin: AdminClient, broker: str, note: str) -> dict[str, Any]:
-    path = f"{CORDONS}/{broker}" + query(drain=True)
+def _begin(
+    admin: AdminClient, broker: str, note: str, *, until_restart: bool = False
+) -> dict[str, Any]:
+    path = f"{CORDONS}/{broker}" + query(drain=True, untilRestart=until_restart)
     document: dict[str, Any] = json.loads(admin.send("PUT", path, {"note": note}))
     return document
 

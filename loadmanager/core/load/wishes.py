@@ -30,6 +30,10 @@ class Cordon(msgspec.Struct, frozen=True, rename="camel"):
     total: int = 0
     """Bundles that it had when its drain began."""
     note: str = ""
+    until_restart_of: int = 0
+    """When the broker's process began (ms since the epoch): the cordon ends when a later one
+    registers. 0: it stays until somebody ends it.
+    """
 
 
 class Pause(msgspec.Struct, frozen=True, rename="camel"):

@@ -121,6 +121,7 @@ class Draining:
             "broker": broker,
             "since": cordon.since_ms,
             "note": cordon.note,
+            "untilRestart": bool(cordon.until_restart_of),
             "state": "cordoned" if drain is None else _state(drain),
             "active": self.brokers.address(broker) is not None,
         }

@@ -137,11 +137,15 @@ class Operations:
         cordons = self.moves.wishes.cordons
         return [self.draining.document(broker, cordons[broker]) for broker in sorted(cordons)]
 
-    async def cordon(self, broker: str, *, drain: bool, note: str = "") -> dict[str, Any]:
+    async def cordon(
+        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
+    ) -> dict[str, Any]:
         """Send no new bundle to a broker; with `drain`, move its bundles away, too.
 
-        A broker that is cordoned already keeps what is not said anew. Raises `NotFoundError` for a
-        broker that is not active, `ConflictError` for the last one that is not cordoned.
+        With `until_restart` the cordon ends when the broker is back; one that was set without an
+        end stays. A broker that is cordoned already keeps what is not said anew. Raises
+        `NotFoundError` for a broker that is not active, `ConflictError` for the last one that is
+        not cordoned.
         """
         brokers, wishes = self.moves.brokers, self.moves.wishes
         address = brokers.address(broker)
@@ -153,7 +157,8 @@ class Operations:
         if not brokers.reports.keys() - wishes.cordons.keys() - {broker}:
             raise ConflictError(f"{broker} is the last broker that is not cordoned")
         now_ms = self.moves.clock.now_ms()
-        cordon = wishes.cordons.get(broker) or Cordon(now_ms)
+        began_ms = int(brokers.reports[broker].start_timestamp) if until_restart else 0
+        cordon = wishes.cordons.get(broker) or Cordon(now_ms, until_restart_of=began_ms)
         if drain and not cordon.drain:
             total = await self.draining.count(address)
             cordon = msgspec.structs.replace(cordon, drain=True, total=total)
@@ -171,6 +176,15 @@ class Operations:
         await self.moves.wishes.cordon(broker, None, self.checks)
         cancelled = self.moves.cancel_of(broker, Author.DRAIN)
         log.info("broker no longer cordoned", peer=broker, cancelled_moves=cancelled)
+
+    async def step(self) -> None:
+        """End the cordons that held until a restart, and queue the next moves of drains."""
+        for broker, cordon in sorted(self.moves.wishes.cordons.items()):
+            report = self.moves.brokers.reports.get(broker)
+            began_ms = 0 if report is None else report.start_timestamp
+            if cordon.until_restart_of and began_ms > cordon.until_restart_of:
+                await self.uncordon(broker)
+        await self.draining.step()
 
     # Merges
 

@@ -200,7 +200,7 @@ class LeaderWork:
             self.leading.quotas, self.leading.operations = quotas, operations
             self.leading.load_manager = load_manager
             scope.spawn(moves.run(), "moves")
-            drain = operations.draining.step
+            drain = operations.step
             scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
             if self.broker.value.load_balancer_enabled:
                 merge = operations.merging.step

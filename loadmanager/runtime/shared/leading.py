@@ -89,7 +89,9 @@ class LeaderOperations(Protocol):
         """The cordoned brokers with the progress of their drains."""
         ...
 
-    async def cordon(self, broker: str, *, drain: bool, note: str = "") -> dict[str, Any]:
+    async def cordon(
+        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
+    ) -> dict[str, Any]:
         """Cordon a broker, and drain it."""
         ...
 

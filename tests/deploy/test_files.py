@@ -1,0 +1,332 @@
+"""The files that deploy brokers: valid by their schemas, and true.
+
+Every command in them is one of ours, with options and keys that exist; every path and port leads
+somewhere. Nothing here needs Docker or Kubernetes.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import command_lines
+import kubernetes_validate
+import pytest
+import yaml
+
+from loadmanager import __version__, settings
+from loadmanager.cli.analyze import NO_RECORDS, UNANSWERED
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+KUBERNETES = DEPLOY / "kubernetes"
+SYSTEMD = DEPLOY / "systemd"
+BIN = Path(sys.executable).parent
+EXPOSURE_MAX = 3.0
+MANIFESTS = sorted(path for path in KUBERNETES.glob("*.yaml") if path.name != "kustomization.yaml")
+COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+BROKERS = sorted(name for name in SERVICES if name.startswith("broker-"))
+
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd is not installed"
+)
+
+
+def _run(*command: object) -> str:
+    done = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _refused(values: dict[str, str], file: Path) -> list[str]:
+    """Why a broker would refuse a file with these keys set beside it."""
+    loaded, problems = settings.examine(file, values)
+    return [*(problem.text for problem in problems), *(key.name for key in loaded.unknown)]
+
+
+def _set(words: list[str]) -> dict[str, str]:
+    given = command_lines.check(words).get("overrides")
+    assert isinstance(given, dict)
+    return given
+
+
+def _shutdown_s(values: dict[str, str], file: Path | None = None) -> float:
+    return settings.load(file, values).leaf(BrokerSettings).shutdown_timeout_ms / 1000
+
+
+# Docker
+
+
+def _instructions() -> Iterator[tuple[str, str]]:
+    """Instruction and arguments of each step of the Dockerfile."""
+    text = re.sub(r"\\\n", " ", (DEPLOY / "Dockerfile").read_text())
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            name, _, rest = line.strip().partition(" ")
+            yield name, rest
+
+
+def test_the_dockerfile_has_no_faults() -> None:
+    """By hadolint, with all its rules."""
+    _run(BIN / "hadolint", DEPLOY / "Dockerfile")
+
+
+def test_what_the_dockerfile_copies_reaches_the_build() -> None:
+    """Each path exists, and .dockerignore lets it in."""
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    let_in = {line[1:] for line in ignored if line.startswith("!")}
+    assert "*" in ignored
+    copied = [
+        source
+        for name, rest in _instructions()
+        if name == "COPY" and "--from" not in rest
+        for source in rest.split()[:-1]
+    ]
+    assert len(copied) > 4
+    for source in copied:
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch(Path(source).parts[0], name) for name in let_in), source
+    stages = {rest.split()[-1] for name, rest in _instructions() if name == "FROM"}
+    sources = {
+        word.removeprefix("--from=")
+        for _, rest in _instructions()
+        for word in rest.split()
+        if word.startswith("--from=")
+    }
+    assert sources <= stages
+
+
+def test_the_commands_of_the_images() -> None:
+    """An image runs a command of ours, not as root; the port that is looked at is the broker's."""
+    instructions = list(_instructions())
+    for name, rest in instructions:
+        if name == "CMD":
+            command_lines.check(json.loads(rest))
+    assert [rest for name, rest in instructions if name == "USER"] == ["10001:10001"]
+    broker = settings.load(ROOT / "config" / "broker.conf").leaf(BrokerSettings)
+    exposed = next(rest for name, rest in instructions if name == "EXPOSE")
+    assert exposed.split() == [str(broker.broker_port), str(broker.web_port)]
+    health = next(rest for name, rest in instructions if name == "HEALTHCHECK")
+    assert f"http://localhost:{broker.web_port}/admin/v2/brokers/ready" in health
+
+
+def test_docker_compose_is_valid() -> None:
+    """By the schema of Compose; its images have the version of the package."""
+    _run(
+        *(BIN / "check-jsonschema", "--builtin-schema", "vendor.compose-spec"),
+        ROOT / "docker-compose.yml",
+    )
+    own = {service["image"] for service in SERVICES.values() if "build" in service}
+    assert own == {f"loadmanager:{__version__}", f"loadmanager-analysis:{__version__}"}
+    targets = {rest.split()[-1] for name, rest in _instructions() if name == "FROM"}
+    assert {each["build"]["target"] for each in SERVICES.values() if "build" in each} <= targets
+
+
+def test_what_docker_compose_mounts() -> None:
+    """Each file and folder of this repository exists, each named volume is declared."""
+    for service in SERVICES.values():
+        for volume in service.get("volumes", []):
+            source = volume.split(":")[0]
+            if source.startswith("."):
+                assert (ROOT / source).exists(), volume
+            else:
+                assert source in COMPOSE["volumes"], volume
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_the_brokers_of_docker_compose(name: str) -> None:
+    """A broker accepts the command and the file; clients outside reach it where it says, on the
+    loopback address only; it has the time to stop.
+    """
+    service = SERVICES[name]
+    given = _set(service["command"])
+    assert not _refused(given, DEPLOY / "compose.conf")
+    broker = settings.load(DEPLOY / "compose.conf", given).leaf(BrokerSettings)
+    assert broker.advertised_address == name
+    published = dict(
+        re.fullmatch(r"127\.0\.0\.1:(\d+):(\d+)", port).groups() for port in service["ports"]
+    )
+    outside = [text for text in broker.advertised_listeners if text.startswith("outside:")]
+    ports = {"pulsar": broker.bind_addresses[0].rpartition(":")[2], "http": str(broker.web_port)}
+    assert {text.rpartition(":")[2] for text in outside} == published.keys()
+    for text in outside:
+        kind, port = text.split(":")[1], text.rpartition(":")[2]
+        assert published[port] == ports[kind]
+    assert float(service["stop_grace_period"].removesuffix("s")) > broker.shutdown_timeout_ms / 1000
+    assert len(BROKERS) == 3
+
+
+def test_the_night_of_docker_compose() -> None:
+    """The job begins at 00:45 UTC, within a day, from any time; its command is ours."""
+    script = SERVICES["nightly"]["command"][0].replace("$$", "$")
+    arithmetic = re.search(r"sleep \$\(\((.*)\)\)", script)
+    assert arithmetic is not None
+    now = 1_790_000_000
+    for second in (0, 2_699, 2_700, 2_701, 43_200, 86_399):
+        at = now - now % 86_400 + second
+        expression = arithmetic[1].replace("$(date -u +%s)", str(at))
+        wait = int(_run("sh", "-c", f"echo $(({expression}))"))
+        assert 0 < wait <= 86_400
+        assert (at + wait) % 86_400 == 2_701
+    command_lines.check(["analyze", *script.split("loadmanager analyze")[1].split()[:3]])
+
+
+# Kubernetes
+
+
+def _documents(file: Path) -> list[dict[str, Any]]:
+    return [document for document in yaml.safe_load_all(file.read_text()) if document]
+
+
+@pytest.mark.parametrize("file", MANIFESTS, ids=lambda file: file.name)
+def test_manifests_are_valid(file: Path) -> None:
+    """By the schemas of Kubernetes, without unknown fields."""
+    for document in _documents(file):
+        kubernetes_validate.validate(document, "1.31", strict=True)
+
+
+def test_kustomizations_name_what_is_there() -> None:
+    """Each resource and file exists, and none is left out."""
+    for folder in (KUBERNETES, KUBERNETES / "monitoring"):
+        (document,) = _documents(folder / "kustomization.yaml")
+        named = set(document["resources"])
+        for generator in document.get("configMapGenerator", []):
+            assert all((folder / file).exists() for file in generator["files"])
+        there = {path.name for path in folder.glob("*.yaml")} - {"kustomization.yaml"}
+        assert named == there
+        assert all(image["newTag"] == __version__ for image in document.get("images", []))
+
+
+def _pod(name: str) -> dict[str, Any]:
+    kinds = {document["kind"]: document for document in _documents(KUBERNETES / name)}
+    spec = (kinds.get("StatefulSet") or kinds["CronJob"]["spec"]["jobTemplate"])["spec"]["template"]
+    return dict(spec["spec"])
+
+
+def test_the_brokers_of_kubernetes() -> None:
+    """A broker accepts its command and file; the drain before a stop, and the stop, have the time
+    that they need; what probes and ports name is the broker's.
+    """
+    pod = _pod("brokers.yaml")
+    (container,) = pod["containers"]
+    given = _set(container["args"])
+    file = KUBERNETES / "broker.conf"
+    assert not _refused(given, file)
+    shell, option, script = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert (shell, option) == ("sh", "-c")
+    (words,) = command_lines.simple_commands(script)
+    options = command_lines.check(words[1:])
+    assert words[0] == "loadmanager"
+    assert options["until_restart"]
+    within = options["within"]
+    assert isinstance(within, float)
+    assert pod["terminationGracePeriodSeconds"] > within + _shutdown_s(given, file)
+    broker = settings.load(file, given).leaf(BrokerSettings)
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert ports == {"pulsar": broker.broker_port, "http": broker.web_port}
+    assert container["readinessProbe"]["httpGet"]["path"] == "/admin/v2/brokers/ready"
+    names = set(re.findall(r"\$\(?(\w+)", script + str(container["args"])))
+    assert names <= {variable["name"] for variable in container["env"]}
+
+
+def test_the_analysis_of_kubernetes() -> None:
+    """Its command is ours."""
+    (container,) = _pod("analysis.yaml")["containers"]
+    command_lines.check(container["args"])
+
+
+def test_labels_and_ports_agree() -> None:
+    """What services, budgets, policies and the monitor select is there, with these ports."""
+    labels = {"loadmanager-broker", "loadmanager-analysis"}
+    ports = {"pulsar", "http", 6650, 8080}
+    for file in KUBERNETES.rglob("*.yaml"):
+        for document in _documents(file):
+            for value in _values(document, "app"):
+                assert value in labels, file
+            for value in (*_values(document, "targetPort"), *_values(document, "port")):
+                assert value in ports, file
+
+
+def _values(document: object, key: str) -> Iterator[Any]:
+    if isinstance(document, dict):
+        for name, value in document.items():
+            if name == key:
+                yield value
+            else:
+                yield from _values(value, key)
+    elif isinstance(document, list):
+        for member in document:
+            yield from _values(member, key)
+
+
+# systemd
+
+
+def _unit(name: str) -> configparser.SectionProxy:
+    unit = configparser.RawConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str
+    unit.read(SYSTEMD / name)
+    return unit["Service"]
+
+
+@pytest.mark.parametrize("name", ["loadmanager-broker.service", "loadmanager-analyze.service"])
+def test_the_commands_of_the_units(name: str) -> None:
+    """They are ours, and the settings are where the page says."""
+    program, *words = _unit(name)["ExecStart"].split()
+    assert program == "/opt/loadmanager/venv/bin/loadmanager"
+    assert str(command_lines.check(words)["config"]) == "/etc/loadmanager/broker.conf"
+
+
+def test_a_broker_has_the_time_to_stop() -> None:
+    """More than `brokerShutdownTimeoutMs`; wrong settings are not tried again."""
+    unit = _unit("loadmanager-broker.service")
+    assert float(unit["TimeoutStopSec"]) > _shutdown_s({})
+    assert unit["Type"] == "notify"
+    assert unit["RestartPreventExitStatus"] == "2"
+
+
+def test_a_night_without_records_is_a_failure() -> None:
+    """Of the unit; so is one without an answer."""
+    fine = _unit("loadmanager-analyze.service")["SuccessExitStatus"].split()
+    assert not {str(NO_RECORDS), str(UNANSWERED)} & set(fine)
+
+
+@needs_systemd
+def test_the_units_are_valid_and_hardened(tmp_path: Path) -> None:
+    """systemd finds no fault in them, and an exposure of at most 3."""
+    for unit in SYSTEMD.glob("loadmanager-*"):
+        text = unit.read_text().replace("/opt/loadmanager/venv/bin/loadmanager", "/bin/true")
+        (tmp_path / unit.name).write_text(text)
+    units = sorted(tmp_path.iterdir())
+    assert len(units) == 3
+    _run("systemd-analyze", "verify", *units)
+    for service in (unit for unit in units if unit.suffix == ".service"):
+        said = _run("systemd-analyze", "security", "--offline=yes", "--threshold=30", service)
+        level = re.search(r"exposure level for .*: ([\d.]+)", said)
+        assert level is not None
+        assert float(level[1]) <= EXPOSURE_MAX
+
+
+@needs_systemd
+def test_the_user_and_its_folders(tmp_path: Path) -> None:
+    """systemd makes the user and the folders that the units name."""
+    (tmp_path / "etc").mkdir()
+    _run("systemd-sysusers", f"--root={tmp_path}", SYSTEMD / "loadmanager.sysusers")
+    users = (tmp_path / "etc" / "passwd").read_text()
+    assert "loadmanager:" in users
+    assert _unit("loadmanager-broker.service")["WorkingDirectory"] in users
+    _run("systemd-tmpfiles", "--create", f"--root={tmp_path}", SYSTEMD / "loadmanager.tmpfiles")
+    assert (tmp_path / "etc/loadmanager").is_dir()
+    assert (tmp_path / "var/lib/loadmanager/data").is_dir()
