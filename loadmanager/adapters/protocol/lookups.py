@@ -29,7 +29,7 @@ MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 
 def on_connect(connection: Connection, frame: Frame) -> None:
-    """CONNECT: answer CONNECTED. `access.Guard` looks at credentials before, where it is in force."""
+    """CONNECT: answer CONNECTED. Where access is guarded, `access.Guard` has let it through."""
     if connection.connected:
         raise FrameError("CONNECT came twice")
     request = frame.command.connect
