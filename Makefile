@@ -14,7 +14,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install install-run install-analysis run analyze fast test test-clients test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
+.PHONY: help install install-run install-analysis run analyze page fast test test-clients test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -31,6 +31,7 @@ help:
 	@echo "make mutants      how many edits of core/strategies its tests notice (a sample; ten minutes)"
 	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
+	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist and wheel in dist/"
 	@echo "make bench        measure the cluster and the protocol"
@@ -116,6 +117,9 @@ dist: install
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/twine check --strict dist/*
+
+page:
+	cd ui && npm ci --ignore-scripts && npm run --silent build
 
 docs: install
 	$(BIN)/python docs/generate.py

@@ -11,7 +11,6 @@ from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConfigError, ConflictError
-from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
@@ -27,7 +26,7 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
     loaded = settings.load(None, values)
     broker = loaded.leaf(BrokerSettings)
     async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
-        await record_cluster(store, broker.cluster_name)
+        await record_cluster(store, broker.cluster_name, service_url="", web_url="")
         catalogue = Namespaces(store, Live(broker))
         for name, bundles in namespaces.items():
             namespace = NamespaceName.parse(name)
@@ -39,9 +38,8 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
                 await catalogue.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
 
 
-async def record_cluster(store: Store, cluster: str, at: BrokerAddress | None = None) -> None:
-    """Record a cluster in the metadata store, with the addresses of a broker, if the store records
-    no cluster yet.
+async def record_cluster(store: Store, cluster: str, *, service_url: str, web_url: str) -> None:
+    """Record a cluster in the metadata store, if the store records no cluster yet.
 
     Raises `ConfigError` when the store records other clusters only: this broker would join their
     brokers and take bundles of theirs.
@@ -58,10 +56,10 @@ async def record_cluster(store: Store, cluster: str, at: BrokerAddress | None = 
         f"{paths.CLUSTERS}/{cluster}",
         write_object(
             {
-                "serviceUrl": at.web_url if at else "",
-                "serviceUrlTls": at.web_url_tls if at else "",
-                "brokerServiceUrl": at.service_url if at else "",
-                "brokerServiceUrlTls": at.service_url_tls if at else "",
+                "serviceUrl": web_url,
+                "serviceUrlTls": "",
+                "brokerServiceUrl": service_url,
+                "brokerServiceUrlTls": "",
             }
         ),
     )

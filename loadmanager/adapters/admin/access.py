@@ -24,6 +24,8 @@ ORIGINAL = "X-Original-Principal"
 
 OPEN = frozenset({"/admin/v2/brokers/health", "/admin/v2/brokers/ready", "/status.html"})
 """For everybody: those who watch over a broker have no credentials, and learn nothing else."""
+PAGE = frozenset({"/", "/ui", "/ui/", "/ui/{file}", "/ui/{file}/"})
+"""For everybody: the files of the page, which contain no data."""
 METRICS = "/metrics"
 KNOWN = frozenset(
     {"/admin/v2/clusters", "/admin/v2/clusters/{cluster}", "/admin/v2/brokers/version"}
@@ -49,7 +51,7 @@ def access_of(access: Access, *, metrics: bool) -> Middleware:
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
         path = "" if resource is None else resource.canonical.rstrip("/")
-        if path in OPEN or (path == METRICS and not metrics):
+        if path in OPEN or (path == METRICS and not metrics) or _of_page(request):
             return await handler(request)
         try:
             roles = _roles(access, request)
@@ -63,6 +65,11 @@ def access_of(access: Access, *, metrics: bool) -> Middleware:
         return await handler(request)
 
     return guard
+
+
+def _of_page(request: web.Request) -> bool:
+    resource = request.match_info.route.resource
+    return resource is not None and resource.canonical in PAGE
 
 
 def _roles(access: Access, request: web.Request) -> tuple[str, ...]:

@@ -51,7 +51,6 @@ class BrokerRoutes:
             web.get("/admin/v2/clusters", self.clusters),
             web.get("/admin/v2/clusters/{cluster}", self.cluster),
             web.get("/loadmanager/v1/load-report", self.own_load_report),
-            web.get("/loadmanager/v1/addresses", self.addresses),
             web.get("/metrics", self.metrics),
             web.get("/status.html", self.status),
         ]
@@ -97,7 +96,7 @@ class BrokerRoutes:
         address = self._use.brokers.address(broker_id)
         if address is None:
             raise NotFoundError(f"Broker {broker_id} is not active")
-        return redirect_to(address, request)
+        return redirect_to(address.web_url, request)
 
     async def ready(self, _request: web.Request) -> web.Response:
         """Whether the broker is registered, knows a leader and takes bundles.
@@ -183,27 +182,9 @@ class BrokerRoutes:
             raise NotFoundError(f"Cluster {name} does not exist")
         urls = {
             "serviceUrl": self._use.self_address.web_url,
-            "serviceUrlTls": self._use.self_address.web_url_tls,
             "brokerServiceUrl": self._use.self_address.service_url,
-            "brokerServiceUrlTls": self._use.self_address.service_url_tls,
         }
-        urls = {name: url for name, url in urls.items() if url}
         return web.json_response(urls if name == self._cluster else {})
-
-    async def addresses(self, _request: web.Request) -> web.Response:
-        """The addresses of each live broker: `webServiceUrl`, `webServiceUrlTls`,
-        `pulsarServiceUrl`, `pulsarServiceUrlTls`; an empty one is not served.
-        """
-        found = {}
-        for broker_id in sorted(self._use.brokers.registered):
-            if (broker := self._use.brokers.address(broker_id)) is not None:
-                found[broker_id] = {
-                    "webServiceUrl": broker.web_url,
-                    "webServiceUrlTls": broker.web_url_tls,
-                    "pulsarServiceUrl": broker.service_url,
-                    "pulsarServiceUrlTls": broker.service_url_tls,
-                }
-        return web.json_response(found)
 
     async def metrics(self, _request: web.Request) -> web.Response:
         """The metrics in Prometheus' text format.

@@ -11,7 +11,6 @@ from loadmanager.adapters.admin.answers import (
     flag,
     namespace_of,
     no_content,
-    web_of,
     whole_numbers,
 )
 from loadmanager.adapters.admin.namespace_policies import NamespacePolicies, check_clusters
@@ -193,10 +192,10 @@ class NamespaceRoutes:
             flag(request, "authoritative"),
             request.query.get("destinationBroker") or None,
         )
-        owner = await self._use.unloading.bundle(
+        web_url = await self._use.unloading.bundle(
             namespace_of(request), request.match_info["bundle"], destination=destination
         )
-        return no_content(owner, request, authoritative=None if destination else authoritative)
+        return no_content(web_url, request, authoritative=None if destination else authoritative)
 
     async def split_bundle(self, request: web.Request) -> web.Response:
         """Split a bundle, or the LARGEST (by topics) or HOT (by traffic) one of the namespace;
@@ -208,19 +207,19 @@ class NamespaceRoutes:
         positions, namespace = whole_numbers(await body(request)), namespace_of(request)
         wanted = request.match_info["bundle"]
         chosen = await self._use.splitting.choose(namespace, wanted)
-        owner = await self._use.splitting.split(
+        web_url = await self._use.splitting.split(
             namespace,
             chosen,
             algorithm=request.query.get("splitAlgorithmName") or None,
             positions=positions,
             unload=flag(request, "unload"),
         )
-        if owner is None or chosen == wanted:
-            return no_content(owner, request)
+        if web_url is None or chosen == wanted:
+            return no_content(web_url, request)
         # The owner is to split this bundle, not to choose once more.
         path = request.path.replace(f"/{wanted}/", f"/{chosen}/")
         target = request.rel_url.with_path(path).with_query(request.query)
-        return web.Response(status=307, headers={"Location": f"{web_of(owner, request)}{target}"})
+        return web.Response(status=307, headers={"Location": f"{web_url}{target}"})
 
 
 def _check_texts(document: dict[str, object], field: str) -> None:

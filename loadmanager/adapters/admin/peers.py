@@ -13,7 +13,6 @@ from aiohttp import web
 from yarl import URL
 
 from loadmanager.adapters.admin.answers import TOPIC, flag, namespace_of, topic_of, whole
-from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
@@ -138,10 +137,11 @@ class HttpPeers:
         self,
         *,
         release_timeout_s: Callable[[], float],
-        calls: Calls | None = None,
+        credentials: Callable[[], dict[str, str]] = dict,
     ) -> None:
+        """`credentials`: the headers with which this broker proves who it is."""
         self._release_timeout_s = release_timeout_s
-        self._calls = calls or Calls()
+        self._credentials = credentials
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX))
 
     async def close(self) -> None:
@@ -168,7 +168,7 @@ class HttpPeers:
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
         """Ask a broker which bundles it serves."""
-        url, query = URL(self._calls.url(broker) + PATH), {"bundle": bundle} if bundle else {}
+        url, query = URL(broker.web_url + PATH), {"bundle": bundle} if bundle else {}
         _, text = await self._ask(
             broker, url, query, ACQUIRE_TIMEOUT_S, method="GET", text_max=BUNDLES_BYTES_MAX
         )
@@ -204,7 +204,7 @@ class HttpPeers:
         """Ask the owner to close a topic."""
         name = TopicName.parse(topic)
         topic = f"{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
-        url = f"{self._calls.url(owner)}{TOPICS}/{topic}/close"
+        url = f"{owner.web_url}{TOPICS}/{topic}/close"
         query = {"force": "true" if force else "false"}
         try:
             status, text = await self._ask(
@@ -228,7 +228,7 @@ class HttpPeers:
     ) -> str:
         query = query if epoch is None else {**query, "epoch": str(epoch)}
         status, text = await self._ask(
-            broker, URL(f"{self._calls.url(broker)}{PATH}/{path}"), query, timeout_s
+            broker, URL(f"{broker.web_url}{PATH}/{path}"), query, timeout_s
         )
         if status == 409:
             raise OperationalError(f"{broker.broker_id} answered {status}: {text}")
@@ -248,11 +248,7 @@ class HttpPeers:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
-                    method,
-                    url,
-                    params=query,
-                    headers=self._calls.headers(),
-                    ssl=self._calls.tls(),
+                    method, url, params=query, headers=self._credentials()
                 ) as answer,
             ):
                 text = (await answer.text())[:text_max]

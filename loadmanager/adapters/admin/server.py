@@ -15,12 +15,14 @@ from loadmanager.adapters.admin.access import access_of
 from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
-from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.events import EventRoutes
+from loadmanager.adapters.admin.following import Following
+from loadmanager.adapters.admin.heat import HeatRoutes
 from loadmanager.adapters.admin.leading import LeadingRoutes
 from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
+from loadmanager.adapters.admin.page import PageRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.permissions import PermissionRoutes
 from loadmanager.adapters.admin.resource_quotas import QuotaRoutes
@@ -34,12 +36,12 @@ from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.topic_stats import StatsRoutes
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
-from loadmanager.adapters.listener import Listener, Spawn, Tls
 from loadmanager.ports.access import Access
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
 KEEP_ALIVE_S = 75.0
+BACKLOG = 512
 STOP_TIMEOUT_S = 2.0
 TELL_INTERVAL_S = 60.0
 """Refused connections are logged at most once in this time."""
@@ -69,26 +71,29 @@ class AdminServer:
         connections_cap: int = 0,
         access: Access | None = None,
         authenticate_metrics: bool = False,
-        calls: Calls | None = None,
+        credentials: Callable[[], dict[str, str]] = dict,
     ) -> None:
         """`connections_cap`: the most connections that the process can serve; 0: any number.
-        `calls`: how this broker asks others.
+        `credentials`: the headers with which this broker asks others.
         """
         self._settings = settings or AdminSettings()
         self._connections_max = min(
             self._settings.connections_max, connections_cap or self._settings.connections_max
         )
         self._told_at_s = -math.inf
+        self._following = Following(use)
         application = web.Application(
             middlewares=[
                 log_access,
                 concurrency_limit(self._settings.requests_max),
+                self._following.middleware(),
                 errors,
                 *([] if access is None else [access_of(access, metrics=authenticate_metrics)]),
             ],
             client_max_size=BODY_BYTES_MAX,
         )
-        self._owners = TopicOwners(use, calls or Calls())
+        self._owners = TopicOwners(use, credentials)
+        self._heat = HeatRoutes(use, credentials)
         parts: list[Routes] = [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -105,13 +110,14 @@ class AdminServer:
             LeadingRoutes(use),
             EventRoutes(use),
             MoveRoutes(use),
+            self._heat,
+            PageRoutes(),
             PermissionRoutes(use, enforced=access is not None and access.authorizes),
         ]
         for part in parts:
             for route in part.routes():
-                application.router.add_routes(
-                    [route, web.RouteDef(route.method, route.path + "/", route.handler, {})]
-                )
+                slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
+                application.router.add_routes([route, slashed] if route.path != "/" else [route])
         self._runner = web.AppRunner(
             application,
             access_log=None,
@@ -121,25 +127,17 @@ class AdminServer:
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
         )
-        self._listeners: list[Listener] = []
-        self._spawn: Spawn
+        self._listeners: list[asyncio.Server] = []
         self._ports = application[LISTENERS] = dict[int, str]()
 
-    async def start(self, spawn: Spawn) -> None:
-        """Get ready to `listen`; `spawn` starts the tasks."""
-        self._spawn = spawn
+    async def start(self, sock: socket.socket, *more: tuple[str, socket.socket]) -> None:
+        """Listen on bound sockets; those in `more` are for the clients of a listener each."""
         await self._runner.setup()
-
-    async def listen(self, sock: socket.socket, listener: str = "", tls: Tls | None = None) -> None:
-        """Accept connections of a bound socket; their clients belong to a listener."""
-        self._ports[sock.getsockname()[1]] = listener
-        self._listeners.append(
-            Listener(sock, self._accept, self._failed, spawn=self._spawn, tls=tls)
-        )
-
-    @staticmethod
-    def _failed(what: str, error: Exception) -> None:
-        log.error(what, exc_info=error)
+        loop = asyncio.get_running_loop()
+        for listener, bound in (("", sock), *more):
+            self._ports[bound.getsockname()[1]] = listener
+            server = await loop.create_server(self._accept, sock=bound, backlog=BACKLOG)
+            self._listeners.append(server)
 
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server
@@ -166,7 +164,8 @@ class AdminServer:
         for listener in self._listeners:
             listener.close()
         await self._runner.cleanup()
-        await self._owners.close()
+        for part in (self._owners, self._heat, self._following):
+            await part.close()
 
 
 class _Refusing(asyncio.Protocol):

@@ -25,8 +25,8 @@ from loadmanager.adapters.protocol.hosted import (
     clients_of,
     divide,
     stats_of,
-    tell_where,
     unite,
+    url_for,
 )
 from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.adapters.protocol.storing import Storing
@@ -212,7 +212,8 @@ class TopicRegistry:
         command = pb.CommandCloseProducer(
             producer_id=producer.producer_id, request_id=REQUEST_ID_NONE
         )
-        tell_where(command, connection, destination)
+        if url := url_for(connection, destination):
+            command.assignedBrokerServiceUrl = url
         connection.send(encode(close_producer=command))
         self.dispatcher.written(connection)
 
@@ -225,7 +226,8 @@ class TopicRegistry:
         command = pb.CommandCloseConsumer(
             consumer_id=consumer.consumer_id, request_id=REQUEST_ID_NONE
         )
-        tell_where(command, connection, destination)
+        if url := url_for(connection, destination):
+            command.assignedBrokerServiceUrl = url
         connection.send(encode(close_consumer=command))
         self.dispatcher.written(connection)
 

@@ -242,6 +242,10 @@ class ClusterView:
         at_ms = self._placed_ms.get(bundle, 0)
         return self._pending.broker_of(bundle) if now_ms - at_ms < PENDING_MS_MAX else None
 
+    def traffic(self) -> Mapping[str, LocalBrokerData | TopBundlesLoadData]:
+        """brokerId → its last report of bundles, in either manager."""
+        return {**self._top_bundles, **self.reports}
+
     def pending(self) -> Pending:
         """brokerId → bundles on their way there → their averages."""
         return self._pending.copy()

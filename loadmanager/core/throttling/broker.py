@@ -286,7 +286,7 @@ class TopicThrottling:
 
     def sender(self, producer_name: str, throttle: ConnectionThrottle) -> Sender:
         """A producer connected. When it closes, or its connection does, call `leave`."""
-        sender = Sender(producer_name, throttle)
+        sender = Sender(producer_name, throttle, str(self.name))
         self.senders[sender] = None
         return sender
 
@@ -301,7 +301,11 @@ class TopicThrottling:
         """A subscription's dispatcher opens. When it closes, call `close_gate`."""
         broker = self._broker
         gate = self.gates[subscription] = DispatchGate(
-            owner, broker.ready, charges_entries=broker.settings.dispatch_charges_entries
+            owner,
+            broker.ready,
+            charges_entries=broker.settings.dispatch_charges_entries,
+            topic=str(self.name),
+            name=subscription,
         )
         limiter = self._subscriptions[subscription] = DispatchLimiter(
             Level.SUBSCRIPTION,

@@ -104,12 +104,19 @@ class DispatchGate:
         "announced",
         "charges_entries",
         "limits",
+        "name",
         "owner",
         "throttled_by",
+        "topic",
     )
 
-    def __init__(self, owner: Resumable, ready: Ready, *, charges_entries: bool) -> None:
+    def __init__(
+        self, owner: Resumable, ready: Ready, *, charges_entries: bool, topic: str, name: str
+    ) -> None:
+        """`name`: that of the subscription."""
         self.owner = owner
+        self.topic = topic
+        self.name = name
         self.announced = False
         self.charges_entries = charges_entries
         """Whether a batch counts as one message."""

@@ -75,6 +75,16 @@ class Level(enum.StrEnum):
 class Waiter(Protocol):
     """A producer, or a subscription's dispatcher."""
 
+    @property
+    def name(self) -> str:
+        """The name of the producer or the subscription."""
+        ...
+
+    @property
+    def topic(self) -> str:
+        """Its topic."""
+        ...
+
     def released(self, limit: Limit, now_ns: int) -> None:
         """`limit` does not hold it any more: the caller took its ticket out of the queue."""
         ...
@@ -312,6 +322,7 @@ class Limit:
         self._sequence += 1
         ticket.place = self._sequence
         ticket.since_ns = now_ns
+        self._schedule.remember(ticket)
         self._arrivals.append((ticket.place, ticket))
         used_ns = max(ticket.used_ns, self.virtual_ns - CREDIT_NS)
         heapq.heappush(self._heap, (used_ns, ticket.place, ticket))

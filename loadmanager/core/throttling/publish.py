@@ -56,10 +56,11 @@ class PublishLimiter(Limit):
 class Sender:
     """One producer on its connection."""
 
-    __slots__ = ("_tickets", "messages", "name", "size_bytes", "throttle", "times_held")
+    __slots__ = ("_tickets", "messages", "name", "size_bytes", "throttle", "times_held", "topic")
 
-    def __init__(self, name: str, throttle: ConnectionThrottle) -> None:
+    def __init__(self, name: str, throttle: ConnectionThrottle, topic: str) -> None:
         self.name = name
+        self.topic = topic
         self.throttle = throttle
         self.messages = 0
         """Messages charged so far."""

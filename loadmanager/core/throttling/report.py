@@ -18,6 +18,10 @@ because thousands may wait.
 """
 
 
+LIMITS_MAX = 200
+"""A report of those that limits held lists so many limits."""
+
+
 def broker_report(throttling: BrokerThrottling, now_ns: int) -> dict[str, Any]:
     """Every limit of a broker that has a rate, and what pauses its connections."""
     pauses = throttling.pauses
@@ -59,6 +63,48 @@ def topic_report(topic: TopicThrottling, now_ns: int) -> dict[str, Any]:
             for name, gate in topic.gates.items()
         },
         "publishRateLimitedTimes": topic.held_times,
+    }
+
+
+def held_report(throttling: BrokerThrottling, now_ns: int, waiters_max: int) -> dict[str, Any]:
+    """The limits of a broker that held somebody lately, each with its figures and with those whom
+    it held, at most `waiters_max` of each; the limit that holds most of them first.
+    """
+    held: dict[Limit, list[Ticket]] = {}
+    for ticket in throttling.schedule.held_lately(now_ns):
+        if ticket.limit.active:
+            held.setdefault(ticket.limit, []).append(ticket)
+    limits = sorted(held, key=lambda limit: (-len(held[limit]), limit.name))
+    return {
+        "pausedConnections": throttling.pauses.paused_connections,
+        "causes": {
+            cause.value: totals.connections
+            for cause, totals in throttling.pauses.by_cause.items()
+            if totals.connections
+        },
+        "limits": [
+            {
+                **_figures(limit.snapshot(now_ns)),
+                "topics": sorted({ticket.waiter.topic for ticket in held[limit]})[:waiters_max],
+                "waiters": [_waiter(ticket, now_ns) for ticket in held[limit][-waiters_max:]],
+                "waitersTotal": len(held[limit]),
+            }
+            for limit in limits[:LIMITS_MAX]
+        ],
+        "limitsTotal": len(limits),
+    }
+
+
+def _waiter(ticket: Ticket, now_ns: int) -> dict[str, Any]:
+    waiter = ticket.waiter
+    client = waiter.throttle.owner.peer if isinstance(waiter, Sender) else None
+    return {
+        "kind": "subscription" if client is None else "producer",
+        "topic": waiter.topic,
+        "name": waiter.name,
+        "client": client,
+        "waits": bool(ticket.place),
+        "heldAgoMs": (now_ns - ticket.since_ns) / 1e6,
     }
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from loadmanager.core.throttling.limit import Limit
+    from loadmanager.core.throttling.limit import Limit, Ticket
 
 
 class Resumable(Protocol):
@@ -60,8 +60,13 @@ class Ready:
         return None
 
 
+RECENT_NS = 10_000_000_000
+RECENT_MAX = 2_000
+"""So many waiters that limits held are remembered, for this long."""
+
+
 class Schedule:
-    """The moment at which to ask each limit again, in a heap.
+    """The moment at which to ask each limit again, in a heap; and who was held lately.
 
     An entry whose moment is not its limit's `wakeup_ns` is outdated.
     """
@@ -69,6 +74,32 @@ class Schedule:
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Limit]] = []
         self._sequence = 0
+        self._held: dict[Ticket, None] = {}
+        """The tickets that joined a queue lately, and those that wait, the oldest first."""
+
+    def remember(self, ticket: Ticket) -> None:
+        """A ticket joined the queue of its limit just now."""
+        held = self._held
+        held.pop(ticket, None)
+        held[ticket] = None
+        oldest = next(iter(held))
+        if len(held) > RECENT_MAX:
+            del held[oldest]
+        elif ticket.since_ns - oldest.since_ns > RECENT_NS:
+            del held[oldest]
+            if oldest.place:
+                held[oldest] = None  # it waits still
+
+    def held_lately(self, now_ns: int) -> list[Ticket]:
+        """The tickets that wait now, or joined a queue in the last `RECENT_NS`."""
+        over = [
+            ticket
+            for ticket in self._held
+            if not ticket.place and now_ns - ticket.since_ns > RECENT_NS
+        ]
+        for ticket in over:
+            del self._held[ticket]
+        return list(self._held)
 
     def set(self, limit: Limit, at_ns: int | None) -> None:
         """Replace the moment that a limit waits for; None: it waits for nothing."""

@@ -69,6 +69,9 @@ class Hold:
 class Readable(Resumable, Protocol):
     """A client's connection. Throttling hands it out and never calls it."""
 
+    peer: str
+    """The client's address and port."""
+
     def stop_reading(self) -> None:
         """It is paused now, from outside of its own turn: read nothing more."""
         ...

@@ -16,7 +16,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError, OperationalError
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.policies import ResourceGroup, applied, is_set, plain, stored
-from loadmanager.core.throttling.report import broker_report, topic_report
+from loadmanager.core.throttling.report import broker_report, held_report, topic_report
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.store import Change, ChangeKind, Store
@@ -356,6 +356,10 @@ class Limits:
         connections.
         """
         return broker_report(self._throttling, self._clock.monotonic_ns())
+
+    def held_lately(self, waiters_max: int) -> Document:
+        """The limits of this broker that held somebody in the last ten seconds, and whom."""
+        return held_report(self._throttling, self._clock.monotonic_ns(), waiters_max)
 
     def topic_throttling(self, topic: TopicName) -> Document | None:
         """Why the producers and subscriptions of a topic are slow; None when the topic is not open

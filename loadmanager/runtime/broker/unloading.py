@@ -50,8 +50,8 @@ class Unloading:
 
     async def bundle(
         self, namespace: NamespaceName, bundle_range: str, *, destination: str | None = None
-    ) -> BrokerAddress | None:
-        """Unload one bundle; returns None, or the broker that the caller must ask.
+    ) -> str | None:
+        """Unload one bundle; returns None, or the web URL of the broker that the caller must ask.
 
         That broker is the owner; with a destination it is the leader, which moves the bundle, and
         prefers the destination at its next placement (Pulsar's unload affinity).
@@ -66,11 +66,11 @@ class Unloading:
         if owner is None:
             return None
         if owner.address != self.self_address:
-            return owner.address
+            return owner.address.web_url
         await self.release(bundle, None, "admin")
         return None
 
-    async def _to(self, bundle: str, destination: str) -> BrokerAddress | None:
+    async def _to(self, bundle: str, destination: str) -> str | None:
         if self.brokers.address(destination) is None:
             raise ConflictError(
                 f"Destination broker {destination} is not active: the brokers are "
@@ -80,7 +80,7 @@ class Unloading:
             leader = self.leading.leader
             if leader is None or leader.broker_id == self.self_address.broker_id:
                 raise OperationalError("The leader is not known yet; try again")
-            return self.brokers.of_leader(leader)
+            return leader.service_url
         assert self.leading.operations is not None  # `Leading` gets it before the load manager
         await self.leading.operations.move(bundle, destination)
         return None

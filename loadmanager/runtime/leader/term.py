@@ -22,6 +22,7 @@ from loadmanager.ports.election import Term
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Check, Store
 from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
+from loadmanager.runtime.leader.heat_map import HeatMap
 from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.memory_keeper import MemoryKeeper
@@ -196,10 +197,13 @@ class LeaderWork:
             moves=moves,
             clock=self.clock,
         )
+        heat = HeatMap(view=view, refresh=feed.refresh, settings=self.broker, clock=self.clock)
         with feed, events, owners:
             self.leading.quotas, self.leading.operations = quotas, operations
+            self.leading.heat = heat
             self.leading.load_manager = load_manager
             scope.spawn(moves.run(), "moves")
+            scope.spawn(every(heat.interval_s, heat.step, "heat", steps), "heat")
             drain = operations.step
             scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
             if self.broker.value.load_balancer_enabled:

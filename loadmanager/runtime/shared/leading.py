@@ -104,6 +104,14 @@ class LeaderOperations(Protocol):
         ...
 
 
+class HeatMap(Protocol):
+    """The hottest bundles over time (`runtime.leader.heat_map.HeatMap`)."""
+
+    def document(self, limit: int) -> dict[str, Any]:
+        """Samples of so many bundles."""
+        ...
+
+
 @dataclass(slots=True)
 class Leading:
     """The present leader, and the load manager if this broker leads.
@@ -117,6 +125,8 @@ class Leading:
     """Those of the last term of this broker."""
     operations: LeaderOperations | None = None
     """Those of the last term of this broker."""
+    heat: HeatMap | None = None
+    """That of the last term of this broker."""
     epoch: int = 0
     """The epoch of the latest term that this broker has read."""
 

@@ -14,15 +14,8 @@ from loadmanager.core.errors import ConfigError
 from loadmanager.ports.hosting import AdvertisedListener
 from loadmanager.runtime.shared.settings import BrokerSettings
 
-SCHEMES = ("pulsar", "http", "pulsar+ssl", "https")
+SCHEMES = ("pulsar", "http")
 PORT_MAX = 65_535
-_URLS = {
-    "brokerServiceUrl": "service_url",
-    "brokerServiceUrlTls": "service_url_tls",
-    "brokerHttpUrl": "web_url",
-    "brokerHttpsUrl": "web_url_tls",
-}
-"""Pulsar's name of each address of an `AdvertisedListener`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +43,13 @@ def advertised(settings: BrokerSettings) -> dict[str, AdvertisedListener]:
             raise ConfigError(f"{key}: {host}:{port} belongs to two listeners")
         urls[scheme] = f"{scheme}://{_bracketed(host)}:{port}"
     for name, urls in found.items():
-        if "pulsar" not in urls and "pulsar+ssl" not in urls:
-            raise ConfigError(f"{key}: listener {name} has no pulsar:// or pulsar+ssl:// address")
+        if "pulsar" not in urls:
+            raise ConfigError(f"{key}: listener {name} has no pulsar:// address")
     internal = settings.internal_listener or next(iter(found), "")
     if found and internal not in found:
         raise ConfigError(f"internalListenerName = {internal!r} is not among the {key}")
     return {
-        name: AdvertisedListener(*(found[name].get(scheme, "") for scheme in SCHEMES))
+        name: AdvertisedListener(found[name]["pulsar"], found[name].get("http", ""))
         for name in sorted(found, key=lambda name: name != internal)
     }
 
@@ -68,31 +61,13 @@ def binds(settings: BrokerSettings) -> list[Bind]:
     for bind in found:
         if bind.listener not in names:
             raise ConfigError(f"{key}: listener {bind.listener} is not among advertisedListeners")
-    ports = [*own_ports(settings).values(), *(bind.port for bind in found)]
+    ports = [settings.broker_port, settings.web_port, *(bind.port for bind in found)]
     for port in ports:
         if port and ports.count(port) > 1:
             raise ConfigError(
-                f"{key}, brokerServicePort, webServicePort and those for TLS: port {port} is "
-                "there twice"
+                f"{key}, brokerServicePort and webServicePort: port {port} is there twice"
             )
     return found
-
-
-def own_ports(settings: BrokerSettings) -> dict[str, int | None]:
-    """Scheme → the broker's own port for it; None: it has none."""
-    ports = (
-        settings.broker_port,
-        settings.web_port,
-        settings.broker_port_tls,
-        settings.web_port_tls,
-    )
-    return dict(zip(SCHEMES, ports, strict=True))
-
-
-def served_schemes(settings: BrokerSettings) -> set[str]:
-    """The schemes that a broker listens to."""
-    own = {scheme for scheme, port in own_ports(settings).items() if port is not None}
-    return own | {bind.scheme for bind in binds(settings)}
 
 
 def _entry(key: str, text: str) -> tuple[str, str, str, int]:
@@ -106,6 +81,8 @@ def _entry(key: str, text: str) -> tuple[str, str, str, int]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ConfigError(form) from None
+    if parts.scheme in ("pulsar+ssl", "https"):
+        raise ConfigError(f"{key}: {text!r} asks for TLS, which is not served")
     if parts.scheme not in SCHEMES or not host or not port or parts.path.strip("/"):
         raise ConfigError(form)
     return name, parts.scheme, host, port
@@ -119,9 +96,8 @@ def listeners_document(listeners: Mapping[str, AdvertisedListener]) -> dict[str,
     """Pulsar's JSON of advertised listeners."""
     return {
         name: {
-            key: getattr(listener, field)
-            for key, field in _URLS.items()
-            if getattr(listener, field)
+            "brokerServiceUrl": listener.service_url,
+            **({"brokerHttpUrl": listener.web_url} if listener.web_url else {}),
         }
         for name, listener in listeners.items()
     }
@@ -131,10 +107,9 @@ def read_listeners(document: object) -> dict[str, AdvertisedListener]:
     """The listeners of a document that another broker wrote; what cannot be used is left out."""
     found: dict[str, AdvertisedListener] = {}
     for name, urls in document.items() if isinstance(document, dict) else ():
-        if isinstance(urls, dict):
-            texts = {
-                field: urls[key] for key, field in _URLS.items() if isinstance(urls.get(key), str)
-            }
-            if texts.get("service_url") or texts.get("service_url_tls"):
-                found[str(name)] = AdvertisedListener(**texts)
+        if isinstance(urls, dict) and isinstance(urls.get("brokerServiceUrl"), str):
+            web_url = urls.get("brokerHttpUrl")
+            found[str(name)] = AdvertisedListener(
+                urls["brokerServiceUrl"], web_url if isinstance(web_url, str) else ""
+            )
     return found

@@ -38,6 +38,8 @@ class Client:
     (ns, messages, bytes) of each.
     """
 
+    peer = "127.0.0.1:50000"
+
     def __init__(
         self,
         clock: DrivenClock,

@@ -1,0 +1,95 @@
+"""Follows redirects for a page in a browser.
+
+What only the leader or an owner answers is redirected there (307). A browser does not follow a
+redirect to another host for a page, and may not reach that host at all. So a request with the
+header `Loadmanager-Follow: true` is repeated by this broker at the one that it would be sent to,
+with the same credentials, and gets that answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from yarl import URL
+
+from loadmanager.adapters.admin.answers import failed
+from loadmanager.adapters.admin.use_cases import UseCases
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+FOLLOW = "Loadmanager-Follow"
+HOPS_MAX = 3
+TIMEOUT_S = 60.0
+"""A move that an operator waits for may take so long."""
+ANSWER_BYTES_MAX = 16 * 1024 * 1024
+PASSED_ON = ("Authorization", "X-Original-Principal", "Content-Type", "Accept")
+TOLD = ("Content-Type", "WWW-Authenticate", "Retry-After")
+"""Headers of the other broker's answer that are passed back."""
+
+
+class Following:
+    """Answers for other brokers."""
+
+    def __init__(self, use: UseCases) -> None:
+        self._use = use
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        """Close the connections to other brokers."""
+        if self._session is not None:
+            await self._session.close()
+
+    def middleware(self) -> Middleware:
+        """Repeats a request elsewhere if its answer is a redirect and it wants that followed."""
+
+        @web.middleware
+        async def follow(request: web.Request, handler: Handler) -> web.StreamResponse:
+            answer = await handler(request)
+            hops = HOPS_MAX if request.headers.get(FOLLOW) == "true" else 0
+            while answer.status == 307 and hops > 0:
+                hops -= 1
+                url = URL(answer.headers["Location"], encoded=True)
+                answer = await self._repeated(request, url)
+            return answer
+
+        return follow
+
+    async def _repeated(self, request: web.Request, url: URL) -> web.Response:
+        leader, where = self._use.leading.leader, url.origin()
+        if leader is None or URL(leader.service_url).origin() != where:
+            broker = self._use.brokers.address(f"{url.host}:{url.port}")
+            if broker is None or URL(broker.web_url).origin() != where:
+                return failed(502, f"{where} is no broker of this cluster")
+        try:
+            return await self._ask(request, url)
+        except TimeoutError:
+            return failed(504, f"{where} did not answer within {TIMEOUT_S:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            return failed(502, f"{where} cannot be reached: {error or type(error).__name__}")
+
+    async def _ask(self, request: web.Request, url: URL) -> web.Response:
+        if self._session is None:
+            self._session = aiohttp.ClientSession()
+        passed = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
+        async with (
+            asyncio.timeout(TIMEOUT_S),
+            self._session.request(
+                request.method,
+                url,
+                data=await request.read(),
+                headers=passed,
+                allow_redirects=False,
+            ) as answer,
+        ):
+            body = await answer.content.read(ANSWER_BYTES_MAX + 1)
+            while len(body) <= ANSWER_BYTES_MAX and (more := await answer.content.readany()):
+                body += more
+            if len(body) > ANSWER_BYTES_MAX:
+                return failed(502, f"the answer of {url.origin()} is too long to be passed on")
+            told = {name: answer.headers[name] for name in TOLD if name in answer.headers}
+            if answer.status == 307:
+                told["Location"] = str(url.join(URL(answer.headers["Location"], encoded=True)))
+            return web.Response(status=answer.status, body=body, headers=told)

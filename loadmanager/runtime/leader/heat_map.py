@@ -1,0 +1,46 @@
+"""Samples the hottest bundles while this broker leads, for the page of operators."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadmanager.core.conf import Live
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.heat import Heat
+from loadmanager.ports.clock import Clock
+from loadmanager.runtime.shared.settings import BrokerSettings
+
+INTERVAL_MIN_S = 2.0
+WATCHED_S = 60.0
+"""What costs reads of the store is read only so long after somebody looked."""
+
+
+@dataclass(slots=True, kw_only=True)
+class HeatMap:
+    """The heat of one term's bundles; implements `runtime.shared.leading.HeatMap`."""
+
+    view: ClusterView
+    refresh: Callable[[], Awaitable[None]]
+    """Reads the reports that do not come by themselves."""
+    settings: Live[BrokerSettings]
+    clock: Clock
+    _heat: Heat = field(default_factory=Heat)
+    _looked_s: float = -math.inf
+
+    def interval_s(self) -> float:
+        """Samples are as far apart as reports may come, and at least two seconds."""
+        return max(self.settings.value.report_interval_min_ms / 1000, INTERVAL_MIN_S)
+
+    async def step(self) -> None:
+        """Take a sample."""
+        if self.clock.monotonic_s() - self._looked_s < WATCHED_S:
+            await self.refresh()
+        self._heat.sample(self.view.traffic(), self.clock.now_ms())
+
+    def document(self, limit: int) -> dict[str, Any]:
+        """See `core.load.heat.Heat.document`."""
+        self._looked_s = self.clock.monotonic_s()
+        return {"intervalSeconds": self.interval_s(), **self._heat.document(limit)}

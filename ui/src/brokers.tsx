@@ -1,0 +1,156 @@
+// Brokers as load bars: the bar is the most used resource, the ticks are all of them.
+import type { JSX } from "preact";
+import { useMemo, useState } from "preact/hooks";
+import { bytes, count, duration, messages, percent, plural } from "./format";
+import { STALE_MS } from "./model";
+import type { Broker, Cordon } from "./model";
+import { cluster, panel } from "./state";
+import { use } from "./store";
+import { Section } from "./section";
+import { Rows } from "./virtual";
+
+const ORDERS = {
+  load: (a: Broker, b: Broker) => (b.usage ?? -1) - (a.usage ?? -1),
+  name: () => 0,
+  bundles: (a: Broker, b: Broker) => (b.bundles ?? 0) - (a.bundles ?? 0),
+  traffic: (a: Broker, b: Broker) => (b.throughput ?? 0) - (a.throughput ?? 0),
+};
+type Order = keyof typeof ORDERS;
+
+export function heatClass(usage: number): string {
+  if (usage >= 0.85) return "hot";
+  return usage >= 0.7 ? "warm" : "cool";
+}
+
+export function Chips({ broker }: { broker: Broker }): JSX.Element {
+  const { cordon } = broker;
+  return (
+    <>
+      {broker.leader && <span class="chip leader">leader</span>}
+      {cordon && (
+        <span class="chip cordoned" title={cordon.note}>
+          {cordonText(cordon)}
+        </span>
+      )}
+      {isStale(broker) && (
+        <span class="chip stale">report {duration(broker.reportAgeMs ?? 0)} old</span>
+      )}
+      {broker.state === "unreadable" && <span class="chip gone">report unreadable</span>}
+      {broker.state === "gone" && (
+        <span class="chip gone">
+          gone{broker.goneSince ? ` for ${duration(Date.now() - broker.goneSince)}` : ""}
+        </span>
+      )}
+    </>
+  );
+}
+
+export function cordonText(cordon: Cordon): string {
+  if (cordon.state !== "draining" || typeof cordon.left !== "number") return cordon.state;
+  return `draining, ${count(cordon.left)} left`;
+}
+
+export function isStale(broker: Broker): boolean {
+  return broker.state !== "gone" && (broker.reportAgeMs ?? 0) > STALE_MS;
+}
+
+const RESOURCES: Record<string, string> = {
+  cpu: "CPU",
+  memory: "memory",
+  directMemory: "message memory",
+  bandwidthIn: "network in",
+  bandwidthOut: "network out",
+};
+
+export function resourcesOf(broker: Broker): { name: string; part: number }[] {
+  return Object.entries(RESOURCES).flatMap(([key, name]) => {
+    const part = broker.resources?.[key]?.fraction;
+    return typeof part === "number" ? [{ name, part }] : [];
+  });
+}
+
+function Bar({ broker }: { broker: Broker }): JSX.Element {
+  const usage = broker.usage ?? 0;
+  return (
+    <span class={`bar ${heatClass(usage)}`} aria-hidden="true">
+      <i class="fill" style={{ transform: `scaleX(${Math.min(1, usage)})` }} />
+      {resourcesOf(broker).map(({ name, part }) => (
+        <i
+          key={name}
+          class="tick"
+          title={`${name} ${percent(part)}`}
+          style={{ left: `${Math.min(100, part * 100)}%` }}
+        />
+      ))}
+    </span>
+  );
+}
+
+function Row({ broker }: { broker: Broker }): JSX.Element {
+  return (
+    <div class={`broker ${broker.state}`}>
+      <span class="name">
+        <b title={broker.broker}>{broker.broker}</b>
+        <Chips broker={broker} />
+      </span>
+      <Bar broker={broker} />
+      <span class="number strong">{broker.usage === null ? "–" : percent(broker.usage)}</span>
+      <span class="number small">{plural(broker.bundles ?? 0, "bundle")}</span>
+      <span class="number small">{messages(broker.rate ?? 0)} msg/s</span>
+      <span class="number small">{bytes(broker.throughput ?? 0)}</span>
+    </div>
+  );
+}
+
+export function Brokers(): JSX.Element {
+  const now = use(cluster);
+  const [order, setOrder] = useState<Order>("name");
+  const [filter, setFilter] = useState("");
+  const shown = useMemo(() => {
+    const all = now?.brokers ?? [];
+    const kept = filter ? all.filter((broker) => broker.broker.includes(filter)) : [...all];
+    return kept.sort((a, b) => ORDERS[order](a, b) || a.broker.localeCompare(b.broker));
+  }, [now, order, filter]);
+  if (!now) return <Section id="brokers" title="Brokers" empty="Waiting for the first answer." />;
+  const live = now.brokers.filter((broker) => broker.state !== "gone").length;
+  return (
+    <Section
+      id="brokers"
+      title="Brokers"
+      about={now.total > live ? `${count(live)} of ${count(now.total)}` : count(live)}
+      tools={
+        <>
+          <input
+            id="broker-filter"
+            type="search"
+            placeholder="filter"
+            aria-label="Show brokers whose name contains"
+            value={filter}
+            onInput={(event) => setFilter(event.currentTarget.value.trim())}
+          />
+          <select
+            aria-label="Order of brokers"
+            value={order}
+            onChange={(event) => setOrder(event.currentTarget.value as Order)}
+          >
+            <option value="name">by name</option>
+            <option value="load">by load</option>
+            <option value="bundles">by bundles</option>
+            <option value="traffic">by traffic</option>
+          </select>
+        </>
+      }
+      empty={shown.length ? null : `No broker's name contains “${filter}”.`}
+    >
+      <Rows
+        label="Brokers. Enter opens one."
+        id="broker-rows"
+        rows={shown}
+        height={50}
+        rowKey={(broker) => broker.broker}
+        render={(broker) => <Row broker={broker} />}
+        open={(broker) => panel.set({ kind: "broker", name: broker.broker })}
+      />
+    </Section>
+  );
+}

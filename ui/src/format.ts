@@ -1,0 +1,65 @@
+// Figures and times for people. Figures keep their width, so that a list does not flicker.
+
+const UNITS = ["", "k", "M", "G", "T"];
+
+function scaled(value: number, unit: string): string {
+  let rest = value;
+  let step = 0;
+  while (rest >= 999.5 && step < UNITS.length - 1) {
+    rest /= 1000;
+    step += 1;
+  }
+  const digits = rest >= 99.5 || rest === 0 || (step === 0 && rest >= 9.95) ? 0 : 1;
+  return `${rest.toFixed(digits)} ${UNITS[step]}${unit}`.trimEnd();
+}
+
+export const messages = (rate: number): string => scaled(rate, "").replace(" ", "\u202f");
+export const bytes = (throughput: number): string => scaled(throughput, "B/s");
+export const count = (value: number): string => value.toLocaleString("en-US");
+export const percent = (part: number): string => `${Math.round(part * 100)}\u202f%`;
+
+export function clock(ms: number): string {
+  return new Date(ms).toLocaleTimeString("en-GB");
+}
+
+export function duration(ms: number): string {
+  const s = Math.max(0, ms) / 1000;
+  if (s < 1) return `${Math.round(ms)} ms`;
+  if (s < 9.95) return `${s.toFixed(1)} s`;
+  if (s < 90) return `${Math.round(s)} s`;
+  if (s < 5400) return `${Math.round(s / 60)} min`;
+  return s < 172_800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86_400)} days`;
+}
+
+export function figure(value: unknown): string {
+  if (typeof value !== "number") return String(value);
+  return Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
+}
+
+// public/default/0x40000000_0x50000000 → 0x4000…5000 of public/default
+export function shortRange(range: string): string {
+  const [from = "", to = ""] = range.split("_");
+  const short = (hash: string): string => hash.replace(/^0x/, "").replace(/0+$/, "").padEnd(2, "0");
+  return `${short(from)}–${short(to)}`;
+}
+
+export function split(bundle: string): { namespace: string; range: string } {
+  const at = bundle.lastIndexOf("/");
+  return { namespace: bundle.slice(0, at), range: bundle.slice(at + 1) };
+}
+
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${count(n)} ${n === 1 ? one : many}`;
+}
+
+// 127.0.0.1:8081 among 127.0.0.1:… → :8081; hosts of one domain → their first part
+export function shortNames(ids: readonly string[]): (id: string) => string {
+  const hosts = new Set(ids.map((id) => id.slice(0, id.lastIndexOf(":"))));
+  const ports = new Set(ids.map((id) => id.slice(id.lastIndexOf(":"))));
+  if (hosts.size === 1 && ids.length > 1) return (id) => id.slice(id.lastIndexOf(":"));
+  if (ports.size !== 1) return (id) => id;
+  return (id) => {
+    const host = id.slice(0, id.lastIndexOf(":"));
+    return /^[\d.]+$/.test(host) ? host : (host.split(".")[0] ?? host);
+  };
+}

@@ -1,0 +1,308 @@
+// The page: what the cluster is now, at a glance, and where to look closer.
+import { render } from "preact";
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Dialog, dryRun, pauseMoves, resumeMoves } from "./actions";
+import { token } from "./api";
+import { Brokers, isStale } from "./brokers";
+import { Decisions } from "./decisions";
+import { bytes, clock, count, duration, messages, percent, plural } from "./format";
+import { Heat } from "./heat";
+import type { Broker, Cluster } from "./model";
+import { Moves } from "./moves";
+import { sentence } from "./sentences";
+import { begin, cluster, decisions, link, moves, panel, refresh, toast } from "./state";
+import { use } from "./store";
+import { Side } from "./story";
+import { switchTheme, theme } from "./theme";
+import { Throttled } from "./throttled";
+
+const KEYS: [string, string, () => void][] = [
+  ["b", "go to the brokers", () => focus("broker-rows")],
+  ["h", "go to the heat of bundles", () => focus("heat-rows")],
+  ["d", "go to the decisions", () => focusIn("decisions")],
+  ["m", "go to the moves", () => focusIn("moves")],
+  ["l", "go to what is throttled", () => focusIn("throttled")],
+  ["/", "filter the brokers", () => focus("broker-filter")],
+  ["r", "see what a balancing cycle would move now", () => void dryRun()],
+  ["p", "pause or resume moves", () => (moves.value?.paused ? resumeMoves() : pauseMoves())],
+  ["t", "light, dark, or as the system", switchTheme],
+];
+
+const focus = (id: string): void => document.getElementById(id)?.focus();
+const focusIn = (id: string): void =>
+  document.querySelector<HTMLElement>(`#${id} .scroll, #${id} button`)?.focus();
+
+function Tile(props: { name: string; children: ComponentChildren; wide?: boolean }): JSX.Element {
+  return (
+    <div class={props.wide ? "tile wide" : "tile"}>
+      <span>{props.name}</span>
+      <b>{props.children}</b>
+    </div>
+  );
+}
+
+function spread(brokers: Broker[]): string {
+  const loads = brokers
+    .filter((broker) => broker.state !== "gone" && broker.usage !== null)
+    .map((broker) => broker.usage ?? 0);
+  if (!loads.length) return "–";
+  return `${percent(Math.min(...loads))} – ${percent(Math.max(...loads))}`;
+}
+
+function status(now: Cluster): { text: string; level: string } {
+  const { moves: queue, paused } = now;
+  const gone = now.brokers.filter((broker) => broker.state === "gone").length;
+  const stale = now.brokers.filter(isStale).length;
+  if (gone) return { text: `${plural(gone, "broker is", "brokers are")} gone.`, level: "bad" };
+  if (paused) {
+    const note = paused.note ? ` (${paused.note})` : "";
+    return { text: `Moves are paused until ${clock(paused.until)}${note}.`, level: "warn" };
+  }
+  if (stale) {
+    const text = `${plural(stale, "broker has", "brokers have")} not reported for a minute.`;
+    return { text, level: "warn" };
+  }
+  if (!now.balancing) return { text: "The balancer is switched off.", level: "warn" };
+  if (queue.running || queue.waiting) {
+    const waiting = queue.waiting ? `, ${queue.waiting} wait` : "";
+    return { text: `${plural(queue.running, "bundle is", "bundles are")} moving${waiting}.`, level: "busy" };
+  }
+  const last = decisions.value?.find((decision) => decision.kind === "shed");
+  if (!last) return { text: `${now.shedder} has not run yet in this term.`, level: "ok" };
+  const { mark, head } = sentence(last, String);
+  return mark === "quiet"
+    ? { text: `Quiet: ${now.shedder} sees nothing to move.`, level: "ok" }
+    : { text: `${head} (${duration(Date.now() - last.ts)} ago).`, level: "ok" };
+}
+
+function Summary(): JSX.Element | null {
+  const now = use(cluster);
+  use(decisions);
+  if (!now) return null;
+  const live = now.brokers.filter((broker) => broker.state !== "gone");
+  const sum = (of: (broker: Broker) => number | null): number =>
+    live.reduce((total, broker) => total + (of(broker) ?? 0), 0);
+  const { text, level } = status(now);
+  return (
+    <div class="summary" role="status">
+      <p class={`status ${level}`}>
+        <i aria-hidden="true" /> {text}
+      </p>
+      <Tile name="Brokers">{count(now.total)}</Tile>
+      <Tile name="Bundles">{count(now.bundles)}</Tile>
+      <Tile name="Load">{spread(now.brokers)}</Tile>
+      <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>
+      <Tile name="Bytes">{bytes(sum((broker) => broker.throughput))}</Tile>
+    </div>
+  );
+}
+
+function Ask(): JSX.Element {
+  const { state, message } = use(link);
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => field.current?.focus(), []);
+  const go = (event: Event): void => {
+    event.preventDefault();
+    token.set(field.current?.value.trim() ?? "");
+    void refresh();
+  };
+  return (
+    <main class="ask">
+      <form onSubmit={go}>
+        <h2>{state === "forbidden" ? "This token may not see the cluster" : "Who are you?"}</h2>
+        <p>
+          {token.get() || state === "forbidden"
+            ? `The broker says: ${message}.`
+            : "This broker answers only those who prove who they are."}{" "}
+          The page needs the token of a superuser. It is kept in this tab only, until you close it.
+        </p>
+        <label>
+          Token
+          <input ref={field} type="password" autocomplete="off" spellcheck={false} required />
+        </label>
+        <footer>
+          <button type="submit" class="primary">
+            Use it
+          </button>
+        </footer>
+        <p class="small">
+          <code>loadmanager tokens create</code> makes one.
+        </p>
+      </form>
+    </main>
+  );
+}
+
+function Trouble(): JSX.Element | null {
+  const { state, message, since, retryAt } = use(link);
+  const known = use(cluster);
+  const [, tick] = useState(0);
+  useEffect(() => {
+    const timer = window.setInterval(() => tick((n) => n + 1), 500);
+    return () => clearInterval(timer);
+  }, []);
+  if (state !== "unreachable" && state !== "unavailable" && state !== "refused") return null;
+  const others = (known?.brokers ?? [])
+    .filter((broker) => broker.url && broker.state !== "gone" && broker.url !== location.origin)
+    .slice(0, 4);
+  const again = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
+  return (
+    <div class="trouble" role="alert">
+      <b>
+        {state === "unreachable"
+          ? `The broker at ${location.host} does not answer`
+          : `There is no answer: ${message}`}
+      </b>
+      , for {duration(Date.now() - since)} now. {again ? `Trying again in ${again} s.` : "Trying again."}
+      {known && ` What you see is of ${clock(known.at)}.`}
+      {state === "unreachable" && others.length > 0 && (
+        <span>
+          {" "}
+          Other brokers have this page, too:{" "}
+          {others.map(({ broker, url }) => (
+            <a key={broker} href={`${url}/ui`}>
+              {broker}
+            </a>
+          ))}
+        </span>
+      )}
+    </div>
+  );
+}
+
+function Help({ close }: { close: () => void }): JSX.Element {
+  const box = useRef<HTMLDialogElement>(null);
+  useEffect(() => box.current?.showModal(), []);
+  return (
+    <dialog ref={box} onClose={close} aria-labelledby="help-title" class="help">
+      <form method="dialog">
+        <h2 id="help-title">Keys</h2>
+        <dl>
+          {[
+            ...KEYS.map(([key, text]) => [key, text]),
+            ["↑ ↓", "choose a row"],
+            ["Enter", "open it"],
+            ["Esc", "close"],
+            ["?", "these keys"],
+          ].map(([key, text]) => (
+            <div key={key}>
+              <dt>
+                <kbd>{key}</kbd>
+              </dt>
+              <dd>{text}</dd>
+            </div>
+          ))}
+        </dl>
+        <footer>
+          <button class="primary">Close</button>
+        </footer>
+      </form>
+    </dialog>
+  );
+}
+
+function useKeys(help: () => void): void {
+  useEffect(() => {
+    const onKey = (event: KeyboardEvent): void => {
+      const at = event.target as HTMLElement;
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (document.querySelector("dialog[open]")) return;
+      if (event.key === "Escape") {
+        if (panel.value) panel.set(null);
+        else at.blur();
+        return;
+      }
+      if (["INPUT", "SELECT", "TEXTAREA"].includes(at.tagName)) return;
+      const act = event.key === "?" ? help : KEYS.find(([key]) => key === event.key)?.[2];
+      if (!act) return;
+      event.preventDefault();
+      act();
+    };
+    document.addEventListener("keydown", onKey);
+    return () => document.removeEventListener("keydown", onKey);
+  }, [help]);
+}
+
+function Top({ help }: { help: () => void }): JSX.Element {
+  const now = use(cluster);
+  const chosen = use(theme);
+  const { state } = use(link);
+  return (
+    <header class="top">
+      <h1>
+        <img src="/ui/icon.svg" alt="" width="20" height="20" /> loadmanager
+      </h1>
+      {now && (
+        <p>
+          {now.leader.broker} leads since {clock(now.leader.since)} · {now.manager} manager ·{" "}
+          {now.shedder}
+        </p>
+      )}
+      <span class={state === "ok" ? "live" : "live off"}>
+        {now ? (state === "ok" ? clock(now.at) : `as of ${clock(now.at)}`) : ""}
+      </span>
+      {now && <button onClick={() => void dryRun()}>What would move?</button>}
+      <button onClick={switchTheme} aria-label={`Colours: ${chosen}. Switch.`}>
+        {{ auto: "Auto", light: "Light", dark: "Dark" }[chosen]}
+      </button>
+      {token.get() && (
+        <button
+          onClick={() => {
+            token.set("");
+            location.reload();
+          }}
+        >
+          Forget token
+        </button>
+      )}
+      <button onClick={help} aria-label="Keys">
+        ?
+      </button>
+    </header>
+  );
+}
+
+function Page(): JSX.Element {
+  const { state } = use(link);
+  const message = use(toast);
+  const [helping, setHelping] = useState(false);
+  const [help] = useState(() => () => setHelping(true));
+  useKeys(help);
+  const known = use(cluster);
+  if (state === "unauthorised" || state === "forbidden") return <Ask />;
+  return (
+    <>
+      <Top help={help} />
+      <Trouble />
+      <main class={state === "ok" ? "" : "old"} aria-busy={state === "loading"}>
+        <Summary />
+        {known || state === "loading" ? (
+          <div class="grid">
+            <Brokers />
+            <Heat />
+            <Decisions />
+            <div class="both">
+              <Moves />
+              <Throttled />
+            </div>
+          </div>
+        ) : (
+          <p class="empty big">Nothing is known of this cluster yet.</p>
+        )}
+      </main>
+      <Side />
+      <Dialog />
+      {helping && <Help close={() => setHelping(false)} />}
+      {message && (
+        <div class={message.bad ? "toast bad" : "toast"} role={message.bad ? "alert" : "status"}>
+          {message.text}
+        </div>
+      )}
+    </>
+  );
+}
+
+const root = document.getElementById("app");
+if (root) render(<Page />, root);
+begin();

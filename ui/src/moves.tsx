@@ -1,0 +1,101 @@
+// The queue of moves, and how long each bundle paused.
+import type { JSX } from "preact";
+import { cancelMove, pauseMoves, resumeMoves } from "./actions";
+import { useNames } from "./decisions";
+import { clock, duration, plural } from "./format";
+import type { Move } from "./model";
+import { moves, panel } from "./state";
+import { use } from "./store";
+import { Section } from "./section";
+import { clients, shortBundle } from "./sentences";
+
+export function pauses(list: Move[]): { median: number; longest: number } | null {
+  const known = list
+    .map((move) => move.outcome?.pauseMs)
+    .filter((pause): pause is number => typeof pause === "number")
+    .sort((a, b) => a - b);
+  if (!known.length) return null;
+  return { median: known[Math.floor(known.length / 2)] ?? 0, longest: known.at(-1) ?? 0 };
+}
+
+function result(move: Move): string {
+  if (move.state === "queued") return `waits for ${duration(Date.now() - move.createdAt)}`;
+  if (move.state === "running") return "under way";
+  if (move.state !== "done") return move.outcome?.text ?? move.state;
+  const pause = move.outcome?.pauseMs;
+  const parts = [
+    typeof pause === "number" ? `paused ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : "moved",
+    clients(move.outcome),
+  ];
+  return parts.filter(Boolean).join(", ");
+}
+
+function Row({ move }: { move: Move }): JSX.Element {
+  const name = useNames();
+  return (
+    <li class={`move ${move.state}`}>
+      <span class="dot" title={move.state} aria-label={move.state} role="img" />
+      <button class="link" onClick={() => panel.set({ kind: "bundle", name: move.bundle })}>
+        {shortBundle(move.bundle)}
+      </button>
+      <span class="way">
+        {name(move.source)} → {move.destination ? name(move.destination) : "to be placed"}
+      </span>
+      <span class="result">{result(move)}</span>
+      <span class="small">
+        {move.author === "cycle" ? move.reason : move.author}
+        {move.endedAt ? `, ${clock(move.endedAt)}` : ""}
+      </span>
+      {move.state === "queued" && (
+        <button class="quiet" onClick={() => cancelMove(move)}>
+          Cancel
+        </button>
+      )}
+    </li>
+  );
+}
+
+export function Moves(): JSX.Element {
+  const queue = use(moves);
+  const list = queue?.moves ?? [];
+  const figures = pauses(list);
+  const about = queue
+    ? [
+        queue.running ? plural(queue.running, "move") + " under way" : "",
+        queue.waiting ? `${queue.waiting} wait` : "",
+        figures
+          ? `pause ${duration(figures.median)} typical, ${duration(figures.longest)} longest`
+          : "",
+      ]
+        .filter(Boolean)
+        .join(" · ")
+    : "";
+  const empty = !queue
+    ? "Waiting for the first answer."
+    : list.length === 0
+      ? "No bundle has moved in this leader's term."
+      : null;
+  return (
+    <Section
+      id="moves"
+      title="Moves"
+      about={about}
+      tools={
+        queue?.paused ? (
+          <button onClick={resumeMoves}>Resume</button>
+        ) : (
+          <button onClick={pauseMoves}>Pause…</button>
+        )
+      }
+      empty={empty}
+    >
+      <div class="scroll" tabIndex={0} role="region" aria-label="Moves">
+        <ul class="list">
+          {list.map((move) => (
+            <Row key={move.id} move={move} />
+          ))}
+        </ul>
+      </div>
+    </Section>
+  );
+}

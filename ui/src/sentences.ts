@@ -1,0 +1,155 @@
+// Decisions and moves as sentences.
+import { clock, figure, percent, plural, shortRange, split } from "./format";
+import type { Decision, Move, Skip, Unload } from "./model";
+
+export interface Sentence {
+  mark: "move" | "quiet" | "place" | "split" | "merge" | "bad";
+  head: string;
+  details: string[];
+}
+
+export function shortBundle(bundle: string): string {
+  const { namespace, range } = split(bundle);
+  return range.startsWith("0x") ? `${namespace} ${shortRange(range)}` : bundle;
+}
+
+const words = (name: string): string => name.replace(/_/g, " ");
+
+export function numbers(why: Record<string, number | string> | undefined): string {
+  return Object.entries(why ?? {})
+    .map(([name, value]) => `${words(name)} ${figure(value)}`)
+    .join(", ");
+}
+
+// CamelCase names of reasons are words that Pulsar made: "Overloaded" stays, "NoBundle" too.
+const skipText = ({ what, reason }: Skip): string =>
+  what === "cluster" ? reason : `${what.includes("_0x") ? shortBundle(what) : what}: ${reason}`;
+
+export function unloadText(unload: Unload, name: (broker: string) => string): string {
+  const to = unload.destination === null ? "wherever it is placed" : name(unload.destination);
+  return `${shortBundle(unload.bundle)} from ${name(unload.source)} to ${to}`;
+}
+
+type Name = (broker: string) => string;
+
+export function sentence(decision: Decision, name: Name): Sentence {
+  const say = SENTENCES[decision.kind];
+  if (say) return say(decision, name);
+  const head = `${decision.kind} ${decision.bundle ? shortBundle(decision.bundle) : ""}`.trim();
+  return { mark: "quiet", head, details: decision.reason ? [decision.reason] : [] };
+}
+
+const SENTENCES: Record<string, (decision: Decision, name: Name) => Sentence> = {
+  shed,
+  newcomers: (decision) => ({
+    mark: "quiet",
+    head: "Nearly empty brokers stay so",
+    details: (decision.skipped ?? []).map(skipText),
+  }),
+  skip: (decision) => ({
+    mark: "quiet",
+    head: `${decision.strategy ?? "The leader"} did not act`,
+    details: (decision.skipped ?? []).map(skipText),
+  }),
+  place: (decision, name) => ({
+    mark: "place",
+    head: decision.broker
+      ? `${shortBundle(decision.bundle ?? "")} placed on ${name(decision.broker)}`
+      : `${shortBundle(decision.bundle ?? "")} could not be placed`,
+    details: placed(decision, name),
+  }),
+  split: (decision, name) => ({
+    mark: "split",
+    head: `${shortBundle(decision.bundle ?? "")} splits${
+      decision.broker ? ` on ${name(decision.broker)}` : ""
+    }`,
+    details: [decision.reason ?? ""].filter(Boolean),
+  }),
+  merge: (decision) => ({
+    mark: "merge",
+    head: `${(decision.parts ?? []).map(shortBundle).join(" and ")} merged`,
+    details: [decision.reason ?? ""].filter(Boolean),
+  }),
+  move: moved,
+  failure: (decision) => ({
+    mark: "bad",
+    head: `The step “${decision.step ?? ""}” failed`,
+    details: [decision.error ?? ""].filter(Boolean),
+  }),
+};
+
+function shed(decision: Decision, name: Name): Sentence {
+  const unloads = decision.unloads ?? [];
+  const skipped = decision.skipped ?? [];
+  const strategy = decision.strategy ?? "The shedder";
+  if (unloads.length) {
+    const total = decision.unloadsCount ?? unloads.length;
+    return {
+      mark: "move",
+      head: `${strategy} moves ${plural(total, "bundle")}`,
+      details: unloads.map(
+        (unload) =>
+          `${unloadText(unload, name)}: ${unload.reason}${
+            Object.keys(unload.why).length ? ` (${numbers(unload.why)})` : ""
+          }`,
+      ),
+    };
+  }
+  const times = decision.times ?? 1;
+  const since = decision.firstAt && times > 1 ? `, ${times} times since ${clock(decision.firstAt)}` : "";
+  const average = decision.inputs?.averageUsage;
+  const load = typeof average === "number" ? [`${plural(decision.inputs?.brokers ?? 0, "broker")}, average load ${percent(average)}`] : [];
+  return {
+    mark: "quiet",
+    head: `${strategy} moved nothing${since}`,
+    details: [...load, ...skipped.map(skipText)],
+  };
+}
+
+function placed(decision: Decision, name: Name): string[] {
+  const others = decision.rejectedCount ?? Object.keys(decision.rejected ?? {}).length;
+  const few = Object.entries(decision.rejected ?? {})
+    .slice(0, 3)
+    .map(([broker, reason]) => `not ${name(broker)}: ${reason}`);
+  const of = decision.candidates?.length ?? 0;
+  const choice = of === 1 ? "the only candidate" : `one of ${plural(of, "candidate")}`;
+  return [choice, ...few, ...(others > 3 ? [`and ${others - 3} others were rejected`] : [])];
+}
+
+const ENDS: Record<string, string> = {
+  done: "moved",
+  failed: "was not moved",
+  cancelled: "stays: its move was cancelled",
+  expired: "stays: its move waited too long",
+};
+
+function moved(decision: Decision, name: Name): Sentence {
+  const state = decision.state ?? "";
+  const way =
+    state === "done"
+      ? ` from ${name(decision.source ?? "?")} to ${
+          decision.destination ? name(decision.destination) : "another broker"
+        }`
+      : "";
+  const pause = decision.outcome?.pauseMs;
+  return {
+    mark: state === "failed" ? "bad" : "move",
+    head: `${shortBundle(decision.bundle ?? "")} ${ENDS[state] ?? state}${way}${
+      typeof pause === "number" ? ` in ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : ""
+    }`,
+    details: [
+      [decision.reason, numbers(decision.why)].filter(Boolean).join(": "),
+      state === "done" ? clients(decision.outcome ?? null) : (decision.outcome?.text ?? ""),
+    ].filter(Boolean),
+  };
+}
+
+export function clients(outcome: Move["outcome"]): string {
+  const closed = outcome?.clientsClosed;
+  if (typeof closed !== "number") return "";
+  const back = outcome?.clientsBack;
+  if (closed === 0) return "no clients";
+  return typeof back === "number"
+    ? `${back} of ${plural(closed, "client")} back`
+    : plural(closed, "client");
+}

@@ -1,0 +1,125 @@
+// What the page shows now, and how it is kept current.
+import { Failure, V1, get } from "./api";
+import type { Kind } from "./api";
+import { Store } from "./store";
+import type { Broker, Cluster, Decision, Heat, Moves, Pins, Throttled } from "./model";
+
+const INTERVAL_MS = 2_000;
+const RETRY_MAX_MS = 10_000;
+const SLOW_FACTOR = 10;
+const GONE_SHOWN_MS = 600_000;
+const BROKERS_MAX = 1_000;
+export const HEAT_ROWS = 60;
+export const LISTED = 100;
+
+export interface Link {
+  state: "loading" | "ok" | Kind;
+  message: string;
+  since: number;
+  retryAt: number;
+}
+
+export type Panel = { kind: "bundle"; name: string } | { kind: "broker"; name: string } | null;
+
+export const link = new Store<Link>({ state: "loading", message: "", since: Date.now(), retryAt: 0 });
+export const cluster = new Store<Cluster | null>(null);
+export const heat = new Store<Heat | null>(null);
+export const decisions = new Store<Decision[] | null>(null);
+export const moves = new Store<Moves | null>(null);
+export const pins = new Store<Pins>({});
+export const throttled = new Store<Throttled | null>(null);
+export const problems = new Store<Record<string, string>>({});
+export const panel = new Store<Panel>(null);
+export const toast = new Store<{ text: string; bad: boolean } | null>(null);
+
+const gone = new Map<string, { broker: Broker; since: number }>();
+let timer = 0;
+let turn = 0;
+let failures = 0;
+let running = false;
+
+async function part<T>(name: string, path: string, take: (document: T) => void): Promise<void> {
+  try {
+    take(await get<T>(path));
+    if (name in problems.value) {
+      const { [name]: _, ...rest } = problems.value;
+      problems.set(rest);
+    }
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    problems.set({ ...problems.value, [name]: error.message });
+  }
+}
+
+function withGone(next: Cluster): Cluster {
+  const now = Date.now();
+  const live = new Set(next.brokers.map((broker) => broker.broker));
+  for (const before of cluster.value?.brokers ?? [])
+    if (before.state !== "gone" && !live.has(before.broker) && next.total === next.brokers.length)
+      gone.set(before.broker, { broker: before, since: now });
+  for (const [id, { since }] of gone)
+    if (live.has(id) || now - since > GONE_SHOWN_MS) gone.delete(id);
+  const added = [...gone.values()].map(({ broker, since }) => ({
+    ...broker,
+    state: "gone" as const,
+    leader: false,
+    goneSince: since,
+  }));
+  return added.length ? { ...next, brokers: [...next.brokers, ...added] } : next;
+}
+
+async function turnOnce(): Promise<void> {
+  cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
+  const work = [
+    part<Heat>("heat", `${V1}/heat?limit=${HEAT_ROWS}`, (document) => heat.set(document)),
+    part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
+    part<{ decisions: Decision[] }>("decisions", `${V1}/decisions?limit=${LISTED}`, (document) =>
+      decisions.set(document.decisions),
+    ),
+  ];
+  if (turn % 2 === 0) {
+    work.push(part<Throttled>("throttled", `${V1}/throttled`, (document) => throttled.set(document)));
+    work.push(part<Pins>("pins", `${V1}/pins`, (document) => pins.set(document)));
+  }
+  turn += 1;
+  await Promise.all(work);
+}
+
+export async function refresh(): Promise<void> {
+  if (running) return;
+  running = true;
+  clearTimeout(timer);
+  const began = performance.now();
+  let wait = INTERVAL_MS;
+  try {
+    await turnOnce();
+    failures = 0;
+    if (link.value.state !== "ok")
+      link.set({ state: "ok", message: "", since: Date.now(), retryAt: 0 });
+    wait = Math.max(INTERVAL_MS, SLOW_FACTOR * (performance.now() - began));
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    failures += 1;
+    wait = Math.min(INTERVAL_MS * 2 ** Math.min(failures - 1, 4), RETRY_MAX_MS);
+    const since = link.value.state === error.kind ? link.value.since : Date.now();
+    link.set({ state: error.kind, message: error.message, since, retryAt: Date.now() + wait });
+  } finally {
+    running = false;
+    timer = window.setTimeout(refresh, wait);
+  }
+}
+
+export function begin(): void {
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (!document.hidden) void refresh();
+  });
+  void refresh();
+}
+
+let toastTimer = 0;
+export function tell(text: string, bad = false): void {
+  clearTimeout(toastTimer);
+  toast.set({ text, bad });
+  toastTimer = window.setTimeout(() => toast.set(null), bad ? 15_000 : 6_000);
+}

@@ -1,0 +1,281 @@
+// One bundle or one broker: what it is now, how it came to be so, and what may be done.
+import type { ComponentChildren, JSX } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import {
+  cordonBroker,
+  moveBundle,
+  pinBundle,
+  splitBundle,
+  uncordonBroker,
+  unloadBundle,
+  unpinBundle,
+} from "./actions";
+import { Failure, V1, get } from "./api";
+import { Chips, heatClass, resourcesOf } from "./brokers";
+import { Entries } from "./decisions";
+import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
+import type { Broker, Bundle, Decision, Story } from "./model";
+import { cluster, heat, panel } from "./state";
+import { use } from "./store";
+
+const AGAIN_MS = 3_000;
+
+// Fetches again and again while the panel is open.
+function useAgain<T>(path: string): { document: T | null; problem: string } {
+  const [state, setState] = useState<{ path: string; document: T | null; problem: string }>({
+    path,
+    document: null,
+    problem: "",
+  });
+  useEffect(() => {
+    let timer = 0;
+    let over = false;
+    const ask = async (): Promise<void> => {
+      try {
+        const document = await get<T>(path);
+        if (!over) setState({ path, document, problem: "" });
+      } catch (error) {
+        if (!(error instanceof Failure)) throw error;
+        if (!over) setState((before) => ({ ...before, path, problem: error.message }));
+      }
+      if (!over) timer = window.setTimeout(ask, AGAIN_MS);
+    };
+    void ask();
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [path]);
+  return state.path === path ? state : { document: null, problem: "" };
+}
+
+export function Side(): JSX.Element | null {
+  const shown = use(panel);
+  const box = useRef<HTMLElement>(null);
+  useEffect(() => box.current?.focus(), [shown]);
+  if (!shown) return null;
+  return (
+    <aside ref={box} tabIndex={-1} aria-label={`${shown.kind} ${shown.name}`}>
+      <button class="close" aria-label="Close" onClick={() => panel.set(null)}>
+        ×
+      </button>
+      {shown.kind === "bundle" ? (
+        <OfBundle key={shown.name} name={shown.name} />
+      ) : (
+        <OfBroker key={shown.name} name={shown.name} />
+      )}
+    </aside>
+  );
+}
+
+function Facts({ facts }: { facts: [string, ComponentChildren][] }): JSX.Element {
+  return (
+    <dl>
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+const brokerLink = (broker: string): JSX.Element => (
+  <button class="link" onClick={() => panel.set({ kind: "broker", name: broker })}>
+    {broker}
+  </button>
+);
+
+function owned(story: Story): ComponentChildren {
+  if (!story.owner) return "nobody: the next lookup places it";
+  const since = story.ownedSince
+    ? ` ${story.ownedSinceExact ? "for" : "for at least"} ${duration(story.at - story.ownedSince)}`
+    : "";
+  return (
+    <>
+      {brokerLink(story.owner)}
+      {since}
+      {story.movingTo ? `, on its way to ${story.movingTo}` : ""}
+    </>
+  );
+}
+
+function OfBundle({ name }: { name: string }): JSX.Element {
+  const { document: story, problem } = useAgain<Story>(`${V1}/bundles/${name}?limit=50`);
+  const { namespace, range } = split(name);
+  return (
+    <>
+      <p class="kind">Bundle of {namespace}</p>
+      <h2 title={name}>{shortRange(range)}</h2>
+      <p class="small mono">{range}</p>
+      {problem && <p class="problem">{problem}.</p>}
+      {!story && !problem && <p class="empty">Reading its story.</p>}
+      {story && (
+        <>
+          <Facts
+            facts={[
+              ["Owner", owned(story)],
+              ["Messages", `${messages(story.msgRateIn ?? 0)} in, ${messages(story.msgRateOut ?? 0)} out /s`],
+              ["Bytes", bytes(story.throughput ?? 0)],
+              ["Topics", count(story.topics ?? 0)],
+              ["Clients", `${count(story.producers ?? 0)} producers, ${count(story.consumers ?? 0)} consumers`],
+              ...(story.pin ? ([["Pinned", pinText(story)]] as [string, string][]) : []),
+            ]}
+          />
+          <Spark bundle={name} />
+          <div class="actions">
+            <button class="primary" onClick={() => moveBundle(story)}>
+              Move…
+            </button>
+            {story.pin ? (
+              <button onClick={() => unpinBundle(story)}>Unpin…</button>
+            ) : (
+              <button onClick={() => pinBundle(story)}>Pin…</button>
+            )}
+            <button onClick={() => splitBundle(story)}>Split…</button>
+            <button onClick={() => unloadBundle(story)}>Unload…</button>
+          </div>
+          <h3>Why it is here</h3>
+          {story.history.length ? (
+            <Entries list={story.history} />
+          ) : (
+            <p class="empty">
+              The leader has decided nothing about it in its term: it is where it was when the term
+              began, or a lookup found its only place.
+            </p>
+          )}
+        </>
+      )}
+    </>
+  );
+}
+
+function pinText(story: Story): string {
+  const { pin } = story;
+  if (!pin) return "";
+  return `to ${pin.broker} until ${clock(pin.until)}${pin.note ? `: ${pin.note}` : ""}`;
+}
+
+const SPARK = { width: 400, height: 56 };
+
+function Spark({ bundle }: { bundle: string }): JSX.Element | null {
+  const series = use(heat)?.bundles.find((each) => each.bundle === bundle);
+  if (!series) return null;
+  const values = series.throughput;
+  const most = Math.max(1, ...values.map((value) => value ?? 0));
+  const step = SPARK.width / Math.max(1, values.length - 1);
+  let path = "";
+  values.forEach((value, at) => {
+    if (value === null) return;
+    const y = SPARK.height - 2 - (value / most) * (SPARK.height - 6);
+    const begins = at === 0 || values[at - 1] === null;
+    path += `${begins ? "M" : "L"}${(at * step).toFixed(1)} ${y.toFixed(1)}`;
+  });
+  return (
+    <figure>
+      <svg
+        viewBox={`0 0 ${SPARK.width} ${SPARK.height}`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`Bytes per second, at most ${bytes(most)}`}
+      >
+        {series.owners.slice(1).map(([at]) => (
+          <line key={at} x1={at * step} x2={at * step} y1="0" y2={SPARK.height} />
+        ))}
+        <path d={path} />
+      </svg>
+      <figcaption>bytes/s in the last minutes, at most {bytes(most)}</figcaption>
+    </figure>
+  );
+}
+
+function OfBroker({ name }: { name: string }): JSX.Element {
+  const broker = use(cluster)?.brokers.find((each) => each.broker === name);
+  const bundles = useAgain<{ total: number; bundles: Bundle[] }>(
+    `${V1}/bundles?sort=throughput&owner=${encodeURIComponent(name)}&limit=50`,
+  );
+  const decided = useAgain<{ decisions: Decision[] }>(
+    `${V1}/decisions?broker=${encodeURIComponent(name)}&limit=30`,
+  );
+  if (!broker) return <p class="empty">{name} is not among the brokers that are shown.</p>;
+  return (
+    <>
+      <p class="kind">Broker</p>
+      <h2>{name}</h2>
+      <p>
+        <Chips broker={broker} />
+      </p>
+      <Resources broker={broker} />
+      <Facts
+        facts={[
+          ["Bundles", count(broker.bundles ?? 0)],
+          ["Topics", count(broker.topics ?? 0)],
+          ["Messages", `${messages(broker.rate ?? 0)} /s`],
+          ["Bytes", bytes(broker.throughput ?? 0)],
+          ["Report", broker.reportAgeMs === null ? "none" : `${duration(broker.reportAgeMs)} old`],
+          ["Version", broker.version ?? "unknown"],
+          ["Runs", broker.startedAt ? `for ${duration(Date.now() - broker.startedAt)}` : "unknown"],
+        ]}
+      />
+      {broker.cordon?.note && <p class="small">Note: {broker.cordon.note}</p>}
+      {broker.cordon?.problem && <p class="problem">{broker.cordon.problem}</p>}
+      <div class="actions">
+        {broker.cordon ? (
+          <button class="primary" onClick={() => uncordonBroker(broker)}>
+            Uncordon…
+          </button>
+        ) : (
+          <button onClick={() => cordonBroker(broker, false)}>Cordon…</button>
+        )}
+        {broker.cordon?.state !== "draining" && (
+          <button onClick={() => cordonBroker(broker, true)}>Drain…</button>
+        )}
+        {broker.url && broker.url !== location.origin && (
+          <a class="button" href={`${broker.url}/ui`} rel="noopener">
+            Its own page
+          </a>
+        )}
+      </div>
+      <h3>Its bundles, the hottest first</h3>
+      {bundles.problem && <p class="problem">{bundles.problem}.</p>}
+      <ul class="list">
+        {bundles.document?.bundles.map((bundle) => (
+          <li key={bundle.bundle} class="owned">
+            <button class="link" onClick={() => panel.set({ kind: "bundle", name: bundle.bundle })}>
+              {split(bundle.bundle).namespace} {shortRange(split(bundle.bundle).range)}
+            </button>
+            <span class="number">{messages(bundle.rate ?? 0)} msg/s</span>
+            <span class="number">{bytes(bundle.throughput ?? 0)}</span>
+          </li>
+        ))}
+      </ul>
+      {bundles.document?.total === 0 && <p class="empty">It has none.</p>}
+      {(bundles.document?.total ?? 0) > 50 && (
+        <p class="small">and {count((bundles.document?.total ?? 0) - 50)} more</p>
+      )}
+      <h3>Decisions about it</h3>
+      {decided.document?.decisions.length ? (
+        <Entries list={decided.document.decisions} />
+      ) : (
+        <p class="empty">None in this leader's term.</p>
+      )}
+    </>
+  );
+}
+
+function Resources({ broker }: { broker: Broker }): JSX.Element {
+  return (
+    <ul class="resources">
+      {resourcesOf(broker).map(({ name, part }) => (
+        <li key={name}>
+          <span>{name}</span>
+          <span class={`bar ${heatClass(part)}`} aria-hidden="true">
+            <i class="fill" style={{ transform: `scaleX(${Math.min(1, part)})` }} />
+          </span>
+          <span class="number">{percent(part)}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,96 @@
+// Limits that held somebody in the last ten seconds, and whom.
+import type { JSX } from "preact";
+import { useNames } from "./decisions";
+import { bytes, count, messages, plural } from "./format";
+import type { Limit } from "./model";
+import { throttled } from "./state";
+import { use } from "./store";
+import { Section } from "./section";
+
+function rates(limit: Limit): string {
+  const parts = [];
+  if (limit.configuredMessagesPerS >= 0)
+    parts.push(
+      `${messages(limit.deliveredMessagesPerS)} of ${messages(limit.configuredMessagesPerS)} msg/s`,
+    );
+  if (limit.configuredBytesPerS >= 0)
+    parts.push(`${bytes(limit.deliveredBytesPerS)} of ${bytes(limit.configuredBytesPerS)}`);
+  return parts.join(", ");
+}
+
+function Row({ broker, limit }: { broker: string; limit: Limit }): JSX.Element {
+  const more = limit.waitersTotal - limit.waiters.length;
+  return (
+    <li>
+      <details>
+        <summary>
+          <span class="limit">{limit.name.replace("persistent://", "")}</span>
+          <span class="number">{rates(limit)}</span>
+          <span class="small">
+            {broker} holds {plural(limit.waitersTotal, "client")}
+          </span>
+        </summary>
+        <ul>
+          {limit.waiters.map((waiter) => (
+            <li key={`${waiter.topic} ${waiter.name} ${waiter.client ?? ""}`}>
+              {waiter.kind} {waiter.name}
+              {waiter.client ? ` from ${waiter.client}` : ""} on{" "}
+              {waiter.topic.replace("persistent://", "")}
+              {waiter.waits ? ", waits now" : ""}
+            </li>
+          ))}
+          {more > 0 && <li>and {count(more)} more</li>}
+        </ul>
+      </details>
+    </li>
+  );
+}
+
+export function Throttled(): JSX.Element {
+  const all = use(throttled);
+  const name = useNames();
+  const entries = Object.entries(all?.brokers ?? {});
+  const rows = entries.flatMap(([broker, { limits }]) => limits.map((limit) => ({ broker, limit })));
+  const causes = entries.flatMap(([broker, report]) =>
+    Object.entries(report.causes)
+      .filter(([cause]) => !cause.endsWith("publish rate"))
+      .map(([cause, connections]) => `${name(broker)}: ${plural(connections, "connection")} held by ${cause}`),
+  );
+  const silent = Object.entries(all?.noAnswer ?? {});
+  const about = rows.length ? plural(rows.length, "limit") : "";
+  const nobody = all && !rows.length && !causes.length;
+  return (
+    <Section
+      id="throttled"
+      title="Throttled"
+      about={about}
+      empty={
+        !all
+          ? "Waiting for the first answer."
+          : nobody && !silent.length
+            ? `No limit held anybody in the last ten seconds${
+                all.notAsked ? `, on those brokers that were asked (${all.notAsked} were not)` : ""
+              }.`
+            : null
+      }
+    >
+      <div class="scroll" tabIndex={0} role="region" aria-label="Throttled">
+        <ul class="list limits">
+          {rows.map(({ broker, limit }) => (
+            <Row key={`${broker} ${limit.name}`} broker={name(broker)} limit={limit} />
+          ))}
+          {causes.map((line) => (
+            <li key={line} class="small">
+              {line}
+            </li>
+          ))}
+          {silent.map(([broker, why]) => (
+            <li key={broker} class="small problem">
+              {name(broker)} {why}
+            </li>
+          ))}
+        </ul>
+      </div>
+    </Section>
+  );
+}
