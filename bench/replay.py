@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
         began_s = time.process_time()
         loop = closed_loop.ClosedLoop(day, strategy)
         deciding = _Stopwatch(loop.decide)
-        loop.decide = deciding  # type: ignore[method-assign]
+        loop.decide = deciding  # type: ignore[method-assign, assignment]
         measures = measure([loop.minute(minute) for minute in range(args.cycles)])
         took_s = time.process_time() - began_s
         print(

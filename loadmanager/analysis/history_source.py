@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -231,13 +232,29 @@ class HistorySource:
         size = 0
         try:
             with self._fs.open(segment.path, "rb") as file:
-                for part in _plain_sizes(file):
-                    size += part
+                for block in _plain_blocks(file):
+                    size += len(block)
                     if size > self._plain_bytes_max:
                         return self.too_large
         except (zlib.error, OSError):
             return DAMAGED
         return None
+
+    def lines(self, segment: Segment) -> Iterator[bytes]:
+        """The complete lines of a segment; of a damaged one, those before the damage."""
+        rest = b""
+        try:
+            with self._fs.open(segment.path, "rb") as file:
+                blocks = (
+                    _plain_blocks(file)
+                    if segment.name.endswith(".gz")
+                    else iter(partial(file.read, BLOCK_BYTES), b"")
+                )
+                for block in blocks:
+                    *lines, rest = (rest + block).split(b"\n")
+                    yield from lines
+        except (zlib.error, OSError):
+            return
 
     def spark_paths(self, segments: Iterable[Segment]) -> list[str]:
         """Where Spark reads them.
@@ -273,20 +290,20 @@ def _folder(cluster: str, date: str) -> str:
     return f"{layout.cluster_folder(cluster)}/{layout.partition('*', date)}"
 
 
-def _plain_sizes(file: Any) -> Iterator[int]:
-    """How much a gzip file holds, decompressed in blocks. Raises `zlib.error` for a damaged one."""
+def _plain_blocks(file: Any) -> Iterator[bytes]:
+    """What a gzip file holds, decompressed in blocks. Raises `zlib.error` for a damaged one."""
     unpacking = zlib.decompressobj(wbits=31)
     while block := file.read(BLOCK_BYTES):
         while block:
             if unpacking.eof:  # another member; anything else is an error
                 unpacking = zlib.decompressobj(wbits=31)
-            yield len(unpacking.decompress(block, BLOCK_BYTES))
+            yield unpacking.decompress(block, BLOCK_BYTES)
             block = unpacking.unconsumed_tail or unpacking.unused_data
     while not unpacking.eof:
         rest = unpacking.decompress(b"", BLOCK_BYTES)
         if not rest:
             raise zlib.error("the file ends before its contents do")
-        yield len(rest)
+        yield rest
 
 
 def _seen(files: Mapping[str, int]) -> frozenset[SeenSegment]:

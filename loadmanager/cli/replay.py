@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,29 +14,35 @@ import msgspec
 import numpy as np
 
 from loadmanager import settings
-from loadmanager.cli.options import Command, config
+from loadmanager.cli.options import FILE, Command, config
 from loadmanager.cli.terminal import show, table, track
-from loadmanager.core.errors import BadInputError
+from loadmanager.core.errors import BadInputError, ConfigError
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import run
-from loadmanager.simulator.days import Shape, make_day
-from loadmanager.simulator.measures import Measures, Minute, measure
+from loadmanager.simulator.days import Day, Shape, make_day
+from loadmanager.simulator.measures import Measures, Minute, measure, ratio, settling
+from loadmanager.simulator.picture import picture
 
 EXAMPLES = """examples:
   loadmanager replay --try ThresholdShedder --try BalancedShedder+BalancedPlacement
   loadmanager replay --days 5 --seed 7 --brokers 50 --bundles 3000 --unequal \\
     --try AvgShedder+AvgShedder --try AvgShedder+AvgShedder,maxUnloadPercentage=0.3
+  loadmanager replay data/history --date 2026-11-20 --plot day.svg \\
+    --try "" --try BalancedShedder+BalancedPlacement
   loadmanager replay --config broker.conf --json > days.json
 
 --try takes SHEDDER[+PLACEMENT][,KEY=VALUE…]; what it leaves out is that of --config and --set.
-Without --try, the strategies of the configuration are tried alone.
-The days are synthetic. A minute of a day costs about 5 ms with 20 brokers and 800 bundles.
+Without --try, the strategies of the configuration are tried alone; --try "" is the same.
+Without HISTORY the days are synthetic. A minute costs about 2 ms with 20 brokers and 800 bundles,
+about 15 ms with 100 brokers and 10,000 bundles.
 """
 HEADERS = (
     "tried",
     "spread",
     "gap",
+    "max/mean",
     "hot min",
     "moves",
     "MB/s moved",
@@ -45,16 +52,21 @@ HEADERS = (
 )
 LEGEND = """Means over the days.
 spread, gap: standard deviation of the brokers' usage, and how far the most used one is above the
-  mean, in points
+  mean, in points; max/mean: the most used one as a multiple of the mean
 hot min: minutes of brokers above 85 %
 again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
 settle min: after an event, until the spread is usual again"""
+CONFIGURED = "configured"
+"""What the candidate without a text is called."""
 BARS = "▁▂▃▄▅▆▇█"
 PLOT_WIDTH = 60
 
 
 @click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("history", required=False)
+@click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="of HISTORY: this day")
+@click.option("--cluster", help="of HISTORY: which cluster, when there are several")
 @config()
 @click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="may be repeated")
 @click.option("--days", default=1, type=click.IntRange(1, 1000), help="how many, one for each seed")
@@ -65,32 +77,36 @@ PLOT_WIDTH = 60
 @click.option("--unequal", is_flag=True, help="brokers of half, single and double size")
 @click.option("--calm", is_flag=True, help="no broker dies, joins or restarts")
 @click.option("--lies", is_flag=True, help="for an hour, a CPU sensor shows 40 points too much")
+@click.option("--plot", type=FILE, metavar="FILE", help="draw the first day as SVG")
 @click.option("--json", "as_json", is_flag=True, help="every figure of every day, for programs")
 def command(
     config: Path | None,
     overrides: dict[str, str],
     *,
+    history: str | None,
+    dates: Sequence[str],
+    cluster: str | None,
     tried: Sequence[str],
-    days: int,
-    seed: int,
-    hours: float,
+    plot: Path | None,
     as_json: bool,
-    **shape: Any,
+    **synthetic: Any,
 ) -> int:
     """Try strategies on the same days, and compare them.
 
-    The leader's own cycle decides every minute, on virtual time. A bundle's load follows it; a move
+    The days are synthetic, or those that were recorded in HISTORY, a folder or any fsspec URL. The
+    leader's own cycle decides every minute, on virtual time. A bundle's load follows it; a move
     costs its clients a pause, and its new owner the work of their connecting again.
     """
     base = settings.load(config, overrides)
-    plans = {text: _settings(base, text) for text in tried} or {"configured": _settings(base, "")}
-    calm = shape.pop("calm")
-    wanted = Shape(minutes=round(hours * 60), events=not calm, **shape)
-    results: dict[str, list[tuple[Measures, list[Minute]]]] = {text: [] for text in plans}
-    work = [(text, number) for number in range(seed, seed + days) for text in plans]
-    for text, number in track(work, "replaying"):
-        minutes = run(make_day(number, wanted), plans[text])
-        results[text].append((measure(minutes), minutes))
+    texts = {text or CONFIGURED: text for text in tried or [""]}
+    plans = {name: _settings(base, text) for name, text in texts.items()}
+    days = _synthetic(**synthetic) if history is None else _recorded(history, cluster, dates)
+    results: dict[str, list[tuple[Measures, list[Minute]]]] = {name: [] for name in plans}
+    for name, day in track([(name, day) for day in days for name in plans], "replaying"):
+        minutes = run(day, plans[name])
+        results[name].append((measure(minutes), minutes))
+    if plot is not None:
+        _draw(plot, picture({name: days[0][1] for name, days in results.items()}))
     if as_json:
         print(msgspec.json.encode([_document(*result) for result in results.items()]).decode())
     else:
@@ -100,16 +116,50 @@ def command(
     return 0
 
 
+def _draw(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(f"--plot {path}: {error.strerror}") from None
+
+
+def _synthetic(
+    *, days: int, seed: int, hours: float, calm: bool, brokers: int, bundles: int, **kind: bool
+) -> list[Day]:
+    minutes = round(hours * 60)
+    shape = Shape(brokers=brokers, bundles=bundles, minutes=minutes, events=not calm, **kind)
+    return [make_day(number, shape) for number in range(seed, seed + days)]
+
+
+def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> list[Day]:
+    """The days of a history; says how well their usage is understood."""
+    try:
+        from loadmanager.wiring import recorded_days
+    except ImportError as error:
+        raise ConfigError(
+            f"reading a history needs fsspec: pip install 'loadmanager[analysis]' ({error})"
+        ) from None
+    source = recorded_days.history(history)
+    name = recorded_days.cluster_of(source, cluster)
+    made = []
+    for date in dates or source.dates(name):
+        recording = recorded_days.recorded_day(source, name, date)
+        day = recording.day
+        print(
+            f"{date}: {day.minutes} minutes, {len(day.cores)} brokers, {len(day.bundles)} bundles; "
+            f"the bundles' bytes explain {recording.explained:.0%} of the brokers' usage",
+            file=sys.stderr,
+        )
+        made.append(day)
+    if not made:
+        raise BadInputError(f"{history}: cluster {name} has no days")
+    return made
+
+
 def _settings(base: settings.Settings, text: str) -> StrategySettings:
     """The settings that `--try` names. Raises `BadInputError`, `ConfigError`."""
-    names, *pairs = text.split(",")
-    shedder, _, placement = names.partition("+")
-    overrides = settings.parse_overrides(pairs)
-    if shedder:
-        overrides["loadBalancerLoadSheddingStrategy"] = shedder
-    if placement:
-        overrides["loadBalancerLoadPlacementStrategy"] = placement
-    loaded = base.with_overrides(overrides)
+    settings.parse_overrides(text.split(",")[1:])  # says what is wrong with a pair
+    loaded = base.with_overrides(candidates.overrides(text))
     if loaded.unknown:
         raise BadInputError(f"unknown keys: {settings.unknown_text(loaded.unknown)}")
     strategies = loaded.leaf(StrategySettings)
@@ -120,6 +170,7 @@ def _settings(base: settings.Settings, text: str) -> StrategySettings:
 def _row(text: str, days: Sequence[Measures]) -> list[str | float]:
     means = {name: fmean(asdict(day)[name] for day in days) for name in asdict(days[0])}
     means["moved_bytes"] /= 1e6
+    del means["broker_minutes"]
     return [text, *(round(value, 2) for value in means.values())]
 
 
@@ -138,10 +189,17 @@ def _document(text: str, days: Sequence[tuple[Measures, Sequence[Minute]]]) -> d
             {
                 **asdict(measures),
                 "spreadByMinute": [float(minute.usage.std() * 100) for minute in minutes],
+                "maxToMeanByMinute": [ratio(minute.usage) for minute in minutes],
                 "movesByMinute": [minute.moves for minute in minutes],
                 "events": [
-                    {"minute": event.minute, "kind": event.kind.value, "broker": event.broker}
-                    for minute in minutes
+                    {
+                        "minute": event.minute,
+                        "kind": event.kind.value,
+                        "broker": event.broker,
+                        "settledAfterMinutes": settled.get(at),
+                    }
+                    for settled in [settling(minutes)]
+                    for at, minute in enumerate(minutes)
                     for event in minute.events
                 ],
             }

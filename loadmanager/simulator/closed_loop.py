@@ -20,7 +20,7 @@ from loadmanager.core.strategies import cycle
 from loadmanager.core.strategies.memories import Memories
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
-from loadmanager.simulator.days import Day, Event, Kind, Traffic
+from loadmanager.simulator.days import Day, Event, Kind, traffic
 from loadmanager.simulator.fleet import NOBODY, Fleet, Reports
 from loadmanager.simulator.measures import FLAP_MINUTES, Minute
 
@@ -47,7 +47,7 @@ class ClosedLoop:
 
     def __init__(self, day: Day, settings: StrategySettings, costs: Costs | None = None) -> None:
         self._day, self._settings, self._costs = day, settings, costs or Costs()
-        self._traffic = Traffic(day)
+        self._traffic = traffic(day)
         self._noise = np.random.default_rng([day.seed, 2])
         self._rng = random.Random(day.seed)  # noqa: S311 - reproducible, not secret
         self._view, self._memories = ClusterView(), Memories()
@@ -59,8 +59,10 @@ class ClosedLoop:
         self._moved_at = np.full(len(day.bundles), -(10**6))
 
     def _cold_start(self) -> Rows:
-        """Owners as a cold start leaves them: spread without regard to load."""
+        """Owners at the beginning; spread without regard to load, if the day does not say."""
         day, names = self._day, sorted(self._day.cores)
+        if day.owners:
+            return np.array([names.index(broker) for broker in day.owners], np.int64)
         order = self._noise.permutation(len(day.bundles))
         owner: Rows = np.empty(len(order), np.int64)
         rows = [names.index(broker) for broker in day.brokers]
@@ -152,7 +154,8 @@ class ClosedLoop:
     def _report(self, now_ms: int, carried: Array) -> Array:
         """Every live broker reports; returns what they had to do."""
         day, fleet, count = self._day, self._fleet, len(self._fleet.names)
-        work = fleet.of(carried * day.cost * (1 + self._surge))
+        limits = np.array(fleet.limits)
+        work = fleet.of(carried * day.cost * (1 + self._surge)) + day.beside * limits
         noise = 1 + self._noise.normal(0, self._costs.cpu_noise, count)
         spikes = 25.0 * (self._noise.random(count) < self._costs.spikes)
         reports = Reports(fleet, carried, day.message_bytes, day.clients)
@@ -173,4 +176,4 @@ class ClosedLoop:
 def run(day: Day, settings: StrategySettings, costs: Costs | None = None) -> list[Minute]:
     """All minutes of a day."""
     loop = ClosedLoop(day, settings, costs)
-    return [loop.minute(minute) for minute in range(day.shape.minutes)]
+    return [loop.minute(minute) for minute in range(day.minutes)]

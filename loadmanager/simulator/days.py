@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from loadmanager.core.bundles.ranges import bundle_name, equal_boundaries
 from loadmanager.core.load.columns import Array, Rows
@@ -71,23 +72,12 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
-    """What happens; arrays are indexed by bundle, in the order of `bundles`."""
+class Pattern:
+    """What the bundles of a synthetic day carry."""
 
-    seed: int
-    shape: Shape
-    brokers: tuple[str, ...]
-    """Those at the beginning."""
-    cores: dict[str, float]
-    """brokerId → cores, also of brokers that join later."""
-    bundles: tuple[str, ...]
+    minutes: int
     tenants: Rows
     """The tenant of each bundle, as a number."""
-    clients: Rows
-    """Producers and consumers of each bundle."""
-    cost: Array
-    """CPU for each byte/s, in percent of one core."""
-    message_bytes: Array
     base: Array
     """Bytes/s in and out of each bundle, without pattern and noise."""
     phases: Array
@@ -96,7 +86,31 @@ class Day:
     """A tenant, and the minute in which it begins to double."""
     grows: int
     """A tenant that grows by three fifths over the day."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """What happens; arrays are indexed by bundle, in the order of `bundles`."""
+
+    seed: int
+    minutes: int
+    brokers: tuple[str, ...]
+    """Those at the beginning."""
+    cores: dict[str, float]
+    """brokerId → cores, also of brokers that join later."""
+    bundles: tuple[str, ...]
+    clients: Rows
+    """Producers and consumers of each bundle."""
+    cost: Array
+    """CPU for each byte/s, in percent of one core."""
+    message_bytes: Array
     events: tuple[Event, ...]
+    carried: Pattern | NDArray[np.float32]
+    """What the bundles carry: made from a pattern, or recorded as bytes/s, `[minute, bundle]`."""
+    beside: float = 0.0
+    """What a broker uses beside its bundles, as a fraction."""
+    owners: tuple[str, ...] = ()
+    """The broker of each bundle at the beginning; empty: spread without regard to load."""
 
 
 def make_day(seed: int, shape: Shape) -> Day:
@@ -116,18 +130,21 @@ def make_day(seed: int, shape: Shape) -> Day:
     cost *= everything / (base * cost).sum()
     return Day(
         seed=seed,
-        shape=shape,
+        minutes=shape.minutes,
         brokers=tuple(names[:-1]),
         cores=cores,
         bundles=_names(tenants),
-        tenants=tenants,
         clients=1 + rng.poisson(base / base.mean() * 12),
         cost=cost,
         message_bytes=rng.lognormal(math.log(1024), 0.8, tenant_count)[tenants],
-        base=base,
-        phases=rng.random(tenant_count),
-        doubles=(int(rng.integers(tenant_count)), int(rng.integers(shape.minutes // 2 + 1))),
-        grows=int(rng.integers(tenant_count)),
+        carried=Pattern(
+            minutes=shape.minutes,
+            tenants=tenants,
+            base=base,
+            phases=rng.random(tenant_count),
+            doubles=(int(rng.integers(tenant_count)), int(rng.integers(shape.minutes // 2 + 1))),
+            grows=int(rng.integers(tenant_count)),
+        ),
         events=_events(rng, shape, names),
     )
 
@@ -173,33 +190,52 @@ def _events(rng: np.random.Generator, shape: Shape, names: list[str]) -> tuple[E
     )
 
 
-class Traffic:
-    """What the bundles of a day carry, minute by minute."""
+class Recorded:
+    """What the bundles carried."""
 
-    def __init__(self, day: Day) -> None:
-        self._day = day
-        self._rng = np.random.default_rng([day.seed, 1])
-        count = len(day.bundles)
+    def __init__(self, carried: NDArray[np.float32]) -> None:
+        self._carried = carried
+
+    def minute(self, minute: int) -> Array:
+        """Bytes/s of each bundle, in and out together."""
+        carried: Array = self._carried[minute].astype(np.float64)
+        return carried
+
+
+def traffic(day: Day) -> Traffic | Recorded:
+    """What the bundles of a day carry, minute by minute."""
+    if isinstance(day.carried, Pattern):
+        return Traffic(day.carried, day.seed)
+    return Recorded(day.carried)
+
+
+class Traffic:
+    """What the bundles of a synthetic day carry."""
+
+    def __init__(self, pattern: Pattern, seed: int) -> None:
+        self._pattern = pattern
+        self._rng = np.random.default_rng([seed, 1])
+        count = len(pattern.base)
         self._slow = self._rng.normal(0, SLOW_NOISE, count)
         self._bursts = np.ones(count)
         self._burst_minutes = np.zeros(count, np.int64)
 
     def minute(self, minute: int) -> Array:
         """Bytes/s of each bundle, in and out together. Ask for one minute after the other."""
-        day, rng = self._day, self._rng
+        pattern, rng = self._pattern, self._rng
         part = minute / MINUTES_PER_DAY
-        by_tenant = 1 + DAY_AMPLITUDE * np.sin(2 * np.pi * (part + day.phases))
+        by_tenant = 1 + DAY_AMPLITUDE * np.sin(2 * np.pi * (part + pattern.phases))
         if (part % 7) >= 5:
             by_tenant *= WEEKEND
-        tenant, since = day.doubles
+        tenant, since = pattern.doubles
         by_tenant[tenant] *= 1 + min(max((minute - since) / 30, 0), 1)
-        by_tenant[day.grows] *= 1 + 0.6 * minute / day.shape.minutes
+        by_tenant[pattern.grows] *= 1 + 0.6 * minute / pattern.minutes
         self._slow = SLOW_KEPT * self._slow + rng.normal(
             0, SLOW_NOISE * math.sqrt(1 - SLOW_KEPT**2), len(self._slow)
         )
         self._burst(rng)
         noise = np.exp(self._slow + rng.normal(0, FAST_NOISE, len(self._slow)))
-        carried: Array = day.base * by_tenant[day.tenants] * noise * self._bursts
+        carried: Array = pattern.base * by_tenant[pattern.tenants] * noise * self._bursts
         return carried
 
     def _burst(self, rng: np.random.Generator) -> None:

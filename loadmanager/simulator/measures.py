@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,8 +39,12 @@ class Measures:
     """Standard deviation of the brokers' usage in points, mean over the minutes."""
     gap: float
     """The most used broker above the mean, in points, mean over the minutes."""
+    ratio: float
+    """Usage of the most used broker as a multiple of the mean, mean over the minutes."""
     hot_minutes: int
     """Minutes of brokers above 85 %."""
+    broker_minutes: int
+    """Minutes of all live brokers."""
     moves: int
     moved_bytes: float
     """Bytes/s of the moved bundles, summed."""
@@ -48,7 +53,9 @@ class Measures:
     pause_s: float
     """Seconds that clients were without an owner because of moves, summed over clients."""
     settle_minutes: float
-    """Minutes after an event until the spread is as on average before it, at most 60; the mean."""
+    """Minutes after an event until the spread is at most a tenth above its median, at most 60; the
+    mean.
+    """
 
 
 HOT = 0.85
@@ -57,21 +64,35 @@ WARM_UP_MINUTES = 20
 """Not measured: averages begin empty."""
 
 
-def measure(minutes: list[Minute]) -> Measures:
-    """What the minutes after the first were like."""
+def settling(minutes: Sequence[Minute]) -> dict[int, int]:
+    """Minute with an event → minutes until the spread is usual again."""
     spreads = np.array([minute.usage.std() * 100 for minute in minutes])
-    measured = minutes[WARM_UP_MINUTES:]
     usual = float(np.median(spreads[WARM_UP_MINUTES:])) * 1.1
-    settled = []
+    settled = {}
     for at, minute in enumerate(minutes):
         if minute.events and at >= WARM_UP_MINUTES:
             calm = np.flatnonzero(spreads[at : at + SETTLE_MINUTES_MAX] <= usual)
-            settled.append(float(calm[0]) if len(calm) else SETTLE_MINUTES_MAX)
+            settled[at] = int(calm[0]) if len(calm) else SETTLE_MINUTES_MAX
+    return settled
+
+
+def ratio(usage: Array) -> float:
+    """The most used broker as a multiple of the mean."""
+    mean = usage.mean()
+    return float(usage.max() / mean) if mean > 0 else 1.0
+
+
+def measure(minutes: Sequence[Minute]) -> Measures:
+    """What the minutes after the first were like."""
+    spreads = np.array([minute.usage.std() * 100 for minute in minutes])
+    measured, settled = minutes[WARM_UP_MINUTES:], list(settling(minutes).values())
     return Measures(
         spread=float(spreads[WARM_UP_MINUTES:].mean()),
         gap=float(
             np.mean([(minute.usage.max() - minute.usage.mean()) * 100 for minute in measured])
         ),
+        ratio=float(np.mean([ratio(minute.usage) for minute in measured])),
+        broker_minutes=sum(len(minute.usage) for minute in measured),
         hot_minutes=sum(int((minute.usage > HOT).sum()) for minute in measured),
         moves=sum(minute.moves for minute in measured),
         moved_bytes=sum(minute.moved_bytes_s for minute in measured),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loadmanager.core.strategies import registry
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator.closed_loop import run
-from loadmanager.simulator.days import Day, Event, Kind, Shape, Traffic, make_day
+from loadmanager.simulator.days import Day, Event, Kind, Shape, make_day, traffic
 from loadmanager.simulator.measures import WARM_UP_MINUTES, Minute, measure
 
 SMALL = Shape(brokers=4, bundles=40, minutes=60)
@@ -54,9 +54,9 @@ def test_all_work_is_done(seed: int, unequal: bool) -> None:
     day = make_day(seed, shape)
     cores = np.array([day.cores[name] for name in sorted(day.brokers)])
     quiet = replace(day, events=())
-    traffic = Traffic(quiet)
+    bundles = traffic(quiet)
     for number, minute in enumerate(run(quiet, BALANCED)):
-        work = (traffic.minute(number) * day.cost).sum()
+        work = (bundles.minute(number) * day.cost).sum()
         done = (minute.usage * cores * 100).sum()
         assert work * 0.999 <= done <= work * 1.5
 

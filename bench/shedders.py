@@ -1,0 +1,98 @@
+"""Our shedder against Pulsar's five at their best grid settings, on days unseen while tuning.
+
+`python -m bench shedders [--shape equal] [--days 50] [--tune 4] [--ours CANDIDATE]`: for each of
+the five, every combination of the grid (`simulator/candidates.py`) on tuning days; its best setting
+and ours then meet on other days, of 4 hours with a dying broker, a newcomer and a rolling restart.
+Means over the days; ratios of ours to each of the five, with 95 % intervals (bootstrap over days).
+`--keep FILE` keeps the tuning for the next run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+
+from loadmanager import settings
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.simulator import candidates
+from loadmanager.simulator.closed_loop import run
+from loadmanager.simulator.days import Shape, make_day
+from loadmanager.simulator.measures import Measures, measure
+from loadmanager.simulator.tournament import Weights, cost
+
+SHAPES = {
+    "equal": Shape(brokers=20, bundles=800),
+    "unequal": Shape(brokers=20, bundles=800, unequal=True),
+    "small": Shape(brokers=12, bundles=240),
+    "large": Shape(brokers=60, bundles=3000),
+}
+OURS = "BalancedShedder+BalancedPlacement"
+FIVE = [name for name in candidates.SHEDDERS if name != "BalancedShedder"]
+TUNING_SEED, HELD_OUT_SEED = 1, 10_001
+FIGURES = ("spread", "gap", "hot_minutes", "moves", "pause_s", "again", "settle_minutes")
+HEADERS = ("spread", "gap", "hot min", "moves", "pause s", "again", "settle", "cost")
+
+
+def main(argv: list[str]) -> int:
+    """Tune, then compare."""
+    parser = argparse.ArgumentParser(prog="python -m bench shedders", description=__doc__)
+    parser.add_argument("--shape", choices=SHAPES, default="equal")
+    parser.add_argument("--days", type=int, default=50)
+    parser.add_argument("--tune", type=int, default=4, help="days to tune on (4)")
+    parser.add_argument("--ours", default=OURS)
+    parser.add_argument("--keep", type=Path)
+    args = parser.parse_args(argv)
+    shape = SHAPES[args.shape]
+    kept = json.loads(args.keep.read_text()) if args.keep and args.keep.exists() else {}
+    for shedder in FIVE:
+        if shedder not in kept:
+            kept[shedder] = _best(shedder, shape, args.tune)
+            if args.keep:
+                args.keep.write_text(json.dumps(kept))
+    seeds = range(HELD_OUT_SEED, HELD_OUT_SEED + args.days)
+    tried = [args.ours, *(kept[shedder] for shedder in FIVE)]
+    results = {text: [_measured(text, shape, seed) for seed in seeds] for text in tried}
+    print(
+        f"{args.shape}: {shape.brokers} brokers, {shape.bundles} bundles, {args.days} days of 4 h"
+    )
+    print("".join(f"{header:>9}" for header in HEADERS))
+    for text, days in results.items():
+        figures = [fmean(getattr(day, name) for day in days) for name in FIGURES]
+        figures.append(fmean(cost(day, Weights()) for day in days))
+        print("".join(f"{value:9.2f}" for value in figures), f" {text}", flush=True)
+    rivals = {text: fmean(cost(day, Weights()) for day in results[text]) for text in tried[1:]}
+    for rival in sorted(rivals, key=lambda text: rivals[text]):
+        print(f"\nours as a multiple of {rival}, 95 % intervals:")
+        for name in FIGURES:
+            print(f"  {name:15} {_ratio(results[args.ours], results[rival], name)}")
+    return 0
+
+
+def _best(shedder: str, shape: Shape, days: int) -> str:
+    seeds = range(TUNING_SEED, TUNING_SEED + days)
+    costs = {
+        text: fmean(cost(_measured(text, shape, seed), Weights()) for seed in seeds)
+        for text in candidates.grid([shedder])
+    }
+    return min(costs, key=lambda text: (costs[text], text))
+
+
+def _measured(text: str, shape: Shape, seed: int) -> Measures:
+    loaded = settings.load().with_overrides(candidates.overrides(text))
+    return measure(run(make_day(seed, shape), loaded.leaf(StrategySettings)))
+
+
+def _ratio(ours: Sequence[Measures], theirs: Sequence[Measures], name: str) -> str:
+    """Of the means over the days, with its interval and on how many days ours is not worse."""
+    pair = np.array([[getattr(day, name) for day in days] for days in (ours, theirs)], np.float64)
+    rng = np.random.default_rng(1)
+    drawn = pair[:, rng.integers(0, pair.shape[1], (2_000, pair.shape[1]))].mean(axis=2)
+    mean = pair[0].mean() / max(pair[1].mean(), 1e-9)
+    low, high = np.percentile(drawn[0] / np.maximum(drawn[1], 1e-9), (2.5, 97.5))
+    no_worse = int((pair[0] <= pair[1]).sum())
+    return f"{mean:6.2f}  ({low:.2f} to {high:.2f}); no worse on {no_worse} of {pair.shape[1]} days"

@@ -1,0 +1,140 @@
+"""A recorded day is lived again as it was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from loadmanager.core.errors import BadInputError
+from loadmanager.core.history.records import BrokerLoad, BundleLoad
+from loadmanager.core.load.reports import ResourceUsage
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.simulator.closed_loop import run
+from loadmanager.simulator.days import Kind, Shape, make_day, traffic
+from loadmanager.simulator.recorded import MS_PER_MINUTE, Recording, record
+
+MINUTES = 60
+START = 28_000_000
+"""A minute since the epoch."""
+DAY = make_day(5, Shape(brokers=4, bundles=40, minutes=MINUTES, events=False))
+BESIDE = 0.1
+NONE = ResourceUsage()
+
+
+def samples(
+    *, interval_ms: int = MS_PER_MINUTE, silent: range = range(0), lies: float = 0.0
+) -> Iterator[BrokerLoad | BundleLoad]:
+    """What brokers record while bundle i stays at broker i mod 4; broker 0 is silent for a while,
+    and broker 1 has a sensor that is known to lie.
+    """
+    bundles, per_minute = traffic(DAY), max(MS_PER_MINUTE // interval_ms, 1)
+    for minute in range(MINUTES):
+        carried = bundles.minute(minute)
+        if interval_ms > MS_PER_MINUTE and (minute + 1) * MS_PER_MINUTE % interval_ms:
+            continue
+        for part in range(1, per_minute + 1):
+            ts = (START + minute) * MS_PER_MINUTE + part * min(interval_ms, MS_PER_MINUTE)
+            for number, name in enumerate(DAY.brokers):
+                if number == 0 and minute in silent:
+                    continue
+                own = carried[number::4]
+                usage = BESIDE + float(own.sum()) * 1e-9
+                yield BrokerLoad(
+                    ts=ts,
+                    broker=name,
+                    interval_ms=interval_ms,
+                    usage=usage + lies * (number == 1),
+                    cpu=ResourceUsage(usage=usage * 800, limit=800),
+                    memory=NONE,
+                    direct_memory=NONE,
+                    bandwidth_in=NONE,
+                    bandwidth_out=NONE,
+                    faults=["cpu"] if lies and number == 1 else [],
+                )
+                for bundle, bytes_s in zip(DAY.bundles[number::4], own.tolist(), strict=True):
+                    yield BundleLoad(
+                        ts=ts,
+                        broker=name,
+                        interval_ms=interval_ms,
+                        bundle=bundle,
+                        msg_throughput_in=bytes_s / 4,
+                        msg_throughput_out=bytes_s * 3 / 4,
+                        msg_rate_in=bytes_s / 2000,
+                        producers=2,
+                        consumers=3,
+                    )
+
+
+def carried(recording: Recording) -> np.ndarray:
+    """What the bundles carried, in the order of the synthetic day's bundles."""
+    order = [recording.day.bundles.index(bundle) for bundle in DAY.bundles]
+    assert isinstance(recording.day.carried, np.ndarray)
+    return recording.day.carried[:, order]
+
+
+@pytest.mark.parametrize("interval_ms", [MS_PER_MINUTE, 15_000])
+def test_what_bundles_carried(interval_ms: int) -> None:
+    """Every minute of every bundle, whatever the interval of the samples."""
+    recording = record(samples(interval_ms=interval_ms))
+    bundles = traffic(DAY)
+    expected = np.array([bundles.minute(minute) for minute in range(MINUTES)])
+    assert carried(recording) == pytest.approx(expected, rel=1e-5)
+    assert recording.start_ms == START * MS_PER_MINUTE
+
+
+def test_a_long_sample_stands_for_its_minutes() -> None:
+    """Samples of five minutes: each minute has its sample's value."""
+    minutes = carried(record(samples(interval_ms=5 * MS_PER_MINUTE)))
+    assert (minutes[:5] == minutes[4]).all()
+    assert (minutes > 0).all()
+
+
+def test_costs_are_fitted() -> None:
+    """What a byte costs, and what brokers use beside; a sensor that lies does not count."""
+    for lies in (0.0, 0.4):
+        recording = record(samples(lies=lies))
+        assert recording.day.beside == pytest.approx(BESIDE, rel=1e-3)
+        assert recording.day.cost[0] == pytest.approx(1e-9 * 800, rel=1e-3)
+        assert recording.explained == pytest.approx(1, abs=1e-3)
+
+
+def test_the_first_minute_is_as_recorded() -> None:
+    """With the owners, capacities and clients of the recording, usage is as it was."""
+    recording = record(samples())
+    (minute, *_) = run(recording.day, StrategySettings(shedding_enabled=False))
+    first = traffic(DAY).minute(0)
+    usage = [BESIDE + first[number::4].sum() * 1e-9 for number in range(4)]
+    assert minute.usage.tolist() == pytest.approx(usage, rel=1e-3)
+    assert recording.day.clients.tolist() == [5] * 40
+    assert recording.day.message_bytes == pytest.approx(2000)
+
+
+def test_a_silent_broker_was_gone() -> None:
+    """It dies in the minute after its last sample, and comes back with its next one."""
+    day = record(samples(silent=range(20, 30))).day
+    events = [(event.minute, event.kind, event.broker) for event in day.events]
+    name = DAY.brokers[0]
+    assert events == [(20, Kind.DIES, name), (30, Kind.JOINS, name)]
+    late = record(samples(silent=range(10))).day
+    assert [(event.minute, event.kind) for event in late.events] == [(10, Kind.JOINS)]
+    assert name not in late.brokers
+    assert set(late.owners) == set(DAY.brokers) - {name}
+
+
+def test_the_same_records_make_the_same_minutes() -> None:
+    """Also in another order."""
+    forth, back = record(samples()).day, record(reversed(list(samples()))).day
+    settings = StrategySettings(shedder="BalancedShedder", placement="BalancedPlacement")
+    for one, other in zip(run(forth, settings), run(back, settings), strict=True):
+        assert one.usage.tolist() == pytest.approx(other.usage.tolist(), rel=1e-6)
+        assert one.moves == other.moves
+
+
+def test_too_little_is_refused() -> None:
+    """A recording without samples, or a short one, is no day."""
+    with pytest.raises(BadInputError, match="no samples"):
+        record([])
+    with pytest.raises(BadInputError, match="10 minutes"):
+        record(sample for sample in samples() if sample.ts <= (START + 10) * MS_PER_MINUTE)
