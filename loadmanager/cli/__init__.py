@@ -21,7 +21,17 @@ from loadmanager import __version__
 from loadmanager.cli.options import Group
 from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 
-COMMANDS = ("standalone", "broker", "config", "admin", "decide", "replay", "tokens", "analyze")
+COMMANDS = (
+    "standalone",
+    "broker",
+    "config",
+    "admin",
+    "doctor",
+    "decide",
+    "replay",
+    "tokens",
+    "analyze",
+)
 """Modules of this package, in the order of `--help`."""
 
 

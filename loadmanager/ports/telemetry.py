@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One number of one metric. `kind` is gauge, counter or summary."""
+    """One number of one metric. `kind` is gauge, counter, summary or histogram."""
 
     name: str
     """The name of a counter has no `_total`, which the page adds."""
@@ -17,7 +17,7 @@ class Sample:
     labels: tuple[tuple[str, str], ...] = ()
     kind: str = "gauge"
     suffix: str = ""
-    """For a summary: `_count`, `_sum`, or empty for a quantile."""
+    """For a summary: `_count`, `_sum`, or empty for a quantile; a histogram has `_bucket`, too."""
     broker: bool = True
     """Whether the page adds the label `broker`; `cluster` is added to every sample."""
 

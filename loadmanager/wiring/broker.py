@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import structlog
 
@@ -29,6 +30,8 @@ from loadmanager.adapters.security.tokens import TokenVerifier
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.cgroup import Cgroup
 from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.system.disks import INTERVAL_S as LOOK_S
+from loadmanager.adapters.system.disks import Disks
 from loadmanager.adapters.system.notify import keep_notifying, notify
 from loadmanager.adapters.system.parent import stop_with_parent
 from loadmanager.adapters.system.sampler import SystemSampler
@@ -230,12 +233,11 @@ class _Broker:
         try:
             async with Scope("broker") as scope:
                 scope.spawn(busy.run(), "loop-busy")
-                watchdog = Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s))
-                scope.spawn(watchdog.run(), "watchdog")
-                scope.spawn(keep_notifying(), "service-manager")
+                self._run_watchdogs(store, scope)
                 self._run_storage(outside.storage, scope)
                 parts = Parts(settings, outside, scope)
-                admin = self._build_admin(parts, me, journal, outside.storage)
+                disks = self._watch_disks(parts, scope)
+                admin = self._build_admin(parts, me, (journal, outside.storage, disks))
 
                 async def start() -> None:
                     # Caches, then listening ports, then the registration, which brings work.
@@ -296,6 +298,13 @@ class _Broker:
         return DirectoryStorage(stored)
 
     @staticmethod
+    def _run_watchdogs(store: ZooKeeperStore, scope: Scope) -> None:
+        """Ours, and systemd's."""
+        watchdog = Watchdog(lambda: max(STILL_S_MIN, 2 * store.session_timeout_s))
+        scope.spawn(watchdog.run(), "watchdog")
+        scope.spawn(keep_notifying(), "service-manager")
+
+    @staticmethod
     def _run_storage(storage: Storage | None, scope: Scope) -> None:
         if isinstance(storage, DirectoryStorage):
             scope.spawn(storage.run(), "storage")
@@ -306,10 +315,21 @@ class _Broker:
             return None
         return Journal(history, cluster=self._broker.cluster_name, broker=me.broker_id, clock=clock)
 
+    def _watch_disks(self, parts: Parts, scope: Scope) -> Disks:
+        history, stored = self._settings.leaf(HistorySettings), self._settings.leaf(StorageSettings)
+        folders = {
+            "history": history.directory if history.enabled else "",
+            "topics": stored.directory,
+        }
+        disks = Disks({name: Path(folder) for name, folder in folders.items() if folder})
+        scope.spawn(every(lambda: LOOK_S, disks.measure, "disks", parts.steps), "disks")
+        return disks
+
     def _build_admin(
-        self, parts: Parts, me: BrokerAddress, journal: Journal | None, storage: Storage | None
+        self, parts: Parts, me: BrokerAddress, measured: Sequence[object]
     ) -> AdminServer:
-        more = [part for part in (journal, storage) if isinstance(part, Journal | DirectoryStorage)]
+        kinds = Journal | DirectoryStorage | Disks
+        more = [part for part in measured if isinstance(part, kinds)]
         sources = [*parts.telemetry.sources, *(part.samples for part in more)]
         page = MetricsPage(
             Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id

@@ -386,7 +386,8 @@ class Parts:
             corrupt=self._corrupt,
             watch_failures=lambda: sum(watcher.failures for watcher in self._watchers),
             steps=(self.steps.failures, self._leadership.failures),
-            monotonic_s=outside.clock.monotonic_s,
+            clock=outside.clock,
+            pauses=self._ownership_log.pauses,
             version=outside.version,
         )
         return Telemetry(

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from loadmanager.core.moves.move import ENDED, Author, Move
 from loadmanager.core.strategies.plan import Plan
@@ -39,6 +40,14 @@ MOVES = counter(
 MOVES_WAITING = gauge("loadmanager_moves_waiting", "As leader: moves that have not begun")
 MOVES_RUNNING = gauge("loadmanager_moves_running", "As leader: moves under way")
 MOVES_PAUSED = gauge("loadmanager_moves_paused", "As leader: 1 while the queue of moves is paused")
+DECISIONS = counter(
+    "loadmanager_decisions",
+    "As leader: bundles that a strategy wanted to move or split (Decided), and cycles in which it "
+    "wanted nothing (Nothing), by the word that its reason begins with",
+    "strategy",
+    "outcome",
+    "reason",
+)
 _BREAKDOWN = ("metric", "result", "reason")
 UNLOADS = counter(
     "pulsar_lb_unload_broker_breakdown",
@@ -69,6 +78,8 @@ class Counts:
     """Result and reason → times; likewise `splits`."""
     splits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    decisions: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    """Strategy, outcome and reason → times."""
     moves: Counter[tuple[str, str]] = field(default_factory=Counter)
     """Author and state of moves that have ended → times."""
 
@@ -83,18 +94,29 @@ class Counts:
         self.unloaded_bundles += len(plan.unloads)
         for unload in plan.unloads:
             _count(self.unloads, "Success", unload.reason)
+            _count(self.decisions, plan.strategy, "Decided", unload.reason)
         for split in plan.splits:
             _count(self.splits, "Success", split.reason)
+            _count(self.decisions, plan.strategy, "Decided", split.reason)
         if not plan.unloads and not plan.placements:
             skips = self.splits if plan.strategy in SPLITTERS else self.unloads
             for reason in {skip.reason for skip in plan.skipped}:
                 _count(skips, "Skip", reason)
+            if not plan.splits:
+                for word in {_word(skip.reason) for skip in plan.skipped}:
+                    _count(self.decisions, plan.strategy, "Nothing", word)
 
 
-def _count(counts: Counter[tuple[str, str]], result: str, reason: str) -> None:
+def _word(reason: str) -> str:
     word = _WORD.match(reason)
-    key = (result, word[0] if word else UNKNOWN)
-    counts[key if key in counts or len(counts) < REASONS_MAX else (result, UNKNOWN)] += 1
+    return word[0] if word else UNKNOWN
+
+
+def _count(counts: Counter[Any], *named: str) -> None:
+    """Count one; the last name is a reason. Beyond `REASONS_MAX` reasons are Unknown."""
+    *names, reason = named
+    key = (*names, _word(reason))
+    counts[key if key in counts or len(counts) < REASONS_MAX else (*names, UNKNOWN)] += 1
 
 
 def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Sample]:
@@ -105,6 +127,8 @@ def samples(counts: Counts, lookups: Lookups, leading: Leading) -> Iterator[Samp
     failures = (0, 0) if leader is None else (leader.not_moved, leader.not_split)
     yield from _breakdown(UNLOADS, "bundleUnloading", counts.unloads, failures[0])
     yield from _breakdown(SPLITS, "bundlesSplit", counts.splits, failures[1])
+    for named, times in sorted(counts.decisions.items()):
+        yield DECISIONS.sample(times, *named)
     for author in Author:
         for state in sorted(ENDED, key=lambda state: state.value):
             times = counts.moves[author.value, state.value]

@@ -13,6 +13,7 @@ from loadmanager.core.ownership.states import BundleState, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.history import History
 from loadmanager.ports.session import Lease
+from loadmanager.runtime.broker.pauses import Pauses
 
 EVENTS = {
     BundleState.OWNED: "bundle acquired",
@@ -35,6 +36,7 @@ class OwnershipLog:
         self._clock = clock
         self._lease = lease
         self._history = history
+        self.pauses = Pauses()
         self._pauses_ms: dict[str, float] = {}
         """Bundle → the pause of its last release here, the newest last."""
 
@@ -47,6 +49,8 @@ class OwnershipLog:
         if self._history is not None:
             self._record(self._history, step)
         if step.pause_ms is not None:
+            if step.destination is not None:
+                self.pauses.add(step.pause_ms)
             self._pauses_ms.pop(step.bundle, None)
             self._pauses_ms[step.bundle] = step.pause_ms
             if len(self._pauses_ms) > PAUSES_MAX:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from loadmanager.core.load.usage import max_usage
+from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import Hosting
 from loadmanager.ports.store import Store
 from loadmanager.ports.telemetry import Metric, Sample, counter, gauge
@@ -13,6 +14,7 @@ from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.broker.decision_telemetry import samples as decision_samples
 from loadmanager.runtime.broker.lookup import Lookups
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.pauses import Pauses
 from loadmanager.runtime.broker.reporter import Reporter
 from loadmanager.runtime.broker.session_keeper import SessionKeeper
 from loadmanager.runtime.shared.documents import KINDS, Corrupt
@@ -101,6 +103,10 @@ REJECTED_DYNAMIC = gauge(
     "loadmanager_rejected_dynamic_values",
     "Stored dynamic settings that cannot be used, so that other values are in force",
 )
+TIME = gauge("loadmanager_time_seconds", "This machine's wall clock, in seconds since the epoch")
+REPORT_AGE = gauge(
+    "loadmanager_report_age_seconds", "How old the load report is that this broker made last"
+)
 INFO = gauge("loadmanager_info", "The running version", "version")
 
 
@@ -123,7 +129,8 @@ class BrokerTelemetry:
     """Step → contained failures: of this broker, and of its terms as leader."""
     expose_bundles: bool
     rejected_settings: Callable[[], int]
-    monotonic_s: Callable[[], float]
+    clock: Clock
+    pauses: Pauses
     version: str
 
     def samples(self) -> Iterator[Sample]:
@@ -149,6 +156,7 @@ class BrokerTelemetry:
         yield RESOURCE_USAGE.sample(self.reporter.usage_average, "loadBalancing", "max_ema")
         yield from decision_samples(self.counts, self.lookups, self.leading)
         yield SPLITS.sample(self.ownership.splits, "bundlesSplit")
+        yield from self.pauses.samples()
         failing = {fault.sensor for fault in self.reporter.faults}
         for sensor in SENSORS:
             yield SENSOR_TRUSTED.sample(sensor not in failing, sensor)
@@ -190,10 +198,14 @@ class BrokerTelemetry:
                 yield STEP_FAILURES.sample(count, step)
 
     def _session(self) -> Iterator[Sample]:
-        yield LEASE_SECONDS.sample(max(0.0, self.store.lease.valid_until_s - self.monotonic_s()))
+        lease_s = self.store.lease.valid_until_s - self.clock.monotonic_s()
+        yield LEASE_SECONDS.sample(max(0.0, lease_s))
         yield FENCED.sample(self.session_keeper.fenced_times)
         yield LEADER.sample(self.leading.load_manager is not None)
         yield LOOP_BUSY.sample(self.busy.fraction)
         yield LOOP_LAG.sample(self.busy.lag_s)
         yield REJECTED_DYNAMIC.sample(self.rejected_settings())
+        now_ms, made_ms = self.clock.now_ms(), self.reporter.report.last_update
+        yield TIME.sample(now_ms / 1000)
+        yield REPORT_AGE.sample(max(0.0, (now_ms - made_ms) / 1000) if made_ms else 0.0)
         yield INFO.sample(1, self.version)

@@ -1,0 +1,154 @@
+"""`loadmanager doctor`: what is wrong with this host, this cluster, these settings; what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.cli.admin import contexts
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import URL
+from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
+from loadmanager.cli.doctor.findings import Finding, Level, ordered, problem
+from loadmanager.cli.options import FILE, Command, overrides
+from loadmanager.cli.terminal import show, table
+from loadmanager.core.errors import ConfigError
+from loadmanager.settings import Settings, load
+
+EXAMPLES = """examples:
+  loadmanager doctor                                  this host, and the cluster at localhost:8080
+  loadmanager doctor --url http://broker-1:8080 --json
+  loadmanager doctor --config /etc/loadmanager/broker.conf      this host and a file; asks nobody
+
+Exit status: 0 nothing to do, 1 at least one problem, 2 bad usage, 3 warnings only.
+"""
+TIMEOUT_S = 5.0
+STATUS = {Level.PROBLEM: 1, Level.WARNING: 3, Level.FINE: 0}
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.option(
+    "--url", help=f"HTTP address of any broker (default: as `admin use` says, else {URL})"
+)
+@click.option("--config", type=FILE, metavar="FILE", help="look at this broker.conf")
+@overrides
+@click.option(
+    "--token",
+    envvar="LOADMANAGER_TOKEN",
+    metavar="TOKEN",
+    default="",
+    show_default=False,
+    help="who you are: a token (or LOADMANAGER_TOKEN)",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1, max=60),
+    default=TIMEOUT_S,
+    metavar="S",
+    help="seconds to wait for each answer",
+)
+@click.option("--json", "as_json", is_flag=True, help="print JSON")
+def command(
+    *,
+    url: str | None,
+    config: Path | None,
+    overrides: dict[str, str],
+    token: str,
+    timeout: float,
+    as_json: bool,
+) -> int:
+    """Say what is wrong with this host, its cluster and the settings, and what to do.
+
+    With --config and without --url it looks at this host and the file, and asks no broker and no
+    ZooKeeper. Dead brokers and servers cost a few times --timeout, however many there are.
+    """
+    findings: list[Finding] = []
+    if config is None and not overrides:
+        settings = None
+    else:
+        settings = _file(config, overrides, findings)
+    machine = host.read(settings)
+    findings += host.check(machine)
+    if settings is not None:
+        findings += configuration.check(settings)
+    if url is not None or settings is None:
+        where = url or contexts.load().url or URL
+        findings += _cluster(
+            AdminClient(where, timeout_s=timeout, token=token), machine, timeout_s=timeout
+        )
+    findings = ordered(findings)
+    worst = findings[0].level if findings else Level.FINE
+    if as_json:
+        print(json.dumps(_document(findings), indent=2))
+    else:
+        _print(findings)
+    return STATUS[worst]
+
+
+def _file(
+    config: Path | None, overrides: dict[str, str], findings: list[Finding]
+) -> Settings | None:
+    name = "--set" if config is None else str(config)
+    try:
+        return load(config, overrides)
+    except ConfigError as error:
+        advice = f"loadmanager config check {name} says more"
+        findings.append(problem(configuration.PART, name, str(error), advice))
+        return load()
+
+
+def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Iterator[Finding]:
+    told = asking.read(admin)
+    yield from cluster.check(told)
+    yield from here.check(machine, told.seen, here.names())
+    running = next((broker.settings for broker in told.brokers.values() if broker.settings), None)
+    if running is None:
+        return
+    try:
+        settings = load(None, running)
+    except ConfigError as error:
+        text = f"this doctor does not understand the settings of the brokers: {error}"
+        advice = "use the doctor of the same version as the brokers"
+        yield problem(configuration.PART, admin.url, text, advice)
+        return
+    yield from configuration.check(settings, len(told.brokers))
+    store = settings.leaf(ZooKeeperSettings)
+    servers = zookeeper.read(store.hosts, timeout_s)
+    yield from zookeeper.check(servers, store.session_timeout_ms)
+
+
+def _document(findings: list[Finding]) -> dict[str, object]:
+    return {
+        "worst": findings[0].level.value if findings else Level.FINE.value,
+        "findings": [
+            {**dataclasses.asdict(finding), "level": finding.level.value} for finding in findings
+        ],
+    }
+
+
+def _print(findings: list[Finding]) -> None:
+    rows = [
+        (
+            finding.level.value,
+            f"{finding.part}: {finding.subject}",
+            finding.text,
+            finding.advice,
+        )
+        for finding in findings
+    ]
+    problems, warnings = (
+        sum(finding.level is level for finding in findings)
+        for level in (Level.PROBLEM, Level.WARNING)
+    )
+    counted = [
+        f"{count} {noun}{'' if count == 1 else 's'}"
+        for count, noun in ((problems, "problem"), (warnings, "warning"))
+        if count
+    ]
+    end = " and ".join(counted) or "nothing to do"
+    show(table(("level", "where", "what is so", "what to do"), rows), end)

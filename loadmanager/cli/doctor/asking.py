@@ -1,0 +1,143 @@
+"""What the brokers of a cluster tell the doctor. Nothing here waits longer than it is told to."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from loadmanager.cli.admin.asking import OWN, V2, ask_each
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.core.errors import LoadManagerError
+
+BROKERS_MAX = 1_000
+SERIES = frozenset(
+    (
+        "loadmanager_corrupt_data_total",
+        "loadmanager_disk_free_bytes",
+        "loadmanager_disk_size_bytes",
+        "loadmanager_event_loop_busy_ratio",
+        "loadmanager_fenced_total",
+        "loadmanager_history_dropped_records_total",
+        "loadmanager_leader",
+        "loadmanager_rejected_dynamic_values",
+        "loadmanager_report_age_seconds",
+        "loadmanager_sensor_trusted",
+        "loadmanager_session_lease_seconds",
+        "loadmanager_time_seconds",
+        "process_max_fds",
+        "process_open_fds",
+        "pulsar_lb_step_failures_total",
+    )
+)
+"""What the doctor reads of a metrics page."""
+LABELS = ("kind", "folder", "sensor", "step")
+"""One of them tells the samples of a metric apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """What one broker told, or why it did not."""
+
+    broker: str
+    failure: str = ""
+    leader: str | None = None
+    """The broker that leads, as this one knows."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """Metric → label → value; the label is empty for a metric of one sample."""
+    no_metrics: str = ""
+    """Why it did not tell its metrics."""
+    clock_s: tuple[float, float] | None = None
+    """How far its clock is ahead of ours, in seconds: it lies between these."""
+
+    def value(self, metric: str, label: str = "") -> float | None:
+        """One sample."""
+        return self.metrics.get(metric, {}).get(label)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What a cluster told."""
+
+    url: str
+    failure: str = ""
+    """Why it told nothing."""
+    brokers: Mapping[str, Broker] = field(default_factory=dict)
+    left_out: int = 0
+    seen: Mapping[str, Any] | None = None
+    """What the leader sees, as `/loadmanager/v1/cluster` answers; None: it did not answer."""
+    not_seen: str = ""
+    """Why not."""
+
+
+def read(admin: AdminClient) -> Cluster:
+    """Ask one broker who else there is, then all of them."""
+    try:
+        names = sorted(map(str, admin.get(f"{V2}/brokers")))
+    except LoadManagerError as error:
+        return Cluster(url=admin.url, failure=str(error))
+    told, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
+    seen, why = None, ""
+    try:
+        seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}")
+    except LoadManagerError as error:
+        why = str(error)
+    return Cluster(
+        url=admin.url,
+        brokers=told,
+        left_out=max(0, len(names) - BROKERS_MAX),
+        seen=seen,
+        not_seen=why,
+    )
+
+
+def _ask(at: AdminClient, name: str) -> Broker:
+    try:
+        return _told(at, name)
+    except LoadManagerError as error:
+        return Broker(broker=name, failure=str(error))
+
+
+def _told(at: AdminClient, name: str) -> Broker:
+    settings = at.get(f"{V2}/brokers/configuration/runtime")
+    try:
+        leader = str(at.get(f"{V2}/brokers/leaderBroker")["brokerId"])
+    except LoadManagerError:
+        leader = None  # 404: it knows of none
+    metrics: dict[str, dict[str, float]] = {}
+    clock_s, failure = None, ""
+    try:
+        before_s, page, after_s = _now_s(), at.text("/metrics"), _now_s()
+        metrics = parse(page)
+        told_s = metrics.get("loadmanager_time_seconds", {}).get("")
+        clock_s = None if told_s is None else (told_s - after_s, told_s - before_s)
+    except (LoadManagerError, ValueError) as error:
+        failure = str(error)
+    return Broker(
+        broker=name,
+        leader=leader,
+        settings={str(key): str(value) for key, value in settings.items()},
+        metrics=metrics,
+        no_metrics=failure,
+        clock_s=clock_s,
+    )
+
+
+def _now_s() -> float:
+    return time.time_ns() / 1e9
+
+
+def parse(page: str) -> dict[str, dict[str, float]]:
+    """The samples of `SERIES` on a metrics page. Raises `ValueError`."""
+    lines = [line for line in page.splitlines() if re.split(r"[{ ]", line, maxsplit=1)[0] in SERIES]
+    found: dict[str, dict[str, float]] = {}
+    for family in text_string_to_metric_families("\n".join(lines) + "\n"):
+        for sample in family.samples:
+            label = next((sample.labels[name] for name in LABELS if name in sample.labels), "")
+            found.setdefault(sample.name, {})[label] = sample.value
+    return found

@@ -1,0 +1,289 @@
+"""A cluster as its brokers tell it: leader, clocks, versions, settings, reports, their metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from loadmanager.cli.doctor import host
+from loadmanager.cli.doctor.asking import Broker, Cluster
+from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
+from loadmanager.core.strategies import registry
+from loadmanager.settings import known_keys
+
+PART = "cluster"
+DRIFT_WARNING_S, DRIFT_PROBLEM_S = 1.0, 10.0
+REPORT_SLACK_S = 60.0
+BUNDLES_PER_BROKER_MIN = 4
+OPEN_FILES_SHARE_MAX = 0.8
+BUSY_MAX = 0.8
+OWN_KEYS = frozenset(
+    (
+        "advertisedAddress",
+        "advertisedListeners",
+        "bindAddress",
+        "bindAddresses",
+        "brokerServicePort",
+        "brokerServicePortTls",
+        "eventLoopUvloop",
+        "internalListenerName",
+        "loadBalancerOverrideBrokerNicSpeedGbps",
+        "loadBalancerOverrideBrokerNics",
+        "loadManagerHistoryDirectory",
+        "logLevel",
+        "tlsCertificateFilePath",
+        "tlsKeyFilePath",
+        "webServicePort",
+        "webServicePortTls",
+    )
+)
+"""Keys that may differ from broker to broker: addresses, and what a machine has."""
+SAME_KEYS = frozenset(("clusterName", "loadManagerStorageDirectory"))
+"""Keys whose difference breaks something."""
+
+
+def check(cluster: Cluster) -> Iterator[Finding]:
+    """What is wrong with a cluster."""
+    if cluster.failure:
+        yield problem(
+            PART, cluster.url, cluster.failure, "start a broker, or name another one with --url"
+        )
+        return
+    if not cluster.brokers:
+        yield problem(
+            PART,
+            cluster.url,
+            "no broker is registered, not even the one that answers: it cannot reach ZooKeeper, or "
+            "waits for the session of an earlier process with its name to end",
+            "look into its log, and at ZooKeeper",
+        )
+    for broker in cluster.brokers.values():
+        if broker.failure:
+            advice = "it is registered, and does not answer: look at its process and the network"
+            yield problem(PART, broker.broker, broker.failure, advice)
+    told = {name: broker for name, broker in cluster.brokers.items() if not broker.failure}
+    if not told:
+        return
+    yield fine(PART, "brokers", f"{len(told)} answer: {named(told)}")
+    yield from _leaders(told)
+    yield from _clocks(told)
+    yield from _settings(told)
+    yield from _seen(cluster, told)
+    for broker in told.values():
+        yield from of_broker(broker)
+
+
+def _leaders(told: Mapping[str, Broker]) -> Iterator[Finding]:
+    leaders = {broker.leader for broker in told.values()}
+    leading = [name for name, broker in told.items() if broker.value("loadmanager_leader")]
+    managers = _values(told, "loadManagerClassName")
+    kinds = {registry.short_name(value) for value in managers}
+    if len(kinds) > 1:
+        yield warning(
+            PART,
+            "loadManagerClassName",
+            f"brokers run two load managers, each with a leader of its own: {_by_value(managers)}",
+            "that is meant while you change the manager; else give all of them the same",
+        )
+    elif len(leading) > 1:
+        yield problem(
+            PART,
+            "leader",
+            f"{named(leading)} each believe that they lead",
+            "look again in a moment: a deposed leader notices when its term ends. Orders of an "
+            "earlier term are refused; if it stays, restart the one that the others do not follow",
+        )
+    elif leaders == {None}:
+        yield problem(
+            PART,
+            "leader",
+            "no broker leads: nothing is placed, shed or split by it",
+            "look for `leading` and `campaign` in the logs, and at ZooKeeper",
+        )
+    elif len(leaders) > 1:
+        known = sorted(str(leader) for leader in leaders)
+        text = f"brokers know different leaders: {', '.join(known)}"
+        yield problem(PART, "leader", text, "look again in a moment; then at ZooKeeper's latency")
+    else:
+        yield fine(PART, "leader", str(next(iter(leaders))))
+
+
+def _clocks(told: Mapping[str, Broker]) -> Iterator[Finding]:
+    clocks = {name: broker.clock_s for name, broker in told.items() if broker.clock_s is not None}
+    if not clocks:
+        return
+    ahead = max(clocks, key=lambda name: (clocks[name][0], name))
+    behind = min(clocks, key=lambda name: (clocks[name][1], name))
+    apart_s = clocks[ahead][0] - clocks[behind][1]
+    if apart_s > DRIFT_WARNING_S:
+        made = problem if apart_s > DRIFT_PROBLEM_S else warning
+        yield made(
+            PART,
+            "clocks",
+            f"the clock of {ahead} is {apart_s:.1f} s ahead of that of {behind}, at least: ages of "
+            "reports and times in the history are wrong by that",
+            "synchronise them (chrony, systemd-timesyncd)",
+        )
+    else:
+        widest_s = max(high - low for low, high in clocks.values())
+        text = f"agree, as far as answers within {widest_s * 1000:.0f} ms can tell"
+        yield fine(PART, "clocks", text)
+
+
+def _values(told: Mapping[str, Broker], key: str) -> dict[str, list[str]]:
+    """Value of a key → the brokers that have it."""
+    values: dict[str, list[str]] = {}
+    for name, broker in told.items():
+        if key in broker.settings:
+            values.setdefault(broker.settings[key], []).append(name)
+    return values
+
+
+def _by_value(values: Mapping[str, list[str]]) -> str:
+    return "; ".join(
+        f"{value or 'empty'}: {named(brokers, 3)}" for value, brokers in sorted(values.items())
+    )
+
+
+def _settings(told: Mapping[str, Broker]) -> Iterator[Finding]:
+    keys = {key for broker in told.values() for key in broker.settings} - OWN_KEYS
+    differ = [key for key in sorted(keys) if len(_values(told, key)) > 1]
+    for key in differ:
+        if key == "loadManagerClassName":
+            continue
+        made = problem if key in SAME_KEYS else warning
+        text = f"brokers have different values: {_by_value(_values(told, key))}"
+        yield made(PART, key, text[:500], _same(key))
+    if not differ and len(told) > 1:
+        yield fine(PART, "settings", f"the same on all {len(told)} brokers")
+
+
+def _same(key: str) -> str:
+    known = known_keys().get(key)
+    if known is not None and known.key.dynamic:
+        return f"give all the same, in their files or by POST /admin/v2/brokers/configuration/{key}"
+    return "give all the same, and restart those that have another one"
+
+
+def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
+    """What the leader sees."""
+    seen = cluster.seen
+    if seen is None:
+        if any(broker.leader for broker in told.values()):
+            text = f"does not tell what it sees: {cluster.not_seen}"
+            yield warning(PART, "leader", text, "look at the leader's process and its log")
+        return
+    brokers: list[dict[str, Any]] = list(seen["brokers"])
+    versions = {str(each["version"]) for each in brokers if each["version"]}
+    if len(versions) > 1:
+        text = f"brokers have different versions: {', '.join(sorted(versions))}"
+        yield warning(PART, "versions", text, "finish the upgrade")
+    for each in brokers:
+        yield from _report(each, told)
+    if seen["paused"]:
+        advice = "loadmanager admin moves resume lets them go on"
+        yield warning(PART, "moves", "an operator paused the queue of moves", advice)
+    bundles, active = int(seen["bundles"]), len(brokers)
+    if active > 1 and 0 < bundles < BUNDLES_PER_BROKER_MIN * active:
+        yield warning(
+            PART,
+            "bundles",
+            f"{bundles} for {active} brokers: load can hardly be spread evenly",
+            "create namespaces with more bundles, or split the hot ones "
+            "(loadmanager admin bundles split)",
+        )
+
+
+def _report(each: Mapping[str, Any], told: Mapping[str, Broker]) -> Iterator[Finding]:
+    name, state = str(each["broker"]), str(each["state"])
+    if state == "unreadable":
+        text = "its load report cannot be read; it gets no bundles"
+        yield problem(PART, name, text, "it writes another one soon; else restart it")
+    elif state in ("cordoned", "draining", "drained"):
+        advice = f"loadmanager admin brokers uncordon {name} lets it have bundles"
+        yield warning(PART, name, f"is {state}: it gets no new bundle", advice)
+    settings = told[name].settings if name in told else {}
+    longest = settings.get("loadBalancerReportUpdateMaxIntervalMinutes", "15")
+    age_s = (each["reportAgeMs"] or 0) / 1000
+    if age_s > float(longest) * 60 + REPORT_SLACK_S:
+        yield problem(
+            PART,
+            name,
+            f"its load report is {age_s:.0f} s old, and it should publish one every {longest} min",
+            "look for failures of the step `report` in its log",
+        )
+
+
+def of_broker(broker: Broker) -> Iterator[Finding]:
+    """What the metrics of one broker say."""
+    if broker.no_metrics:
+        advice = "a token that may read metrics is needed if authenticateMetricsEndpoint=true"
+        yield warning(PART, broker.broker, f"no metrics: {broker.no_metrics}", advice)
+        return
+    if broker.value("loadmanager_session_lease_seconds") == 0:
+        text = "cannot prove its ZooKeeper session: it serves nothing"
+        yield problem(PART, broker.broker, text, "look at ZooKeeper, and at the network to it")
+    yield from _resources(broker)
+    for metric, text, advice in COUNTED:
+        counts = {label: value for label, value in broker.metrics.get(metric, {}).items() if value}
+        if counts:
+            which = f" ({named(filter(None, counts))})" if any(counts) else ""
+            yield warning(PART, broker.broker, f"{sum(counts.values()):g} {text}{which}", advice)
+    blind = [
+        sensor
+        for sensor, trusted in broker.metrics.get("loadmanager_sensor_trusted", {}).items()
+        if not trusted
+    ]
+    if blind:
+        advice = (
+            "loadBalancerOverrideBrokerNicSpeedGbps for an unknown speed; else its log says why"
+        )
+        text = f"sensors that drive no decision: {named(blind)}"
+        yield warning(PART, broker.broker, text, advice)
+
+
+COUNTED = (
+    (
+        "loadmanager_fenced_total",
+        "times since its start it stopped serving, because its session was not proven",
+        "look at ZooKeeper's latency, and for pauses of the machine",
+    ),
+    (
+        "loadmanager_corrupt_data_total",
+        "corrupt nodes were left out since its start",
+        "its log names each; mend or delete the node",
+    ),
+    (
+        "loadmanager_rejected_dynamic_values",
+        "stored dynamic settings cannot be used",
+        "its log names them; delete them by DELETE /admin/v2/brokers/configuration/KEY",
+    ),
+    (
+        "loadmanager_history_dropped_records_total",
+        "records of the history were dropped since its start",
+        "its log says why: a disk that is full or slow, or not writable",
+    ),
+    (
+        "pulsar_lb_step_failures_total",
+        "failures of periodic steps since its start",
+        "its log has the reasons, with tracebacks",
+    ),
+)
+"""Metric that should be 0, what a value means, what to do."""
+
+
+def _resources(broker: Broker) -> Iterator[Finding]:
+    opened, most = broker.value("process_open_fds"), broker.value("process_max_fds")
+    if opened and most and opened > OPEN_FILES_SHARE_MAX * most:
+        text = f"{opened:g} of {most:g} file descriptors are in use"
+        yield problem(PART, broker.broker, text, "raise the limit of open files (LimitNOFILE=)")
+    busy = broker.value("loadmanager_event_loop_busy_ratio")
+    if busy is not None and busy > BUSY_MAX:
+        advice = "move load away from it, or add brokers: one can use one core for its clients"
+        yield warning(PART, broker.broker, f"its event loop is {busy:.0%} busy", advice)
+    for folder, free in broker.metrics.get("loadmanager_disk_free_bytes", {}).items():
+        size = broker.value("loadmanager_disk_size_bytes", folder)
+        if size:
+            found = host.disk(PART, f"{broker.broker}, {folder}", int(free), int(size))
+            if found.advice:
+                yield found

@@ -1,0 +1,194 @@
+"""What settings do together: allowed each, and yet not what their author can have meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from loadmanager.adapters.system.settings import SamplerSettings
+from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
+from loadmanager.cli.doctor.findings import Finding, problem, warning
+from loadmanager.core.errors import ConfigError
+from loadmanager.core.messaging.settings import StorageSettings
+from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.shedding.avg import AvgSettings
+from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
+from loadmanager.core.strategies.shedding.transfer import TransferSettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.settings import EXTENSIBLE, Settings, load, problems
+
+PART = "configuration"
+TOGETHER = {"AvgShedder": "AvgShedder", "BalancedShedder": "BalancedPlacement"}
+"""Shedder → the placement that scores brokers as it does."""
+SESSION_MS_MIN, SESSION_MS_MAX = 4_000, 60_000
+GRACE_MINUTES_MAX = 24 * 60.0
+
+
+def check(settings: Settings, brokers: int | None = None) -> Iterator[Finding]:
+    """What is wrong with these settings, in a cluster of so many brokers, if that is known."""
+    for bad in problems(settings):
+        yield problem(PART, ", ".join(bad.names), bad.text, "mend it: no broker starts with it")
+    yield from _given(settings)
+    yield from _strategies(settings)
+    yield from _thresholds(settings)
+    yield from _times(settings)
+    yield from _bundles(settings, brokers)
+    if not settings.leaf(StorageSettings).directory:
+        yield warning(
+            PART,
+            "loadManagerStorageDirectory",
+            "persistent topics are kept in memory: a move loses what was not consumed",
+            "name a folder that all brokers share, unless that is meant",
+        )
+
+
+def _given(settings: Settings) -> Iterator[Finding]:
+    for key in settings.unknown:
+        if not key.of_pulsar:
+            advice = f"did you mean {key.nearest}?" if key.nearest else "remove it"
+            yield warning(PART, key.name, "there is no such key; it does nothing", advice)
+    defaults, values = load().runtime(), settings.runtime()
+    for name, reason in settings.without_effect().items():
+        if values.get(name) != defaults.get(name):
+            text = f"{values.get(name)} has no effect: {reason}"
+            yield warning(PART, name, text, "remove it, so that nobody relies on it")
+
+
+def _strategies(settings: Settings) -> Iterator[Finding]:
+    strategies, broker = settings.leaf(StrategySettings), settings.leaf(BrokerSettings)
+    try:
+        shedder = registry.shedder(strategies.shedder)
+        placement = registry.placement(strategies.placement).name
+    except ConfigError:
+        return  # `problems` has it
+    extensible = registry.short_name(strategies.load_manager_class) == EXTENSIBLE
+    wanted = TOGETHER.get(shedder.name)
+    if wanted is not None and placement != wanted and not extensible:
+        yield warning(
+            PART,
+            "loadBalancerLoadPlacementStrategy",
+            f"{shedder.name} sheds by one score, and {placement} places by another: a bundle may "
+            "come back to the broker that it left",
+            f"set it to {wanted}",
+        )
+    if extensible and not shedder.extensible:
+        yield warning(
+            PART,
+            "loadBalancerLoadSheddingStrategy",
+            f"{shedder.name} cannot read the reports of the extensible load manager, which sheds "
+            f"with {registry.EXTENSIBLE_SHEDDER.name} instead",
+            f"set it to {registry.EXTENSIBLE_SHEDDER.name}, so that the file says what is done",
+        )
+    for name, on in (
+        ("loadBalancerEnabled", broker.load_balancer_enabled),
+        ("loadBalancerSheddingEnabled", strategies.shedding_enabled),
+    ):
+        if not on:
+            yield warning(PART, name, "no load is moved by itself", "set it to true to balance")
+    if strategies.moves_per_cycle_max == 0:
+        text = "0: no cycle may move a bundle"
+        yield warning(PART, "loadManagerMovesPerCycleMax", text, "raise it, or -1 for any number")
+
+
+def _thresholds(settings: Settings) -> Iterator[Finding]:
+    strategies = settings.leaf(StrategySettings)
+    name = registry.short_name(strategies.shedder)
+    weights = (
+        strategies.cpu_weight,
+        strategies.direct_memory_weight,
+        strategies.bandwidth_in_weight,
+        strategies.bandwidth_out_weight,
+    )
+    if not any(weights) and name in ("ThresholdShedder", "AvgShedder", "TransferShedder"):
+        yield problem(
+            PART,
+            "loadBalancerCPUResourceWeight",
+            "all weights of resources are 0: every broker looks idle, and nothing is ever shed",
+            "give the resources that matter a weight of 1",
+        )
+    never = "usage is a percentage: nothing is ever shed"
+    for shedder, key, value in (
+        (
+            "OverloadShedder",
+            "loadBalancerBrokerOverloadedThresholdPercentage",
+            strategies.overloaded_percent,
+        ),
+        (
+            "ThresholdShedder",
+            "loadBalancerBrokerThresholdShedderPercentage",
+            strategies.of(ThresholdSettings).threshold_percent,
+        ),
+        ("AvgShedder", "loadBalancerAvgShedderLowThreshold", strategies.of(AvgSettings).low),
+    ):
+        if name == shedder and value >= 100:
+            yield problem(PART, key, f"{value:g} can never be exceeded: {never}", "lower it")
+    target = strategies.of(TransferSettings).target_std
+    if name == "TransferShedder" and target >= 0.5:
+        text = f"{target:g}: loads from 0 to 1 never spread more than 0.5; nothing is ever shed"
+        yield problem(PART, "loadBalancerBrokerLoadTargetStd", text, "lower it: Pulsar has 0.25")
+
+
+def _times(settings: Settings) -> Iterator[Finding]:
+    strategies, broker = settings.leaf(StrategySettings), settings.leaf(BrokerSettings)
+    sampled_s = settings.leaf(SamplerSettings).interval_minutes * 60
+    known_s = max(sampled_s, broker.report_interval_min_ms / 1000)
+    shed_s = strategies.shedding_interval_minutes * 60
+    if shed_s < known_s:
+        yield warning(
+            PART,
+            "loadBalancerSheddingIntervalMinutes",
+            f"load is shed every {shed_s:g} s, and measured anew every {known_s:g} s: several "
+            "cycles act on one report, and move too much",
+            "make it as long as loadBalancerHostUsageCheckIntervalMinutes at least",
+        )
+    grace = strategies.grace_period_minutes
+    if grace * 60 < 2 * shed_s:
+        yield warning(
+            PART,
+            "loadBalancerSheddingGracePeriodMinutes",
+            f"{grace:g}: a bundle may move again in the next cycle, before its move shows in the "
+            "reports",
+            "make it longer than some shedding intervals; Pulsar has 30",
+        )
+    elif grace > GRACE_MINUTES_MAX:
+        text = f"{grace:g}: a bundle that was moved stays for more than a day, however hot it gets"
+        advice = "it is in minutes; Pulsar has 30"
+        yield warning(PART, "loadBalancerSheddingGracePeriodMinutes", text, advice)
+    longest_s = broker.report_interval_max_minutes * 60
+    if strategies.report_ttl_s < longest_s:
+        yield problem(
+            PART,
+            "loadBalancerBrokerLoadDataTTLInSeconds",
+            f"reports are too old after {strategies.report_ttl_s} s, and a steady broker publishes "
+            f"one every {longest_s:g} s: it is left out of balancing in between",
+            "make it longer than loadBalancerReportUpdateMaxIntervalMinutes",
+        )
+    session_ms = settings.leaf(ZooKeeperSettings).session_timeout_ms
+    if session_ms < SESSION_MS_MIN:
+        text = f"{session_ms}: a short pause of a machine ends the session, and all bundles move"
+        advice = "use 4000 at least outside of tests; Pulsar has 30000"
+        yield warning(PART, "metadataStoreSessionTimeoutMillis", text, advice)
+    elif session_ms > SESSION_MS_MAX:
+        text = f"{session_ms}: the bundles of a dead broker are away for so long"
+        yield warning(PART, "metadataStoreSessionTimeoutMillis", text, "30000 is Pulsar's")
+
+
+def _bundles(settings: Settings, brokers: int | None) -> Iterator[Finding]:
+    broker, splits = settings.leaf(BrokerSettings), settings.leaf(SplitSettings)
+    if splits.enabled and broker.default_bundles >= splits.bundles_max:
+        yield warning(
+            PART,
+            "loadBalancerNamespaceMaximumBundles",
+            f"{splits.bundles_max}: a namespace begins with {broker.default_bundles} bundles, so "
+            "that no hot one is ever split",
+            "raise it above defaultNumberOfNamespaceBundles",
+        )
+    if brokers is not None and broker.default_bundles < brokers:
+        yield warning(
+            PART,
+            "defaultNumberOfNamespaceBundles",
+            f"{broker.default_bundles}: a new namespace has fewer bundles than there are brokers "
+            f"({brokers}), so that some serve none of it",
+            f"set it to {4 * brokers} or so: a few for each broker",
+        )

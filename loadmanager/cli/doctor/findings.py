@@ -1,0 +1,59 @@
+"""What the doctor says: a finding has a level, a place, what is so, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Level(Enum):
+    """How bad a finding is, the worst first."""
+
+    PROBLEM = "problem"
+    """Something does not work, or soon will not."""
+    WARNING = "warning"
+    """It works, and not as one would expect."""
+    FINE = "fine"
+    """It was looked at, and is as it should be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One finding. `advice` says what to do; it is empty for what is fine."""
+
+    level: Level
+    part: str
+    """host, ZooKeeper, cluster or configuration."""
+    subject: str
+    """A broker, a server, a key."""
+    text: str
+    advice: str = ""
+
+
+def problem(part: str, subject: str, text: str, advice: str) -> Finding:
+    """Something does not work."""
+    return Finding(Level.PROBLEM, part, subject, text, advice)
+
+
+def warning(part: str, subject: str, text: str, advice: str) -> Finding:
+    """Something is not as one would expect."""
+    return Finding(Level.WARNING, part, subject, text, advice)
+
+
+def fine(part: str, subject: str, text: str) -> Finding:
+    """Something is as it should be."""
+    return Finding(Level.FINE, part, subject, text)
+
+
+def ordered(findings: Iterable[Finding]) -> list[Finding]:
+    """The worst first; in the order in which they were made otherwise."""
+    levels = list(Level)
+    return sorted(findings, key=lambda finding: levels.index(finding.level))
+
+
+def named(names: Iterable[str], most: int = 5) -> str:
+    """Names for a sentence; the number of those that are left out."""
+    listed = sorted(names)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

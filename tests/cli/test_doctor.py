@@ -1,0 +1,482 @@
+"""What `loadmanager doctor` says of hosts, ensembles, clusters and settings, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import resource
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadmanager import cli, settings
+from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
+from loadmanager.cli.doctor.asking import Broker, Cluster
+from loadmanager.cli.doctor.findings import Finding, Level
+from loadmanager.cli.doctor.host import GIB, Host
+from loadmanager.cli.doctor.zookeeper import Server
+
+HOST = Host(
+    cores=8,
+    cores_here=4.0,
+    memory=32 * GIB,
+    memory_here=8 * GIB,
+    cgroup="v2",
+    open_files=(1024, 1 << 20),
+    nic_fault="",
+    nic_gbps=10.0,
+)
+RUNNING = settings.load(
+    None, {"loadManagerStorageDirectory": "/topics", "defaultNumberOfNamespaceBundles": "16"}
+).runtime()
+
+
+def _said(findings: Iterator[Finding]) -> dict[str, Level]:
+    """Subject → level of what is not fine; each has an advice."""
+    said = {}
+    for finding in findings:
+        assert bool(finding.advice) == (finding.level is not Level.FINE)
+        if finding.level is not Level.FINE:
+            said[finding.subject] = finding.level
+    return said
+
+
+PROBLEM, WARNING = Level.PROBLEM, Level.WARNING
+
+
+# Host
+
+
+def test_a_good_host_has_no_finding() -> None:
+    """Everything that is looked at is told, and fine."""
+    assert not _said(host.check(HOST))
+    assert len(list(host.check(HOST))) == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"cores_here": 0.5}, {"CPU": WARNING}),
+        ({"memory_here": GIB // 4}, {"memory": WARNING}),
+        ({"open_files": (1024, 4096)}, {"open files": WARNING}),
+        ({"open_files": (1024, resource.RLIM_INFINITY)}, {}),
+        ({"nic_fault": "eth0 reports a speed of -1"}, {"NIC": WARNING}),
+        ({"disks": {"topics": (Path("/t"), GIB // 2, 100 * GIB)}}, {"topics: /t": PROBLEM}),
+        ({"disks": {"topics": (Path("/t"), 5 * GIB, 100 * GIB)}}, {"topics: /t": WARNING}),
+        ({"disks": {"topics": (Path("/t"), 50 * GIB, 100 * GIB)}}, {}),
+        ({"unwritable": {"history": Path("/h")}}, {"history: /h": PROBLEM}),
+    ],
+)
+def test_hosts(changed: dict[str, Any], expected: dict[str, Level]) -> None:
+    """What is short, unknown or not writable."""
+    assert _said(host.check(replace(HOST, **changed))) == expected
+
+
+def test_this_machine_can_be_read(tmp_path: Path) -> None:
+    """Its disks are those of the folders in the settings, also before these exist."""
+    read = host.read(
+        settings.load(None, {"loadManagerHistoryDirectory": str(tmp_path / "not" / "there")})
+    )
+    assert read.cores >= read.cores_here > 0
+    assert read.memory >= read.memory_here > 0
+    folder, free, size = read.disks["history"]
+    assert folder == tmp_path / "not" / "there"
+    assert 0 < free <= size
+    assert not host.read(None).disks
+
+
+def _reported(cores: float, gib: float, broker: str = "10.0.0.1:8080") -> dict[str, Any]:
+    resources = {"cpu": {"limit": cores * 100}, "memory": {"limit": gib * 1024}}
+    return {"brokers": [{"broker": broker, "resources": resources}]}
+
+
+def test_brokers_here_report_what_is_here() -> None:
+    """One that counts on the whole machine although it has a quota looks idle."""
+    own = {"10.0.0.1"}
+    assert not _said(here.check(HOST, _reported(4, 8), own))
+    assert _said(here.check(HOST, _reported(8, 8), own)) == {"10.0.0.1:8080": PROBLEM}
+    assert _said(here.check(HOST, _reported(4, 32), own)) == {"10.0.0.1:8080": PROBLEM}
+    assert not _said(here.check(HOST, _reported(64, 512, "10.0.0.2:8080"), own))
+    assert not _said(here.check(HOST, None, own))
+
+
+# ZooKeeper
+
+
+def _server(number: int, mode: str, **changed: Any) -> Server:
+    server = Server(f"zk{number}:2181", mode=mode, answer_ms=1.0, latency_ms=(0, 0.5, 20))
+    return replace(server, **changed)
+
+
+THREE = [_server(1, "leader"), _server(2, "follower"), _server(3, "follower")]
+
+
+@pytest.mark.parametrize(
+    ("servers", "expected"),
+    [
+        (THREE, {}),
+        ([*THREE[:2], Server("zk3:2181", failure="refused")], {"zk3:2181": WARNING}),
+        (
+            [THREE[0], Server("zk2:2181", failure="no"), Server("zk3:2181", failure="no")],
+            {"zk2:2181": PROBLEM, "zk3:2181": PROBLEM},
+        ),
+        ([_server(1, "follower"), *THREE[1:]], {"leader": PROBLEM}),
+        ([_server(1, "standalone"), *THREE[1:]], {"zk1:2181": PROBLEM}),
+        ([_server(1, "leader", answer_ms=4_000), *THREE[1:]], {"zk1:2181": PROBLEM}),
+        ([_server(1, "leader", latency_ms=(0, 1, 20_000)), *THREE[1:]], {"zk1:2181": WARNING}),
+        ([_server(1, "", refuses=True), *THREE[1:]], {"zk1:2181": WARNING}),
+        ([_server(1, "standalone")], {"ensemble": WARNING}),
+        ([*THREE, _server(4, "follower")], {"ensemble": WARNING}),
+    ],
+)
+def test_ensembles(servers: list[Server], expected: dict[str, Level]) -> None:
+    """Quorum, leader, latency against the session timeout, number of servers."""
+    assert _said(zookeeper.check(servers, 30_000)) == expected
+
+
+@contextmanager
+def _answering(answer: bytes, *, hang: bool = False) -> Iterator[str]:
+    """A server that answers a four-letter word so; `hang` never ends its answer."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.recv(4)
+            self.request.sendall(answer)
+            if hang:
+                self.request.recv(1)  # until the other side gives up
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+SRVR = b"""Zookeeper version: 3.9.3, built on 2024
+Latency min/avg/max: 0/0.5/24
+Received: 5
+Sent: 4
+Connections: 1
+Outstanding: 2
+Zxid: 0x5
+Mode: follower
+Node count: 5
+"""
+
+
+def test_servers_are_asked_in_bounded_time() -> None:
+    """One that is well, one that does not allow the word, one that is no ZooKeeper, one that never
+    ends its answer, one that is dead.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        dead = f"127.0.0.1:{closed.getsockname()[1]}"
+    began_s = time.monotonic()
+    with (
+        _answering(SRVR) as well,
+        _answering(b"srvr is not executed because it is not in the whitelist.\n") as quiet,
+        _answering(b"HTTP/1.1 400 Bad Request\r\n") as other,
+        _answering(b"Zookeeper", hang=True) as hangs,
+    ):
+        servers = zookeeper.read(f"{well},{quiet},{other},{hangs},{dead}", timeout_s=1.0)
+    assert time.monotonic() - began_s < 30
+    assert [bool(server.failure) for server in servers] == [False, False, True, True, True]
+    assert (servers[0].mode, servers[0].latency_ms, servers[0].outstanding) == (
+        "follower",
+        (0, 0.5, 24),
+        2,
+    )
+    assert servers[1].refuses
+
+
+# Cluster
+
+METRICS = {
+    "loadmanager_session_lease_seconds": {"": 20.0},
+    "loadmanager_leader": {"": 0.0},
+    "loadmanager_sensor_trusted": {"cpu": 1.0, "nicSpeed": 1.0},
+    "process_open_fds": {"": 100.0},
+    "process_max_fds": {"": 1000.0},
+    "loadmanager_event_loop_busy_ratio": {"": 0.2},
+    "loadmanager_disk_free_bytes": {"topics": 50.0 * GIB},
+    "loadmanager_disk_size_bytes": {"topics": 100.0 * GIB},
+    "pulsar_lb_step_failures_total": {"report": 0.0},
+}
+
+
+def _broker(name: str, **changed: Any) -> Broker:
+    metrics = {**METRICS, **changed.pop("metrics", {})}
+    if name == "b1:8080":
+        metrics = {**metrics, "loadmanager_leader": {"": 1.0}}
+    broker = Broker(
+        broker=name,
+        leader="b1:8080",
+        settings={**RUNNING, **changed.pop("settings", {})},
+        metrics=metrics,
+        clock_s=(-0.01, 0.01),
+    )
+    return replace(broker, **changed)
+
+
+def _seen(**changed: Any) -> dict[str, Any]:
+    """What the leader sees, with the last broker changed."""
+    brokers = [
+        {
+            "broker": name,
+            "state": "active",
+            "version": "0.2.0",
+            "reportAgeMs": 5_000,
+            "resources": None,
+        }
+        for name in ("b1:8080", "b2:8080", "b3:8080")
+    ]
+    brokers[-1].update(changed.pop("last", {}))
+    return {"brokers": brokers, "paused": None, "bundles": 48, **changed}
+
+
+def _cluster(seen: dict[str, Any] | None = None, **changed: Any) -> Cluster:
+    """Three brokers, of which the last is changed."""
+    brokers = [_broker("b1:8080"), _broker("b2:8080"), _broker("b3:8080", **changed)]
+    return Cluster(
+        url="http://b1:8080", brokers={each.broker: each for each in brokers}, seen=seen or _seen()
+    )
+
+
+def test_a_good_cluster_has_no_finding() -> None:
+    """What was looked at is told."""
+    assert not _said(cluster.check(_cluster()))
+    told = {finding.subject for finding in cluster.check(_cluster())}
+    assert told == {"brokers", "leader", "clocks", "settings"}
+
+
+B3 = "b3:8080"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"failure": "no answer"}, {B3: PROBLEM}),
+        ({"leader": "b3:8080"}, {"leader": PROBLEM}),
+        ({"metrics": {"loadmanager_leader": {"": 1.0}}}, {"leader": PROBLEM}),
+        ({"clock_s": (1.5, 1.6)}, {"clocks": WARNING}),
+        ({"clock_s": (-1.6, -1.5)}, {"clocks": WARNING}),
+        ({"clock_s": (60.0, 60.1)}, {"clocks": PROBLEM}),
+        ({"clock_s": (-2.0, 2.0)}, {}),
+        ({"clock_s": None}, {}),
+        ({"settings": {"logLevel": "debug", "webServicePort": "1"}}, {}),
+        (
+            {"settings": {"loadBalancerSheddingEnabled": "false"}},
+            {"loadBalancerSheddingEnabled": WARNING},
+        ),
+        ({"settings": {"clusterName": "other"}}, {"clusterName": PROBLEM}),
+        (
+            {"settings": {"loadManagerClassName": "ExtensibleLoadManagerImpl"}, "leader": "b3"},
+            {"loadManagerClassName": WARNING},
+        ),
+        ({"metrics": {"loadmanager_session_lease_seconds": {"": 0.0}}}, {B3: PROBLEM}),
+        ({"metrics": {"process_open_fds": {"": 900.0}}}, {B3: PROBLEM}),
+        ({"metrics": {"loadmanager_event_loop_busy_ratio": {"": 0.95}}}, {B3: WARNING}),
+        ({"metrics": {"loadmanager_sensor_trusted": {"cpu": 0.0}}}, {B3: WARNING}),
+        ({"metrics": {"pulsar_lb_step_failures_total": {"report": 3.0}}}, {B3: WARNING}),
+        ({"metrics": {"loadmanager_fenced_total": {"": 1.0}}}, {B3: WARNING}),
+        (
+            {"metrics": {"loadmanager_disk_free_bytes": {"topics": 0.5 * GIB}}},
+            {f"{B3}, topics": PROBLEM},
+        ),
+        ({"no_metrics": "401", "metrics": {}}, {B3: WARNING}),
+    ],
+)
+def test_clusters(changed: dict[str, Any], expected: dict[str, Level]) -> None:
+    """One thing is wrong with the last of three brokers, and just that is said."""
+    assert _said(cluster.check(_cluster(**changed))) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        ({"last": {"version": "0.1.0"}}, {"versions": WARNING}),
+        ({"last": {"reportAgeMs": 1_000_000}}, {B3: PROBLEM}),
+        ({"last": {"reportAgeMs": 900_000}}, {}),
+        ({"last": {"reportAgeMs": None}}, {}),
+        ({"last": {"state": "unreadable"}}, {B3: PROBLEM}),
+        ({"last": {"state": "drained"}}, {B3: WARNING}),
+        ({"paused": {"until": 1}}, {"moves": WARNING}),
+        ({"bundles": 11}, {"bundles": WARNING}),
+        ({"bundles": 0}, {}),
+    ],
+)
+def test_what_the_leader_sees(seen: dict[str, Any], expected: dict[str, Level]) -> None:
+    """Reports, versions, cordons, bundles."""
+    assert _said(cluster.check(_cluster(_seen(**seen)))) == expected
+
+
+def test_a_cluster_without_a_leader_or_brokers() -> None:
+    """Each is said, and nothing that follows from it."""
+    brokers = {
+        name: replace(_broker(name), leader=None, metrics=METRICS) for name in ("b1:8080", "b2")
+    }
+    none = Cluster(url="u", brokers=brokers, seen=None, not_seen="503")
+    assert _said(cluster.check(none)) == {"leader": PROBLEM}
+    led = replace(none, brokers={name: _broker(name) for name in ("b1:8080", "b2")})
+    assert _said(cluster.check(led)) == {"leader": WARNING}
+    assert _said(cluster.check(Cluster(url="u", failure="no answer"))) == {"u": PROBLEM}
+    assert _said(cluster.check(Cluster(url="u"))) == {"u": PROBLEM}
+
+
+def test_a_metrics_page_is_read() -> None:
+    """Those series that the doctor needs; others may be anything."""
+    page = (
+        'loadmanager_time_seconds{cluster="c"} 5.5\n'
+        'pulsar_lb_step_failures_total{cluster="c",step="report"} 2.0\n'
+        'pulsar_rate_in{cluster="c",topic="odd{ \\" name"} nonsense\n'
+        "process_open_fds 12\n"
+    )
+    assert asking.parse(page) == {
+        "loadmanager_time_seconds": {"": 5.5},
+        "pulsar_lb_step_failures_total": {"report": 2.0},
+        "process_open_fds": {"": 12.0},
+    }
+
+
+# Configuration
+
+STORED = {"loadManagerStorageDirectory": "/topics"}
+SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacementStrategy"
+MANAGER = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, {}),
+        ({SHEDDER: "AvgShedder"}, {PLACEMENT: WARNING}),
+        ({SHEDDER: "AvgShedder", PLACEMENT: "AvgShedder"}, {}),
+        ({PLACEMENT: "AvgShedder"}, {f"{SHEDDER}, {PLACEMENT}": PROBLEM}),
+        ({SHEDDER: "BalancedShedder"}, {PLACEMENT: WARNING}),
+        ({SHEDDER: "ThresholdShedder", **MANAGER}, {SHEDDER: WARNING}),
+        ({SHEDDER: "TransferShedder", **MANAGER}, {}),
+        (
+            {SHEDDER: "TransferShedder", "loadBalancerBrokerLoadTargetStd": "0.5"},
+            {"loadBalancerBrokerLoadTargetStd": PROBLEM},
+        ),
+        (
+            {SHEDDER: "OverloadShedder", "loadBalancerBrokerOverloadedThresholdPercentage": "100"},
+            {"loadBalancerBrokerOverloadedThresholdPercentage": PROBLEM},
+        ),
+        (
+            {"loadBalancerBrokerThresholdShedderPercentage": "120"},
+            {"loadBalancerBrokerThresholdShedderPercentage": PROBLEM},
+        ),
+        (
+            {
+                "loadBalancerCPUResourceWeight": "0",
+                "loadBalancerBandwidthInResourceWeight": "0",
+                "loadBalancerBandwidthOutResourceWeight": "0",
+            },
+            {"loadBalancerCPUResourceWeight": PROBLEM},
+        ),
+        (
+            {"loadBalancerSheddingIntervalMinutes": "0.2"},
+            {"loadBalancerSheddingIntervalMinutes": WARNING},
+        ),
+        (
+            {
+                "loadBalancerSheddingIntervalMinutes": "0.2",
+                "loadBalancerHostUsageCheckIntervalMinutes": "0.05",
+            },
+            {},
+        ),
+        (
+            {"loadBalancerSheddingGracePeriodMinutes": "1"},
+            {"loadBalancerSheddingGracePeriodMinutes": WARNING},
+        ),
+        (
+            {"loadBalancerSheddingGracePeriodMinutes": "1800000"},
+            {"loadBalancerSheddingGracePeriodMinutes": WARNING},
+        ),
+        (
+            {"loadBalancerBrokerLoadDataTTLInSeconds": "600"},
+            {"loadBalancerBrokerLoadDataTTLInSeconds": PROBLEM},
+        ),
+        (
+            {"metadataStoreSessionTimeoutMillis": "1000"},
+            {"metadataStoreSessionTimeoutMillis": WARNING},
+        ),
+        ({"loadBalancerSheddingEnabled": "false"}, {"loadBalancerSheddingEnabled": WARNING}),
+        ({"loadManagerMovesPerCycleMax": "0"}, {"loadManagerMovesPerCycleMax": WARNING}),
+        (
+            {"loadBalancerNamespaceMaximumBundles": "4"},
+            {"loadBalancerNamespaceMaximumBundles": WARNING},
+        ),
+        ({"loadManagerMigrationEnabled": "true"}, {"loadManagerMigrationEnabled": WARNING}),
+        ({"loadManagerStorageDirectory": ""}, {"loadManagerStorageDirectory": WARNING}),
+    ],
+)
+def test_settings(values: dict[str, str], expected: dict[str, Level]) -> None:
+    """Values that are allowed each, and do together what nobody wants."""
+    assert _said(configuration.check(settings.load(None, STORED | values))) == expected
+
+
+def test_bundles_of_a_new_namespace_are_compared_with_the_brokers() -> None:
+    """A namespace with fewer bundles than brokers leaves some of them idle."""
+    loaded = settings.load(None, STORED)
+    assert not _said(configuration.check(loaded, 4))
+    assert _said(configuration.check(loaded, 5)) == {"defaultNumberOfNamespaceBundles": WARNING}
+
+
+def test_a_misspelt_key_is_a_warning(tmp_path: Path) -> None:
+    """Keys that only Pulsar has are not."""
+    file = tmp_path / "broker.conf"
+    file.write_text("clusterNam=x\nbookkeeperClientTimeoutInSeconds=30\n")
+    assert "clusterNam" in _said(configuration.check(settings.load(file)))
+    assert "bookkeeperClientTimeoutInSeconds" not in _said(configuration.check(settings.load(file)))
+
+
+# The command
+
+
+def test_a_file_alone_asks_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is looked at with this host; the worst finding decides the exit status."""
+    file = tmp_path / "broker.conf"
+    file.write_text(
+        f"loadManagerStorageDirectory={tmp_path}\nloadManagerHistoryDirectory={tmp_path}\n"
+        "loadBalancerOverrideBrokerNicSpeedGbps=1\nmetadataStoreUrl=zk:192.0.2.1:2181\n"
+        "loadBalancerBrokerThresholdShedderPercentage=100\n"
+    )
+    assert cli.main(["doctor", "--config", str(file), "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["worst"] == "problem"
+    first = told["findings"][0]
+    assert first["subject"] == "loadBalancerBrokerThresholdShedderPercentage"
+    assert first["advice"]
+    assert {finding["part"] for finding in told["findings"]} == {"host", "configuration"}
+
+
+def test_a_broken_file_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And the host is looked at all the same."""
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerServicePort=many\n")
+    assert cli.main(["doctor", "--config", str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "brokerServicePort" in said
+    assert "open files" in said
+
+
+def test_a_dead_cluster_is_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nobody listens there."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    assert cli.main(["doctor", "--url", url, "--timeout", "2"]) == 1
+    said = capsys.readouterr().out
+    assert "start a broker" in said
+    assert "1 problem" in said
