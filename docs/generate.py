@@ -21,7 +21,8 @@ import msgspec
 from aiohttp import web
 
 from loadmanager import cli, settings
-from loadmanager.adapters.admin.operation import operation_of
+from loadmanager.adapters.admin import openapi
+from loadmanager.adapters.admin.openapi import COMMON
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.core.history import records
 from loadmanager.core.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
@@ -217,7 +218,7 @@ def routes() -> list[web.AbstractRoute]:
     return [
         route
         for route in server._runner.app.router.routes()
-        if route.method != "HEAD" and not _path(route).endswith("/")
+        if route.method != "HEAD" and (_path(route) == "/" or not _path(route).endswith("/"))
     ]
 
 
@@ -226,42 +227,103 @@ def _path(route: web.AbstractRoute) -> str:
 
 
 def rest() -> str:
-    """Every route, by the module that serves it."""
-    blocks: dict[str, list[str]] = {}
-    for route in routes():
-        module = sys.modules[route.handler.__module__]
-        text = first_paragraph(route.handler.__doc__)
-        line = f"`{route.method} {_path(route)}`\\\n{wrapped(text, '  ')}\\\n{_answers(route)}"
-        blocks.setdefault(first_paragraph(module.__doc__).rstrip("."), []).append(f"- {line}")
+    """Every route, by the module that serves it, from the OpenAPI document."""
+    document = openapi.document(routes(), version="")
+    blocks: dict[str, list[str]] = {tag["name"]: [] for tag in document["tags"]}
+    for path, methods in document["paths"].items():
+        for method, entry in methods.items():
+            blocks[entry["tags"][0]].append(_route(method, path, entry))
+    titles = {tag["name"]: tag["description"] for tag in document["tags"]}
+    common = " ".join(
+        f"{status}: {why[:1].lower()}{why[1:].rstrip('.')}." for status, why in COMMON.items()
+    )
     return page(
         "REST",
-        "Pulsar's paths and bodies, at `webServicePort` of every broker. Any broker can be asked; "
-        "one that is not responsible answers 307 with the address of the one that is. A `domain` "
-        "is `persistent` or `non-persistent`; a slash in a topic's name is written `%2F`.",
+        f"{document['info']['description']} `GET /openapi.json` of every broker describes all of "
+        "this for machines (OpenAPI 3.1).",
         wrapped(
-            'Errors have the body `{"reason": "…"}`: 400 for a body that is not what is expected, '
-            "404 for something that does not exist, 405 for a wrong method, 409 for something that "
-            "exists or is in use, 412 for a value that is not allowed, 500 for corrupt stored data "
-            "and for bugs, 501 for what Pulsar has and loadmanager has not, 503 when the "
-            "answer needs something that is not there now: try again."
+            'Errors have the body `{"reason": "…"}`. What every route may answer: '
+            f"{common} 405: there is no such method. 501: Pulsar has it, and loadmanager has not. "
+            "A name in `Code` is a shape of the last section."
         ),
-        *(f"## {title}\n\n" + "\n".join(lines) for title, lines in blocks.items()),
+        *(f"## {titles[tag]}\n\n" + "\n".join(lines) for tag, lines in blocks.items()),
+        "## Shapes",
+        wrapped(
+            "Times are milliseconds since the epoch, rates messages/s, throughputs bytes/s, usages "
+            "fractions of 1. A field that may be missing has a question mark."
+        ),
+        "\n".join(_shapes(document["components"]["schemas"])),
     )
 
 
-def _answers(route: web.AbstractRoute) -> str:
-    declared = operation_of(route.handler)
-    if declared is not None:
-        text = "204" if declared.answer is None else "200, JSON"
-        text += "; 307 to the leader; 503 without a leader" if declared.leader else ""
-        others = {status: why for status, why in declared.also.items() if status != 503}
-        told = "".join(f"; {status} {why}" for status, why in others.items())
-        return wrapped(f"*Answers*: {text}{told}.", "  ")
-    paragraphs = inspect.cleandoc(route.handler.__doc__ or "").split("\n\n")
-    for paragraph in paragraphs:
-        if paragraph.startswith("Answers: "):
-            return wrapped(f"*{paragraph[:7]}*{paragraph[7:]}", "  ")
-    return f"  *Answers*: {'200, JSON.' if route.method == 'GET' else '204.'}"
+def _route(method: str, path: str, entry: dict[str, Any]) -> str:
+    lines = [f"- `{method.upper()} {path}`", wrapped(entry["summary"], "  ")]
+    if "description" in entry:
+        lines.append(wrapped(entry["description"], "  "))
+    query = [one for one in entry["parameters"] if one["in"] == "query"]
+    if query:
+        told = "; ".join(f"`{one['name']}`: {one['description'].rstrip('.')}" for one in query)
+        lines.append(wrapped(f"*Query*: {told}.", "  "))
+    if "requestBody" in entry:
+        ((media, content),) = entry["requestBody"]["content"].items()
+        optional = "" if entry["requestBody"]["required"] else ", or none"
+        kind = _kind(content["schema"]) if media.endswith("json") else "a text"
+        lines.append(wrapped(f"*Body*: {kind}{optional}.", "  "))
+    answers = "; ".join(_answers(entry["responses"]))
+    lines.append(wrapped(f"*Answers*: {answers}.", "  "))
+    return "\\\n".join(lines)
+
+
+def _answers(responses: dict[str, Any]) -> Iterator[str]:
+    for status, answer in responses.items():
+        if "$ref" in answer:
+            continue
+        content = answer.get("content", {})
+        if status == "200":
+            ((media, shape),) = content.items()
+            yield f"200, {_kind(shape['schema']) if media.endswith('json') else media}"
+        elif status == "204":
+            yield "204" if answer["description"] == "Done." else f"204: {_lower(answer)}"
+        else:
+            yield f"{status}: {_lower(answer)}"
+
+
+def _lower(answer: dict[str, Any]) -> str:
+    text = str(answer["description"]).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """A schema in words."""
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return " or ".join(map(_kind, schema[several]))
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    kind = schema.get("type")
+    if kind == "array":
+        return f"list of {_kind(schema['items'])}"
+    if kind == "object":
+        values = schema.get("additionalProperties")
+        return (
+            f"object of {_kind(values)}" if isinstance(values, dict) and values else "JSON object"
+        )
+    return {"integer": "whole number", "string": "text"}.get(str(kind), str(kind or "JSON"))
+
+
+def _shapes(schemas: dict[str, Any]) -> Iterator[str]:
+    for name, schema in sorted(schemas.items()):
+        required = schema.get("required", ())
+        fields = ", ".join(
+            f"`{field}`{'' if field in required else '?'} {_kind(kind)}"
+            for field, kind in schema.get("properties", {}).items()
+        )
+        text = " ".join(str(schema.get("description", "")).split())
+        yield bullet(f"`{name}`: {text} {fields}.")
 
 
 # States

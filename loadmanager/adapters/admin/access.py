@@ -28,7 +28,12 @@ PAGE = frozenset({"/", "/ui", "/ui/", "/ui/{file}", "/ui/{file}/"})
 """For everybody: the files of the page, which contain no data."""
 METRICS = "/metrics"
 KNOWN = frozenset(
-    {"/admin/v2/clusters", "/admin/v2/clusters/{cluster}", "/admin/v2/brokers/version"}
+    {
+        "/admin/v2/clusters",
+        "/admin/v2/clusters/{cluster}",
+        "/admin/v2/brokers/version",
+        "/openapi.json",
+    }
 )
 """To be read by everybody who proves who he is."""
 _OF_TOPIC = re.compile(

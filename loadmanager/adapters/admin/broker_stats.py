@@ -8,6 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
+from loadmanager.adapters.admin.operation import operation
 from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import split_bundle_name
@@ -58,10 +59,12 @@ class BrokerStatsRoutes:
             web.get("/admin/v2/broker-stats/metrics", self.metrics),
         ]
 
+    @operation(Document)
     async def topics(self, _request: web.Request) -> web.Response:
         """The open topics of this broker with their statistics, by namespace, bundle and domain."""
         return web.json_response(by_namespace(self._owners.host.open_stats()))
 
+    @operation(list[Document])
     async def metrics(self, _request: web.Request) -> web.Response:
         """The traffic, clients and backlog of each namespace on this broker, and the broker's load,
         under Pulsar's names.

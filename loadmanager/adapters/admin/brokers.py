@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import failed, redirect_to, whole
+from loadmanager.adapters.admin.models_pulsar import LeaderBroker
+from loadmanager.adapters.admin.operation import TEXT, Document, Names, Query, Texts, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
 
@@ -15,6 +17,15 @@ UNLOADS_PER_S_MAX = 1_000_000
 HEALTH_TIMEOUT_S = 10.0
 OWNERSHIP_STATUS = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
 """Pulsar's `NamespaceOwnershipStatus` of each owned bundle; no bundle is reserved for a broker."""
+BROKER_ID = Query(name="brokerId", doc="Another broker, `host:port`.")
+UNLOADS_PER_S = Query(
+    name="maxConcurrentUnloadPerSec",
+    doc="The most unloads a second; 0: any number.",
+    kind=int,
+    minimum=0,
+    maximum=UNLOADS_PER_S_MAX,
+    default=0,
+)
 
 
 class BrokerRoutes:
@@ -55,6 +66,7 @@ class BrokerRoutes:
             web.get("/status.html", self.status),
         ]
 
+    @operation(Names, also={404: "it is another cluster"})
     async def list(self, request: web.Request) -> web.Response:
         """The ids (`host:port` of the admin API) of the live brokers of the cluster."""
         self._check_cluster(request.match_info.get("cluster", self._cluster))
@@ -64,21 +76,23 @@ class BrokerRoutes:
         if name != self._cluster:
             raise NotFoundError(f"Cluster {name} does not exist here; this one is {self._cluster}")
 
+    @operation(LeaderBroker, also={404: "there is no leader now"})
     async def leader(self, _request: web.Request) -> web.Response:
-        """The broker that leads now.
-
-        Answers: 200 `{"serviceUrl", "brokerId"}`; 404 while there is no leader.
-        """
+        """The broker that leads now."""
         leader = self._use.leading.leader
         if leader is None:
             raise NotFoundError("there is no leader now")
         return web.json_response({"serviceUrl": leader.service_url, "brokerId": leader.broker_id})
 
+    @operation(
+        str,
+        media=TEXT,
+        query=(BROKER_ID,),
+        elsewhere="the broker that is named",
+        also={404: "that broker is not active", 500: "the metadata store does not answer"},
+    )
     async def health(self, request: web.Request) -> web.Response:
-        """Whether the broker can use the metadata store; `?brokerId=` names another broker.
-
-        Answers: 200 `ok`; 500 or 503 with the reason; 307 to the broker that is named.
-        """
+        """Whether the broker can use the metadata store; `?brokerId=` names another broker."""
         redirect = self._at_broker(request.query.get("brokerId", ""), request)
         if redirect is not None:
             return redirect
@@ -98,28 +112,26 @@ class BrokerRoutes:
             raise NotFoundError(f"Broker {broker_id} is not active")
         return redirect_to(address.web_url, request)
 
+    @operation(str, media=TEXT, also={500: "not yet, or the broker has no session; as in Pulsar"})
     async def ready(self, _request: web.Request) -> web.Response:
-        """Whether the broker is registered, knows a leader and takes bundles.
-
-        Answers: 200 `ok`; 500 until then, and while the broker has no session, as Pulsar does.
-        """
+        """Whether the broker is registered, knows a leader and takes bundles."""
         return (
             web.Response(text="ok")
             if self._use.health.ready()
             else failed(500, "the broker is not ready")
         )
 
+    @operation(str, media=TEXT)
     async def version(self, _request: web.Request) -> web.Response:
-        """The version of loadmanager.
-
-        Answers: 200, text.
-        """
+        """The version of loadmanager."""
         return web.Response(text=self._version)
 
+    @operation(Texts)
     async def configuration(self, _request: web.Request) -> web.Response:
         """Every broker.conf key with the value in force; names rejected dynamic values."""
         return web.json_response(dict(self._use.settings()))
 
+    @operation(Texts)
     async def internal_configuration(self, _request: web.Request) -> web.Response:
         """Where the metadata store is."""
         url = self._use.settings()["metadataStoreUrl"]
@@ -132,13 +144,12 @@ class BrokerRoutes:
             }
         )
 
+    @operation()
     async def nothing_to_do(self, _request: web.Request) -> web.Response:
-        """Does nothing: backlogs are bounded while they grow.
-
-        Answers: 204.
-        """
+        """Does nothing: backlogs are bounded while they grow."""
         return web.Response(status=204)
 
+    @operation(query=(UNLOADS_PER_S,))
     async def shutdown(self, request: web.Request) -> web.Response:
         """Begin a graceful stop; `?maxConcurrentUnloadPerSec=` is the most unloads a second; 0: any
         number.
@@ -148,33 +159,36 @@ class BrokerRoutes:
         )
         return web.Response(status=204)
 
+    @operation(
+        Document,
+        elsewhere="the broker that is named",
+        also={404: "it is another cluster, or the broker is not active"},
+    )
     async def owned(self, request: web.Request) -> web.Response:
-        """The bundles that a broker owns.
-
-        Answers: 200, JSON; 307 to the broker that is named.
-        """
+        """The bundles that a broker owns."""
         self._check_cluster(request.match_info["cluster"])
         return self._at_broker(request.match_info["broker"], request) or web.json_response(
             dict.fromkeys(self._use.ownership.owned(), OWNERSHIP_STATUS)
         )
 
+    @operation(Document, also={501: "the extensible load manager has none, as in Pulsar"})
     async def load_report(self, _request: web.Request) -> web.Response:
-        """The load report of this broker, as it is in the metadata store.
-
-        Answers: 200, JSON; 501 in the extensible load manager, which has none, as in Pulsar.
-        """
+        """The load report of this broker, as it is in the metadata store."""
         if self._use.extensible:
             return failed(501, "ExtensibleLoadManagerImpl publishes no load report")
         return await self.own_load_report(_request)
 
+    @operation(Document)
     async def own_load_report(self, _request: web.Request) -> web.Response:
         """The load report of this broker under either load manager."""
         return web.Response(body=self._use.load_report(), content_type="application/json")
 
+    @operation(Names)
     async def clusters(self, _request: web.Request) -> web.Response:
         """The names of the clusters that the metadata store records."""
         return web.json_response(await self._use.namespaces.clusters())
 
+    @operation(Texts)
     async def cluster(self, request: web.Request) -> web.Response:
         """The URLs of the broker that answers; `{}` for another cluster than its own."""
         name = request.match_info["cluster"]
@@ -186,19 +200,15 @@ class BrokerRoutes:
         }
         return web.json_response(urls if name == self._cluster else {})
 
+    @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:
-        """The metrics in Prometheus' text format.
-
-        Answers: 200, text.
-        """
+        """The metrics in Prometheus' text format."""
         page, content_type = await self._metrics()
         return web.Response(body=page, headers={"Content-Type": content_type})
 
+    @operation(str, media=TEXT, also={503: "not yet"})
     async def status(self, _request: web.Request) -> web.Response:
-        """Whether the broker is ready, for HTTP load balancers.
-
-        Answers: 200 `OK`; 503 until then.
-        """
+        """Whether the broker is ready, for HTTP load balancers."""
         return (
             web.Response(text="OK")
             if self._use.health.ready()

@@ -70,7 +70,7 @@ class MoveRoutes:
         return web.json_response(self._operations().list_moves(limit))
 
     @of_leader(
-        MoveShown | NothingMoved,
+        (MoveShown, NothingMoved),
         body=MoveWanted,
         also={
             404: "there is no such namespace",

@@ -13,11 +13,32 @@ from loadmanager.adapters.admin.answers import (
     no_content,
     whole_numbers,
 )
+from loadmanager.adapters.admin.models_pulsar import BundlesData, Tenant
 from loadmanager.adapters.admin.namespace_policies import NamespacePolicies, check_clusters
+from loadmanager.adapters.admin.operation import (
+    AUTHORITATIVE,
+    FORCE,
+    Document,
+    Names,
+    Query,
+    operation,
+)
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName, check_part
 from loadmanager.core.bundles.ranges import bundles_data, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError
+
+MODE = Query(
+    name="mode",
+    doc="Which topics.",
+    choices=("PERSISTENT", "NON_PERSISTENT", "ALL"),
+    default="PERSISTENT",
+)
+TOPICS = Query(name="topics", doc="Only these topics, by their full names.", many=True)
+DESTINATION = Query(name="destinationBroker", doc="The next owner, `host:port`.")
+ALGORITHM = Query(name="splitAlgorithmName", doc="How to choose the boundary.")
+Positions = list[int]
+UNLOAD = Query(name="unload", doc="Unload the children afterwards.", kind=bool)
 
 
 class NamespaceRoutes:
@@ -51,14 +72,17 @@ class NamespaceRoutes:
             web.put(path + "/{bundle}/split", self.split_bundle),
         ]
 
+    @operation(Names)
     async def tenants(self, _request: web.Request) -> web.Response:
         """The names of all tenants."""
         return web.json_response(await self._use.namespaces.tenants())
 
+    @operation(Tenant)
     async def tenant(self, request: web.Request) -> web.Response:
         """The admin roles and allowed clusters of a tenant."""
         return web.json_response(await self._use.namespaces.tenant(request.match_info["tenant"]))
 
+    @operation(body=Tenant, also={409: "it exists already"})
     async def create_tenant(self, request: web.Request) -> web.Response:
         """Create a tenant; body `{"adminRoles": [], "allowedClusters": []}`."""
         name = request.match_info["tenant"]
@@ -66,6 +90,7 @@ class NamespaceRoutes:
             raise ConflictError("Tenant already exist")
         return await self._write_tenant(request)
 
+    @operation(body=Tenant)
     async def update_tenant(self, request: web.Request) -> web.Response:
         """Change a tenant; body as for creating it."""
         await self._use.namespaces.tenant(request.match_info["tenant"])
@@ -83,27 +108,35 @@ class NamespaceRoutes:
         await self._use.namespaces.create_tenant(name, info)
         return web.Response(status=204)
 
+    @operation(also={409: "it has namespaces"})
     async def delete_tenant(self, request: web.Request) -> web.Response:
         """Delete a tenant without namespaces."""
         await self._use.namespaces.delete_tenant(request.match_info["tenant"])
         return web.Response(status=204)
 
+    @operation(Names)
     async def list(self, request: web.Request) -> web.Response:
         """The namespaces of a tenant."""
         return web.json_response(
             await self._use.namespaces.namespaces(request.match_info["tenant"])
         )
 
+    @operation(Document)
     async def policies(self, request: web.Request) -> web.Response:
         """The policies of a namespace."""
         return web.json_response(await self._use.namespaces.policies(namespace_of(request)))
 
+    @operation(
+        body=Document,
+        body_required=False,
+        also={
+            403: "a cluster does not exist",
+            409: "it exists already",
+            501: "a policy without effect here has another value than Pulsar's default",
+        },
+    )
     async def create(self, request: web.Request) -> web.Response:
-        """Create a namespace; body: its policies, such as `{"bundles": {"numBundles": 16}}`.
-
-        Answers: 204; 501 for a policy without effect here, unless it has Pulsar's default; for
-        other policies that are not allowed, as the route of the policy.
-        """
+        """Create a namespace; body: its policies, such as `{"bundles": {"numBundles": 16}}`."""
         namespace = namespace_of(request)
         policies = await self._policies.checked(await body_object(request))
         try:
@@ -114,11 +147,9 @@ class NamespaceRoutes:
             raise RefusedError(400, str(error)) from None  # bundles, where Pulsar answers 400
         return web.Response(status=204)
 
+    @operation(query=(FORCE,), also={405: "forced deletion is switched off", 409: "it has topics"})
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete a namespace; `?force=true` with its topics.
-
-        Answers: 204; 405 when forced deletion is switched off.
-        """
+        """Delete a namespace; `?force=true` with its topics."""
         namespace, force = namespace_of(request), flag(request, "force")
         try:
             await self._use.deleting.namespace(namespace, force=force)
@@ -128,11 +159,13 @@ class NamespaceRoutes:
             raise RefusedError(405, str(error)) from None  # forced deletion is switched off
         return web.Response(status=204)
 
+    @operation(BundlesData)
     async def bundles(self, request: web.Request) -> web.Response:
         """The boundaries of the bundles of a namespace."""
         bundles = await self._use.namespaces.bundles(namespace_of(request))
         return web.json_response(bundles_data(bundles.boundaries))
 
+    @operation(Names, query=(MODE,))
     async def list_topics(self, request: web.Request) -> web.Response:
         """The topics of a namespace; `?mode=` PERSISTENT (default), NON_PERSISTENT or ALL."""
         return web.json_response(
@@ -141,16 +174,15 @@ class NamespaceRoutes:
             )
         )
 
+    @operation(Names)
     async def clusters(self, request: web.Request) -> web.Response:
         """The clusters of a namespace."""
         policies = await self._use.namespaces.policies(namespace_of(request))
         return web.json_response(policies.get("replication_clusters") or [])
 
+    @operation(body=Names, also={403: "a cluster does not exist", 501: "several clusters"})
     async def set_clusters(self, request: web.Request) -> web.Response:
-        """Set the clusters of a namespace; body: a list with this cluster's name alone.
-
-        Answers: 204; 403 for a cluster that does not exist; 501 for several clusters.
-        """
+        """Set the clusters of a namespace; body: a list with this cluster's name alone."""
         namespace, names = namespace_of(request), await body(request)
         present = await self._use.namespaces.clusters()
         names = check_clusters(names, present=present, cluster=self._cluster)
@@ -161,11 +193,13 @@ class NamespaceRoutes:
         )
         return web.Response(status=204)
 
+    @operation()
     async def unload(self, request: web.Request) -> web.Response:
         """Unload all bundles of a namespace; the next lookups place them."""
         await self._use.unloading.namespace(namespace_of(request))
         return web.Response(status=204)
 
+    @operation(Document, query=(TOPICS,))
     async def hash_positions(self, request: web.Request) -> web.Response:
         """The hashes of the topics of a bundle; `?topics=` selects topics by their full names."""
         namespace = namespace_of(request)
@@ -182,12 +216,13 @@ class NamespaceRoutes:
             {"namespace": str(namespace), "bundle": str(span), "topicHashPositions": positions}
         )
 
+    @operation(
+        query=(AUTHORITATIVE, DESTINATION),
+        elsewhere="the owner, with a destination the leader",
+        also={409: "the destination is not active"},
+    )
     async def unload_bundle(self, request: web.Request) -> web.Response:
-        """Unload a bundle; `?destinationBroker=` names its next owner.
-
-        Answers: 204; 307 to the owner, with a destination to the leader; 409 for a destination that
-        is not active; 412 for a bundle that does not exist.
-        """
+        """Unload a bundle; `?destinationBroker=` names its next owner."""
         authoritative, destination = (
             flag(request, "authoritative"),
             request.query.get("destinationBroker") or None,
@@ -197,12 +232,16 @@ class NamespaceRoutes:
         )
         return no_content(web_url, request, authoritative=None if destination else authoritative)
 
+    @operation(
+        body=Positions,
+        body_required=False,
+        query=(ALGORITHM, UNLOAD),
+        elsewhere="the owner",
+        also={409: "no boundary divides its topics, or no bundle has topics or traffic"},
+    )
     async def split_bundle(self, request: web.Request) -> web.Response:
         """Split a bundle, or the LARGEST (by topics) or HOT (by traffic) one of the namespace;
         `?splitAlgorithmName=`, `?unload=`; body: a list of hashes to split at.
-
-        Answers: 204; 307 to the owner; 409 when no boundary divides its topics, or no bundle has
-        topics (LARGEST) or traffic (HOT); 412 for a bundle that does not exist.
         """
         positions, namespace = whole_numbers(await body(request)), namespace_of(request)
         wanted = request.match_info["bundle"]

@@ -57,7 +57,7 @@ class Operation:
     """What a handler takes and answers, beyond what its path and method say."""
 
     answer: Any = None
-    """The type of the JSON that 200 has; None: 204 without a body."""
+    """The type of the JSON that 200 has, or a tuple of several; None: 204 without a body."""
     media: str = "application/json"
     """Another media type of 200 than JSON; then `answer` is str."""
     empty: str = ""
@@ -66,19 +66,27 @@ class Operation:
     """The type of the JSON that is sent."""
     body_required: bool = True
     query: tuple[Query, ...] = ()
-    leader: bool = False
-    """Whether the leader answers: 307 elsewhere."""
-    owner: bool = False
-    """Whether the owner of the bundle answers: 307 elsewhere."""
+    elsewhere: str = ""
+    """Which broker answers if not the one that is asked: 307 to it."""
     refusal: Any = None
     """The type of a 409's JSON, if it tells more than the reason."""
     also: Mapping[int, str] = field(default_factory=dict)
     """Further statuses, each with its reason."""
 
 
-def operation(**fields: Any) -> Callable[[Handler], Handler]:
+Names = list[str]
+Texts = dict[str, str]
+Document = dict[str, Any]
+AUTHORITATIVE = Query(
+    name="authoritative", doc="Whether another broker sent the request here.", kind=bool
+)
+FORCE = Query(name="force", doc="Although it is in use.", kind=bool)
+TEXT = "text/plain"
+
+
+def operation(answer: Any = None, **fields: Any) -> Callable[[Handler], Handler]:
     """Declare what a handler takes and answers: the fields of `Operation`."""
-    declared = Operation(**fields)
+    declared = Operation(answer=answer, **fields)
 
     def declare(handler: Handler) -> Handler:
         setattr(handler, ATTRIBUTE, declared)
@@ -95,7 +103,13 @@ def operation_of(handler: Any) -> Operation | None:
 
 def of_leader(answer: Any = None, **fields: Any) -> Callable[[Handler], Handler]:
     """As `operation`, of something that the leader answers."""
-    return operation(answer=answer, leader=True, **fields)
+    return operation(answer, elsewhere="the leader", **fields)
+
+
+def of_owner(answer: Any = None, **fields: Any) -> Callable[[Handler], Handler]:
+    """As `operation`, of something that the owner of a topic's bundle answers."""
+    query = (*fields.pop("query", ()), AUTHORITATIVE)
+    return operation(answer, elsewhere="the owner", query=query, **fields)
 
 
 async def body_as(request: web.Request, kind: type[T]) -> T:

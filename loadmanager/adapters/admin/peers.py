@@ -13,6 +13,8 @@ from aiohttp import web
 from yarl import URL
 
 from loadmanager.adapters.admin.answers import TOPIC, flag, namespace_of, topic_of, whole
+from loadmanager.adapters.admin.models_pulsar import MergedHere, ReleasedShown
+from loadmanager.adapters.admin.operation import FORCE, Query, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
@@ -37,6 +39,19 @@ class _Release(msgspec.Struct, rename="camel"):
     pause_ms: float | None = None
 
 
+EPOCH = Query(
+    name="epoch",
+    doc="The term of the leader that gives the order; 0: an operator's.",
+    kind=int,
+    minimum=0,
+    maximum=EPOCH_MAX,
+    default=0,
+)
+DESTINATION = Query(name="destination", doc="The next owner, `host:port`.")
+OF_BUNDLE = Query(name="bundle", doc="Only this bundle.")
+WITH = Query(name="with", doc="The range of the next bundle.")
+
+
 class PeerRoutes:
     """Carries out what other brokers order."""
 
@@ -55,17 +70,15 @@ class PeerRoutes:
             web.post(f"{TOPICS}/{TOPIC}/close", self.close_topic),
         ]
 
+    @operation(query=(EPOCH,), also={503: "another broker owns it, or it cannot be served"})
     async def acquire(self, request: web.Request) -> web.Response:
         """Acquire a bundle that has no owner; `?epoch=` is that of the leader that orders it."""
         await self._use.orders.acquire(_bundle(request), epoch=_epoch(request))
         return web.Response(status=204)
 
+    @operation(ReleasedShown, query=(DESTINATION, EPOCH))
     async def release(self, request: web.Request) -> web.Response:
-        """Unload a bundle of this broker; `?destination=`, `?epoch=`.
-
-        Answers: 200 `{"released": true, "clients", "pauseMs"}`; `{"released": false}` when the
-        broker does not own it.
-        """
+        """Unload a bundle of this broker; `?destination=`, `?epoch=`."""
         name = request.query.get("destination", "")
         destination = self._use.brokers.address(name) if name else None
         released = await self._use.orders.release(
@@ -76,12 +89,14 @@ class PeerRoutes:
         told = {"clients": released.clients, "pauseMs": released.pause_ms}
         return web.json_response({"released": True, **told})
 
+    @operation(dict[str, int], query=(OF_BUNDLE,))
     async def served(self, request: web.Request) -> web.Response:
         """The bundles that this broker serves, each with its producers and consumers; `?bundle=`
         for one.
         """
         return web.json_response(self._use.orders.served(request.query.get("bundle") or None))
 
+    @operation(query=(Query(name="unload", doc="Unload the children.", kind=bool), EPOCH))
     async def split(self, request: web.Request) -> web.Response:
         """Split a bundle of this broker; `?unload=`, `?epoch=`."""
         unload, epoch = flag(request, "unload"), _epoch(request)
@@ -90,21 +105,17 @@ class PeerRoutes:
         )
         return web.Response(status=204)
 
+    @operation(MergedHere, query=(WITH, EPOCH), also={409: "they are not both owned here"})
     async def merge(self, request: web.Request) -> web.Response:
-        """Merge a bundle of this broker with the next one, `?with=`; `?epoch=`.
-
-        Answers: 200 `{"merged": bundle}`; 409 unless both are owned here.
-        """
+        """Merge a bundle of this broker with the next one, `?with=`; `?epoch=`."""
         namespace = namespace_of(request)
         right = bundle_name(str(namespace), str(BundleRange.parse(request.query.get("with", ""))))
         merged = await self._use.orders.merge(_bundle(request), right, epoch=_epoch(request))
         return web.json_response({"merged": merged})
 
+    @operation(bool, query=(FORCE,), also={409: "it has clients"})
     async def close_topic(self, request: web.Request) -> web.Response:
-        """Close a topic that is deleted; `?force=true` although it has clients.
-
-        Answers: 200 `true` when the topic was open, else `false`.
-        """
+        """Close a topic that is deleted; `?force=true` although it has clients."""
         was_open = self._use.hosting.close_topic(
             str(topic_of(request)), force=flag(request, "force")
         )

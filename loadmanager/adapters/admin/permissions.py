@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import TOPIC, RefusedError, body, namespace_of, topic_of
+from loadmanager.adapters.admin.operation import Names, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.policies.permissions import (
@@ -22,6 +23,7 @@ from loadmanager.core.policies.permissions import (
 OF_NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}/permissions"
 OF_TOPIC = f"/admin/v2/{TOPIC}/permissions"
 Document = dict[str, Any]
+NOT_ENFORCED = "authorization is not enabled"
 
 
 class PermissionRoutes:
@@ -42,22 +44,26 @@ class PermissionRoutes:
             web.delete(OF_TOPIC + "/{role}", self.revoke_topic),
         ]
 
+    @operation(dict[str, Names])
     async def of_namespace(self, request: web.Request) -> web.Response:
         """Role → what it may do in all topics of a namespace."""
         policies = await self._use.namespaces.policies(namespace_of(request))
         return web.json_response(_part(policies, NAMESPACE))
 
+    @operation(body=Names, also={501: NOT_ENFORCED})
     async def grant(self, request: web.Request) -> web.Response:
         """Replace what a role may do in a namespace by a list of actions."""
         actions = check_actions(await body(request))
         await self._change(request, None, actions)
         return web.Response(status=204)
 
+    @operation(also={501: NOT_ENFORCED})
     async def revoke(self, request: web.Request) -> web.Response:
         """Take all permissions of a role in a namespace away."""
         await self._change(request, None, None)
         return web.Response(status=204)
 
+    @operation(dict[str, Names])
     async def of_topic(self, request: web.Request) -> web.Response:
         """Role → what it may do with a topic, by its own permissions and its namespace's."""
         topic = topic_of(request)
@@ -67,12 +73,14 @@ class PermissionRoutes:
             together.setdefault(role, set()).update(actions)
         return web.json_response({role: sorted(actions) for role, actions in together.items()})
 
+    @operation(body=Names, also={501: NOT_ENFORCED})
     async def grant_topic(self, request: web.Request) -> web.Response:
         """Replace what a role may do with a topic by a list of actions."""
         actions = check_actions(await body(request))
         await self._change(request, str(topic_of(request)), actions)
         return web.Response(status=204)
 
+    @operation(also={412: "it has none of its own", 501: NOT_ENFORCED})
     async def revoke_topic(self, request: web.Request) -> web.Response:
         """Take all permissions of a role on a topic away; 412 when it has none of its own."""
         await self._change(request, str(topic_of(request)), None)

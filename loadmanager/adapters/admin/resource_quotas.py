@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import body_object, namespace_of, operations
+from loadmanager.adapters.admin.operation import Document, of_leader
 from loadmanager.adapters.admin.use_cases import Quotas, UseCases
 
 PATH = "/admin/v2/resource-quotas"
@@ -27,30 +28,22 @@ class QuotaRoutes:
             web.delete(BUNDLE, self.reset),
         ]
 
+    @of_leader(Document)
     async def get(self, request: web.Request) -> web.Response:
-        """The default quota, or that of a bundle; a bundle without one has the default quota.
-
-        Answers: 200, JSON; 307 to the leader; 404 for an unknown namespace; 412 for an unknown
-        bundle; 503 without a leader.
-        """
+        """The default quota, or that of a bundle; a bundle without one has the default quota."""
         bundle = await self._bundle(request)
         return web.json_response(self._quotas().quota(bundle))
 
+    @of_leader(body=Document)
     async def set(self, request: web.Request) -> web.Response:
-        """Set a quota: what a bundle counts as carrying until its brokers have measured it.
-
-        Answers: 204; 307 to the leader; 400; 404; 412; 503 without a leader.
-        """
+        """Set a quota: what a bundle counts as carrying until its brokers have measured it."""
         bundle, document = await self._bundle(request), await body_object(request)
         await self._quotas().set_quota(bundle, document)
         return web.Response(status=204)
 
+    @of_leader(also={404: "the bundle has no quota of its own"})
     async def reset(self, request: web.Request) -> web.Response:
-        """Delete the quota of a bundle, which has the default quota from then on.
-
-        Answers: 204; 307 to the leader; 404 for a bundle without a quota; 412; 503 without a
-        leader.
-        """
+        """Delete the quota of a bundle, which has the default quota from then on."""
         bundle = await self._bundle(request)
         assert bundle is not None
         await self._quotas().reset_quota(bundle)

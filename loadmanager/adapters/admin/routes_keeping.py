@@ -7,6 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body, body_object, namespace_of
+from loadmanager.adapters.admin.operation import Document, Query, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import BadInputError
@@ -24,6 +25,12 @@ from loadmanager.core.messaging.rules import (
 )
 
 NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
+QUOTA_TYPE = Query(
+    name="backlogQuotaType",
+    doc="By size or by age.",
+    choices=(SIZE_QUOTA, AGE_QUOTA),
+    default=SIZE_QUOTA,
+)
 
 
 class KeepingRoutes:
@@ -64,76 +71,65 @@ class KeepingRoutes:
         await self._use.namespaces.update_policies(namespace_of(request), changed)
         return web.Response(status=204)
 
+    @operation(Document, empty="it is not set")
     async def retention(self, request: web.Request) -> web.Response:
-        """How long acknowledged messages are kept, and how many MB of them.
-
-        Answers: 200, JSON; 204 when it is not set.
-        """
+        """How long acknowledged messages are kept, and how many MB of them."""
         return _shown((await self._policies(namespace_of(request))).get(RETENTION))
 
+    @operation(body=Document, also={412: "it is below a backlog quota"})
     async def set_retention(self, request: web.Request) -> web.Response:
-        """Set `retentionTimeInMinutes` and `retentionSizeInMB` (-1: no limit).
-
-        Answers: 204; 400 for values that are not allowed; 412 below a backlog quota.
-        """
+        """Set `retentionTimeInMinutes` and `retentionSizeInMB` (-1: no limit)."""
         return await self._set(request, RETENTION, checked_retention(await body_object(request)))
 
+    @operation()
     async def remove_retention(self, request: web.Request) -> web.Response:
         """Remove the retention: that of broker.conf applies."""
         return await self._set(request, RETENTION, None)
 
+    @operation(int, empty="it is not set")
     async def ttl(self, request: web.Request) -> web.Response:
-        """After how many seconds messages count as acknowledged.
-
-        Answers: 200, a number; 204 when it is not set.
-        """
+        """After how many seconds messages count as acknowledged."""
         return _shown((await self._policies(namespace_of(request))).get(TTL))
 
+    @operation(body=int)
     async def set_ttl(self, request: web.Request) -> web.Response:
-        """Set the time to live; body: seconds, 0 for none.
-
-        Answers: 204; 412 for what is not allowed.
-        """
+        """Set the time to live; body: seconds, 0 for none."""
         return await self._set(request, TTL, checked_ttl(await body(request)))
 
+    @operation()
     async def remove_ttl(self, request: web.Request) -> web.Response:
         """Remove the time to live: that of broker.conf applies."""
         return await self._set(request, TTL, None)
 
+    @operation(bool, empty="it is not set")
     async def deduplication(self, request: web.Request) -> web.Response:
-        """Whether messages of a producer with rising sequence ids are stored once.
-
-        Answers: 200, true or false; 204 when it is not set.
-        """
+        """Whether messages of a producer with rising sequence ids are stored once."""
         return _shown((await self._policies(namespace_of(request))).get(DEDUPLICATION))
 
+    @operation(body=bool)
     async def set_deduplication(self, request: web.Request) -> web.Response:
-        """Switch de-duplication on or off; body: true or false.
-
-        Answers: 204; 400 for anything else.
-        """
+        """Switch de-duplication on or off; body: true or false."""
         return await self._set(request, DEDUPLICATION, checked_flag(await body(request)))
 
+    @operation()
     async def remove_deduplication(self, request: web.Request) -> web.Response:
         """Remove the policy: broker.conf's applies."""
         return await self._set(request, DEDUPLICATION, None)
 
+    @operation(dict[str, Document])
     async def quotas(self, request: web.Request) -> web.Response:
-        """The backlog quotas that are set, by type.
-
-        Answers: 200, JSON.
-        """
+        """The backlog quotas that are set, by type."""
         return web.json_response((await self._policies(namespace_of(request))).get(QUOTAS, {}))
 
+    @operation(body=Document, query=(QUOTA_TYPE,))
     async def set_quota(self, request: web.Request) -> web.Response:
         """Set a backlog quota: `limitSize` or `limitTime`, and `policy`;
         `?backlogQuotaType=message_age` for the one of age.
-
-        Answers: 204; 400 for an unknown type; 412 for values that are not allowed.
         """
         kind, quota = _kind(request), quota_policy(await body_object(request))
         return await self._change_quota(request, kind, quota)
 
+    @operation(query=(QUOTA_TYPE,))
     async def remove_quota(self, request: web.Request) -> web.Response:
         """Remove a backlog quota: that of broker.conf applies."""
         return await self._change_quota(request, _kind(request), None)

@@ -14,6 +14,8 @@ from loadmanager.adapters.admin.answers import (
     namespace_of,
     text,
 )
+from loadmanager.adapters.admin.models_pulsar import FailureDomain
+from loadmanager.adapters.admin.operation import TEXT, Document, Names, Query, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import NamespaceName, check_name
 from loadmanager.core.errors import BadInputError, CorruptDataError, NotFoundError
@@ -27,6 +29,8 @@ GROUPS = "/admin{}/namespaces/{{cluster}}/antiAffinity/{{group:[^/]+}}"
 """Pulsar's Java client asks at the path without version."""
 
 log = structlog.get_logger("admin")
+TENANT = Query(name="tenant", doc="Only those of this tenant.")
+PROPERTY = Query(name="property", doc="The older name of `tenant`.")
 
 
 class PolicyRoutes:
@@ -64,11 +68,13 @@ class PolicyRoutes:
                 f"{self._cluster}",
             )
 
+    @operation(dict[str, Document])
     async def isolation(self, request: web.Request) -> web.Response:
         """The namespace isolation policies of the cluster."""
         self._check_cluster(request)
         return web.json_response(await self._use.policies.isolation_policies())
 
+    @operation(Document)
     async def isolation_policy(self, request: web.Request) -> web.Response:
         """One namespace isolation policy."""
         self._check_cluster(request)
@@ -78,6 +84,7 @@ class PolicyRoutes:
             raise NotFoundError(f"Namespace isolation policy {name} does not exist")
         return web.json_response(policy)
 
+    @operation(body=Document)
     async def set_isolation(self, request: web.Request) -> web.Response:
         """Create or change a policy, then unload the namespaces that its `unload_scope` names."""
         self._check_cluster(request)
@@ -91,6 +98,7 @@ class PolicyRoutes:
         await self._unload(affected)
         return web.Response(status=204)
 
+    @operation()
     async def remove_isolation(self, request: web.Request) -> web.Response:
         """Delete a policy; 204 also when it does not exist."""
         self._check_cluster(request)
@@ -109,6 +117,7 @@ class PolicyRoutes:
                     "a namespace is not unloaded", namespace=str(namespace), error=str(error)
                 )
 
+    @operation(list[Document])
     async def isolation_brokers(self, request: web.Request) -> web.Response:
         """The live brokers of each policy, with its namespaces and whether they are primary."""
         self._check_cluster(request)
@@ -120,6 +129,7 @@ class PolicyRoutes:
             ]
         )
 
+    @operation(Document)
     async def isolation_broker(self, request: web.Request) -> web.Response:
         """The namespaces that policies give to a broker, and whether it is primary."""
         self._check_cluster(request)
@@ -154,6 +164,7 @@ class PolicyRoutes:
                 )
         return entries
 
+    @operation(dict[str, FailureDomain])
     async def domains(self, request: web.Request) -> web.Response:
         """The failure domains of the cluster with their brokers."""
         self._check_cluster(request)
@@ -164,6 +175,7 @@ class PolicyRoutes:
             }
         )
 
+    @operation(FailureDomain)
     async def domain(self, request: web.Request) -> web.Response:
         """The brokers of a failure domain."""
         self._check_cluster(request)
@@ -173,6 +185,7 @@ class PolicyRoutes:
             raise NotFoundError(f"Failure domain {name} does not exist")
         return web.json_response({"brokers": brokers})
 
+    @operation(body=FailureDomain)
     async def set_domain(self, request: web.Request) -> web.Response:
         """Create or change a failure domain; body `{"brokers": ["host:port"]}`."""
         self._check_cluster(request)
@@ -182,20 +195,20 @@ class PolicyRoutes:
         await self._use.policies.set_failure_domain(request.match_info["domain"], brokers)
         return web.Response(status=204)
 
+    @operation()
     async def remove_domain(self, request: web.Request) -> web.Response:
         """Delete a failure domain."""
         self._check_cluster(request)
         await self._use.policies.set_failure_domain(request.match_info["domain"], None)
         return web.Response(status=204)
 
+    @operation(str, media=TEXT, empty="there is no group")
     async def group(self, request: web.Request) -> web.Response:
-        """The anti-affinity group of a namespace.
-
-        Answers: 200, the bare text; 204 without a group.
-        """
+        """The anti-affinity group of a namespace."""
         group = await self._use.policies.anti_affinity_group(namespace_of(request))
         return bare_text(group)
 
+    @operation(body=str)
     async def set_group(self, request: web.Request) -> web.Response:
         """Put a namespace into an anti-affinity group; body: its name, bare or as a JSON string."""
         group = check_name(await text(request), "anti-affinity group")
@@ -204,11 +217,13 @@ class PolicyRoutes:
         await self._use.policies.set_anti_affinity_group(namespace_of(request), group)
         return web.Response(status=204)
 
+    @operation()
     async def remove_group(self, request: web.Request) -> web.Response:
         """Take a namespace out of its anti-affinity group."""
         await self._use.policies.set_anti_affinity_group(namespace_of(request), None)
         return web.Response(status=204)
 
+    @operation(Names, query=(TENANT, PROPERTY))
     async def namespaces_of_group(self, request: web.Request) -> web.Response:
         """The namespaces of an anti-affinity group; `?tenant=`, or `?property=` as its older name,
         selects those of one tenant.

@@ -18,6 +18,15 @@ from loadmanager.adapters.admin.answers import (
     redirect_to,
     topic_of,
 )
+from loadmanager.adapters.admin.operation import (
+    TEXT,
+    Document,
+    Names,
+    Query,
+    Texts,
+    of_owner,
+    operation,
+)
 from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
@@ -46,6 +55,9 @@ topic's policies is the last element itself.
 """
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+APPLIED = Query(
+    name="applied", doc="If no limit is set, the one of namespace or broker.", kind=bool
+)
 
 
 class ThrottlingRoutes:
@@ -85,23 +97,20 @@ class ThrottlingRoutes:
         return [web.get(path, read), web.post(path, write), web.delete(path, remove)]
 
     def _of_namespace(self, field: str, kind: Any) -> tuple[Handle, Handle, Handle]:
+        @operation(kind, empty="it is not set")
         async def read(request: web.Request) -> web.StreamResponse:
-            """The limit that is set.
-
-            Answers: 200, JSON; 204 when it is not set.
-            """
+            """The limit that is set."""
             return _shown(await self._use.limits.namespace_limit(namespace_of(request), field))
 
+        @operation(body=kind)
         async def write(request: web.Request) -> web.StreamResponse:
-            """Set the limit; it acts at once on connected clients. Body: the rates.
-
-            Answers: 204; 412 for rates that are not allowed.
-            """
+            """Set the limit; it acts at once on connected clients. Body: the rates."""
             await self._use.limits.set_namespace_limit(
                 namespace_of(request), field, plain(await _rate(request, kind))
             )
             return web.Response(status=204)
 
+        @operation()
         async def remove(request: web.Request) -> web.StreamResponse:
             """Remove the limit."""
             await self._use.limits.set_namespace_limit(namespace_of(request), field, None)
@@ -125,11 +134,10 @@ class ThrottlingRoutes:
     def _topic_policy(
         self, path_of: Callable[[web.Request], tuple[str, ...]], kind: Any
     ) -> tuple[Handle, Handle, Handle]:
+        @of_owner(kind, empty="it is not set", query=(APPLIED,))
         async def read(request: web.Request) -> web.StreamResponse:
             """The limit that is set; if none is, `?applied=true` asks for the one of namespace or
             broker.
-
-            Answers: 200, JSON; 204 without one; 404 when the topic does not exist.
             """
             topic, path = await self._owners.existing(request), path_of(request)
             policy: Any = await self._use.limits.topic_policies(topic)
@@ -139,15 +147,14 @@ class ThrottlingRoutes:
                 policy = await self._use.limits.applied_limit(topic, path)
             return _shown(policy)
 
+        @of_owner(body=kind)
         async def write(request: web.Request) -> web.StreamResponse:
-            """Set the limit; it acts at once on connected clients. Body: the rates.
-
-            Answers: 204; 404 when the topic does not exist; 412 for rates that are not allowed.
-            """
+            """Set the limit; it acts at once on connected clients. Body: the rates."""
             rate, topic = plain(await _rate(request, kind)), await self._owners.existing(request)
             await self._use.limits.set_topic_policy(topic, path_of(request), rate)
             return web.Response(status=204)
 
+        @of_owner()
         async def remove(request: web.Request) -> web.StreamResponse:
             """Remove the limit."""
             topic = await self._owners.existing(request)
@@ -156,14 +163,13 @@ class ThrottlingRoutes:
 
         return read, write, remove
 
+    @operation(str, media=TEXT, empty="there is no group")
     async def group_of_namespace(self, request: web.Request) -> web.Response:
-        """The resource group of a namespace.
-
-        Answers: 200, the bare text; 204 without a group.
-        """
+        """The resource group of a namespace."""
         group = await self._use.limits.namespace_group(namespace_of(request))
         return bare_text(group)
 
+    @operation()
     async def attach(self, request: web.Request) -> web.Response:
         """Put a namespace into a resource group."""
         await self._use.limits.set_namespace_group(
@@ -171,60 +177,65 @@ class ThrottlingRoutes:
         )
         return web.Response(status=204)
 
+    @operation()
     async def detach(self, request: web.Request) -> web.Response:
         """Take a namespace out of its resource group."""
         await self._use.limits.set_namespace_group(namespace_of(request), None)
         return web.Response(status=204)
 
+    @operation(Names)
     async def groups(self, _request: web.Request) -> web.Response:
         """The names of all resource groups."""
         return web.json_response(await self._use.limits.resource_groups())
 
+    @operation(Document)
     async def group(self, request: web.Request) -> web.Response:
         """The limits of a resource group."""
         return web.json_response(await self._use.limits.resource_group(request.match_info["group"]))
 
+    @operation(body=ResourceGroup)
     async def put_group(self, request: web.Request) -> web.Response:
         """Create or change a resource group; body: its limits."""
         group = await _rate(request, ResourceGroup)
         await self._use.limits.put_resource_group(request.match_info["group"], plain(group))
         return web.Response(status=204)
 
+    @operation(also={409: "a namespace uses it"})
     async def delete_group(self, request: web.Request) -> web.Response:
         """Delete a resource group that no namespace uses."""
         await self._use.limits.delete_resource_group(request.match_info["group"])
         return web.Response(status=204)
 
+    @operation(Names)
     async def dynamic_names(self, _request: web.Request) -> web.Response:
         """The broker.conf keys that can be changed on running brokers."""
         return web.json_response(self._use.limits.dynamic_names())
 
+    @operation(Texts)
     async def dynamic_values(self, _request: web.Request) -> web.Response:
         """The dynamic values that are stored, for all brokers."""
         return web.json_response(await self._use.limits.dynamic_values())
 
+    @operation(also={412: "it cannot be in force"})
     async def set_dynamic(self, request: web.Request) -> web.Response:
-        """Store a dynamic value; it acts at once on all brokers.
-
-        Answers: 204; 412 with the reason when it cannot be in force.
-        """
+        """Store a dynamic value; it acts at once on all brokers."""
         await self._use.limits.set_dynamic(request.match_info["name"], request.match_info["value"])
         return web.Response(status=204)
 
+    @operation()
     async def unset_dynamic(self, request: web.Request) -> web.Response:
         """Remove a stored dynamic value; the file's value is in force again."""
         await self._use.limits.set_dynamic(request.match_info["name"], None)
         return web.Response(status=204)
 
+    @operation(Document)
     async def broker(self, _request: web.Request) -> web.Response:
         """Every limit of this broker with its figures, and what pauses its connections."""
         return web.json_response(self._use.limits.broker_throttling())
 
+    @of_owner(Document, also={404: "the topic is not open"})
     async def topic(self, request: web.Request) -> web.Response:
-        """Why the producers of a topic are slow: its limits, and what each of them holds.
-
-        Answers: 200, JSON; 307 to the owner; 404 when the topic is not open.
-        """
+        """Why the producers of a topic are slow: its limits, and what each of them holds."""
         topic = topic_of(request)
         report = self._use.limits.topic_throttling(topic)
         if report is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import RefusedError, body_object, flag, namespace_of
+from loadmanager.adapters.admin.operation import FORCE, Document, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import NotFoundError
@@ -32,11 +33,15 @@ class SchemaRoutes:
             web.delete(path, self.delete),
         ]
 
+    @operation(
+        Document,
+        also={
+            404: "there is no such schema; only the latest is kept",
+            501: "the schema is not a text",
+        },
+    )
     async def get(self, request: web.Request) -> web.Response:
-        """The schema of a topic: the latest, or a version. Only the latest is kept.
-
-        Answers: 200, JSON; 404 without that schema; 501 for a schema that is not a text.
-        """
+        """The schema of a topic: the latest, or a version. Only the latest is kept."""
         stored = await self._use.directory.schemas.get(schema_topic(request))
         wanted = request.match_info.get("version")
         if stored is None or wanted not in (None, str(stored.version)):
@@ -59,12 +64,13 @@ class SchemaRoutes:
             }
         )
 
+    @operation(
+        Document,
+        body=Document,
+        also={409: "the topic has another schema", 422: "the definition defines none"},
+    )
     async def post(self, request: web.Request) -> web.Response:
-        """Give a topic its schema; body: `type`, `schema` and `properties`.
-
-        Answers: 200, JSON, the version; 409 when the topic has another schema; 422 for a
-        definition that defines none.
-        """
+        """Give a topic its schema; body: `type`, `schema` and `properties`."""
         topic, document = schema_topic(request), await body_object(request)
         kind, data = document.get("type"), document.get("schema", "")
         properties = document.get("properties") or {}
@@ -85,11 +91,9 @@ class SchemaRoutes:
             raise RefusedError(409, str(error)) from None
         return web.json_response({"version": {"version": version}})
 
+    @operation(Document, query=(FORCE,), also={404: "there is no schema"})
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete a topic's schema, so that it may get another one.
-
-        Answers: 200, JSON, the version of the deletion; 404 without a schema.
-        """
+        """Delete a topic's schema, so that it may get another one."""
         flag(request, "force")  # clients are never asked, forced or not
         version = await self._use.directory.schemas.delete(schema_topic(request))
         if version is None:

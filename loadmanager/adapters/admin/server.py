@@ -22,6 +22,7 @@ from loadmanager.adapters.admin.leading import LeadingRoutes
 from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
+from loadmanager.adapters.admin.openapi import OpenApiRoutes
 from loadmanager.adapters.admin.page import PageRoutes
 from loadmanager.adapters.admin.peers import PeerRoutes
 from loadmanager.adapters.admin.permissions import PermissionRoutes
@@ -112,6 +113,7 @@ class AdminServer:
             MoveRoutes(use),
             self._heat,
             PageRoutes(),
+            OpenApiRoutes(version),
             PermissionRoutes(use, enforced=access is not None and access.authorizes),
         ]
         for part in parts:

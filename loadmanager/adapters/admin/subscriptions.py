@@ -15,6 +15,7 @@ from loadmanager.adapters.admin.answers import (
     flag,
     topic_of,
 )
+from loadmanager.adapters.admin.operation import FORCE, Document, Names, Query, of_owner
 from loadmanager.adapters.admin.topic_owners import TopicOwners, documents
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import BadInputError, NotFoundError
@@ -22,6 +23,7 @@ from loadmanager.ports.topics import Position
 
 LATEST = (1 << 63) - 1
 AGE_DIGITS_MAX = 10
+REPLICATED = Query(name="replicated", doc="Refused if true.", kind=bool)
 
 
 class SubscriptionRoutes:
@@ -46,11 +48,9 @@ class SubscriptionRoutes:
             web.post(one + "/resetcursor", self.reset),
         ]
 
+    @of_owner(Names)
     async def list(self, request: web.Request) -> web.Response:
-        """The names of a topic's subscriptions.
-
-        Answers: 200, JSON; 307 to the owner; 404.
-        """
+        """The names of a topic's subscriptions."""
         topic = topic_of(request)
         partitions = await self._owners.partitions(topic)
         if not partitions:
@@ -61,12 +61,15 @@ class SubscriptionRoutes:
         names = documents(partitions, answers).values()
         return web.json_response(sorted(set().union(*names)))
 
+    @of_owner(
+        body=Document,
+        body_required=False,
+        query=(REPLICATED,),
+        also={409: "it exists already", 501: "replicated ones, and properties"},
+    )
     async def create(self, request: web.Request) -> web.Response:
         """Create a durable subscription; body: where it begins, as a message id (default: at the
         end).
-
-        Answers: 204; 307 to the owner; 404; 409 when it exists; 501 for replicated ones and for
-        properties.
         """
         topic, name, document = topic_of(request), _name(request), await body_object(request)
         if not topic.persistent:
@@ -85,22 +88,18 @@ class SubscriptionRoutes:
         await (await self._owners.serve(request, topic)).create_subscription(topic, name, position)
         return web.Response(status=204)
 
+    @of_owner(query=(FORCE,), also={412: "it has consumers"})
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete a subscription; `?force=true` although it has consumers.
-
-        Answers: 204; 307 to the owner; 404; 412 while it has consumers.
-        """
+        """Delete a subscription; `?force=true` although it has consumers."""
         topic, name, force = topic_of(request), _name(request), flag(request, "force")
         if not await self._each_partition(request, topic, missing="Subscription not found"):
             host = await self._owners.serve(request, topic)
             await host.delete_subscription(topic, name, force=force)
         return web.Response(status=204)
 
+    @of_owner(also={405: "a partitioned topic", 412: "fewer than 1"})
     async def skip(self, request: web.Request) -> web.Response:
-        """Acknowledge so many of a subscription's oldest entries: a batch is one.
-
-        Answers: 204; 307 to the owner; 404; 405 for a partitioned topic; 412 for fewer than 1.
-        """
+        """Acknowledge so many of a subscription's oldest entries: a batch is one."""
         topic, name, entries = topic_of(request), _name(request), int(request.match_info["entries"])
         if entries < 1:
             raise BadInputError(f"skip {entries}: 1 or more entries can be skipped")
@@ -110,23 +109,19 @@ class SubscriptionRoutes:
         await host.skip(topic, name, entries)
         return web.Response(status=204)
 
+    @of_owner()
     async def skip_all(self, request: web.Request) -> web.Response:
-        """Acknowledge everything that a subscription has not acknowledged.
-
-        Answers: 204; 307 to the owner; 404.
-        """
+        """Acknowledge everything that a subscription has not acknowledged."""
         topic, name = topic_of(request), _name(request)
         missing = f"Subscription {name} not found for topic {topic}"
         if not await self._each_partition(request, topic, missing=missing):
             await (await self._owners.serve(request, topic)).skip(topic, name, None)
         return web.Response(status=204)
 
+    @of_owner(also={405: "a topic that is not persistent", 409: "nothing is that old"})
     async def expire(self, request: web.Request) -> web.Response:
         """Have entries published so many seconds ago or earlier count as acknowledged, for
         one subscription or all.
-
-        Answers: 204; 307 to the owner; 400 for what is no number; 404; 405 for a topic that is not
-        persistent; 409 if there are none.
         """
         topic, name = topic_of(request), request.match_info.get("name")
         age = request.match_info["age"]
@@ -139,11 +134,10 @@ class SubscriptionRoutes:
             await host.expire(topic, name, int(age))
         return web.Response(status=204)
 
+    @of_owner()
     async def reset_to_time(self, request: web.Request) -> web.Response:
         """Have a subscription go on from the first message published at or after a time, in
         milliseconds since the epoch; its consumers reconnect.
-
-        Answers: 204; 307 to the owner; 404.
         """
         topic, name = topic_of(request), _name(request)
         if not await self._each_partition(request, topic):
@@ -151,11 +145,9 @@ class SubscriptionRoutes:
             await (await self._owners.serve(request, topic)).reset(topic, name, position)
         return web.Response(status=204)
 
+    @of_owner(body=Document, also={405: "a partitioned topic"})
     async def reset(self, request: web.Request) -> web.Response:
-        """Have a subscription go on from a message id, the body; its consumers reconnect.
-
-        Answers: 204; 307 to the owner; 400 without an id; 404; 405 for a partitioned topic.
-        """
+        """Have a subscription go on from a message id, the body; its consumers reconnect."""
         topic, name, document = topic_of(request), _name(request), await body_object(request)
         position = _position(document)
         if await self._owners.partitions(topic):

@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import TOPIC, RefusedError, flag, topic_of
+from loadmanager.adapters.admin.operation import Query, of_owner, operation
 from loadmanager.adapters.admin.subscriptions import first_failure
 from loadmanager.adapters.admin.topic_owners import TopicOwners, documents
 from loadmanager.core.errors import NotFoundError
@@ -21,6 +22,7 @@ LARGEST = (
     "backlogQuotaLimitTime",
 )
 """Numbers that do not add up: of several partitions, the largest one is shown."""
+PER_PARTITION = Query(name="perPartition", doc="List each partition, too.", kind=bool, default=True)
 
 
 class StatsRoutes:
@@ -39,23 +41,20 @@ class StatsRoutes:
             web.put(path + "/unload", self.unload),
         ]
 
+    @of_owner(Document)
     async def stats(self, request: web.Request) -> web.Response:
         """Traffic, producers and subscriptions of a topic; a topic that is not open is opened.
 
         Counters and backlogs are those of the moment, rates those of the last stats period.
         `msgBacklog` counts entries, as in Pulsar: a batch is one.
-
-        Answers: 200, JSON; 307 to the owner; 404 when the topic does not exist or is partitioned.
         """
         topic = topic_of(request)
         host = await self._owners.serve(request, topic)
         return web.json_response(await host.stats(topic))
 
+    @operation(Document, query=(PER_PARTITION,), also={404: "the topic is not partitioned"})
     async def partitioned_stats(self, request: web.Request) -> web.Response:
-        """The sums over the partitions of a topic; `?perPartition=true` lists each of them, too.
-
-        Answers: 200, JSON; 404 when the topic is not partitioned.
-        """
+        """The sums over the partitions of a topic; `?perPartition=true` lists each of them, too."""
         topic, each = topic_of(request), flag(request, "perPartition", default=True)
         partitions = await self._owners.partitions(topic)
         if not partitions:
@@ -71,22 +70,18 @@ class StatsRoutes:
             }
         )
 
+    @of_owner(Document, also={405: "a non-persistent topic"})
     async def last_message_id(self, request: web.Request) -> web.Response:
-        """The id of a topic's newest message; entry −1 in an empty topic.
-
-        Answers: 200, JSON; 307 to the owner; 404; 405 for a non-persistent topic.
-        """
+        """The id of a topic's newest message; entry −1 in an empty topic."""
         topic = topic_of(request)
         host = await self._owners.serve(request, topic)
         if not topic.persistent:
             raise RefusedError(405, "GetLastMessageId on a non-persistent topic is not allowed")
         return web.json_response(await host.last_message_id(topic))
 
+    @of_owner()
     async def unload(self, request: web.Request) -> web.Response:
-        """Close a topic, or all its partitions: the clients come back, unread messages are lost.
-
-        Answers: 204; 307 to the owner; 404.
-        """
+        """Close a topic, or all its partitions: the clients come back, unread messages are lost."""
         topic = topic_of(request)
         partitions = await self._owners.partitions(topic)
         if partitions:

@@ -14,6 +14,18 @@ from loadmanager.adapters.admin.answers import (
     redirect_to,
     topic_of,
 )
+from loadmanager.adapters.admin.models_pulsar import Partitions
+from loadmanager.adapters.admin.operation import (
+    AUTHORITATIVE,
+    FORCE,
+    TEXT,
+    Document,
+    Names,
+    Query,
+    Texts,
+    of_owner,
+    operation,
+)
 from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
@@ -24,6 +36,11 @@ BUNDLE = "{bundle:0x[0-9a-f]{8}_0x[0-9a-f]{8}}"
 PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 """The body of a Java client that creates a partitioned topic with properties."""
 DOMAIN = "{domain:persistent|non-persistent}"
+LISTENER = Query(name="listenerName", doc="The advertised listener whose addresses are wanted.")
+OF_BUNDLE = Query(name="bundle", doc="Only those of this range.")
+AUTO_CREATION = Query(
+    name="checkAllowAutoCreation", doc="Whether it may be created when first used.", kind=bool
+)
 
 
 class TopicRoutes:
@@ -56,12 +73,11 @@ class TopicRoutes:
             web.delete(path, self.delete),
         ]
 
+    @operation(Texts, query=(AUTHORITATIVE, LISTENER), elsewhere="the broker that must be asked")
     async def lookup(self, request: web.Request) -> web.Response:
         """The broker that serves a topic; places its bundle if it has no owner.
 
         `brokerUrlTls` must be in the answer: C++ clients crash without it.
-
-        Answers: 200, JSON; 307 to the broker that must be asked.
         """
         lookup = await self._use.directory.lookup(
             topic_of(request), authoritative=flag(request, "authoritative")
@@ -80,19 +96,19 @@ class TopicRoutes:
             }
         )
 
+    @operation(str, media=TEXT)
     async def bundle(self, request: web.Request) -> web.Response:
-        """The hash range of the bundle of a topic.
-
-        Answers: 200, text.
-        """
+        """The hash range of the bundle of a topic."""
         topic = topic_of(request)
         bundles = await self._use.namespaces.bundles(topic.namespace)
         return web.Response(text=split_bundle_name(bundles.bundle_of_topic(str(topic)))[1])
 
+    @operation(Names, query=(OF_BUNDLE,))
     async def list(self, request: web.Request) -> web.Response:
         """The topics of a namespace, or of one `?bundle=`; each partition is a topic."""
         return await self._list(request, _mode(request), request.query.get("bundle"))
 
+    @operation(Names)
     async def list_volatile(self, request: web.Request) -> web.Response:
         """The non-persistent topics of a bundle."""
         return await self._list(request, "NON_PERSISTENT", request.match_info["bundle"])
@@ -106,6 +122,7 @@ class TopicRoutes:
             names = [name for name in names if bundles.bundle_of_topic(name) == full]
         return web.json_response(names)
 
+    @operation(Names)
     async def list_partitioned(self, request: web.Request) -> web.Response:
         """The partitioned topics of a namespace."""
         names = await self._use.directory.topics_of_namespace(namespace_of(request), _mode(request))
@@ -120,12 +137,13 @@ class TopicRoutes:
             ]
         )
 
+    @of_owner(
+        Partitions,
+        query=(AUTO_CREATION,),
+        also={404: "it does not exist, and is not created when first used"},
+    )
     async def partitions(self, request: web.Request) -> web.Response:
-        """How many partitions a topic has; 0 for a topic without.
-
-        Answers: 200, JSON; 307 to the owner of a non-persistent topic; 404 when the topic does not
-        exist, unless `?checkAllowAutoCreation=true` and topics are created when first used.
-        """
+        """How many partitions a topic has; 0 for a topic without."""
         topic, creatable = topic_of(request), flag(request, "checkAllowAutoCreation")
         if not creatable and not await self._use.topics.exists(topic):
             if topic.persistent:
@@ -135,11 +153,13 @@ class TopicRoutes:
             {"partitions": await self._use.directory.partitions(topic, create=True)}
         )
 
+    @operation(
+        body=int | Document,
+        also={406: "the number is not allowed", 409: "it exists already", 501: "properties"},
+    )
     async def create_partitioned(self, request: web.Request) -> web.Response:
         """Create a partitioned topic; body: the number of partitions, or with the media type
         `application/vnd.partitioned-topic-metadata+json` an object with `partitions`.
-
-        Answers: 204; 406 when the number is not allowed; 501 for properties.
         """
         topic, count = topic_of(request), await _new_count(request)
         try:
@@ -150,11 +170,11 @@ class TopicRoutes:
             raise RefusedError(406, str(error)) from None  # where Pulsar answers "not acceptable"
         return web.Response(status=204)
 
+    @operation(
+        body=int, also={409: "the topic is not partitioned", 422: "the number is not allowed"}
+    )
     async def update_partitioned(self, request: web.Request) -> web.Response:
-        """Add partitions, with the subscriptions of the first one; body: how many there shall be.
-
-        Answers: 204; 409 for a topic that is not partitioned; 422 when the number is not allowed.
-        """
+        """Add partitions, with the subscriptions of the first one, up to the number in the body."""
         topic, count = topic_of(request), await _count(request)
         try:
             await self._use.topics.update_partitioned(topic, count)
@@ -164,19 +184,26 @@ class TopicRoutes:
             raise RefusedError(422, str(error)) from None
         return web.Response(status=204)
 
+    @operation()
     async def create_missed(self, request: web.Request) -> web.Response:
         """Record the partitions of a partitioned topic that do not exist yet."""
         await self._use.topics.create_missed(topic_of(request))
         return web.Response(status=204)
 
+    @operation(
+        body=Texts,
+        body_required=False,
+        also={
+            409: "it exists already",
+            412: "it is non-persistent, or a partition beyond those of its topic",
+            501: "properties",
+        },
+    )
     async def create(self, request: web.Request) -> web.Response:
         """Create a persistent topic without partitions.
 
         Pulsar opens a non-persistent topic at its owner until it is idle for a while. Here it
         exists only while clients are attached, so that the request is refused.
-
-        Answers: 204; 409 when it exists; 412 for a non-persistent topic, and a partition beyond
-        those of its topic; 501 for properties.
         """
         topic = topic_of(request)
         _refuse_properties(await body(request))
@@ -195,11 +222,9 @@ class TopicRoutes:
         """Whether a topic is recorded, or open here."""
         return self._owners.host.is_open(topic) or await self._use.topics.exists(topic)
 
+    @operation(query=(FORCE,), also={409: "it is partitioned", 412: "it is in use"})
     async def delete(self, request: web.Request) -> web.Response:
-        """Delete a topic; `?force=true` although it has clients or subscriptions.
-
-        Answers: 204; 404 when it does not exist; 409 when it is partitioned; 412 when it is in use.
-        """
+        """Delete a topic; `?force=true` although it has clients or subscriptions."""
         topic = topic_of(request)
         if await self._use.directory.partitions(topic, create=False):
             raise ConflictError(
@@ -208,11 +233,10 @@ class TopicRoutes:
             )
         return await self.delete_partitioned(request)
 
+    @operation(query=(FORCE,), also={412: "it is in use"})
     async def delete_partitioned(self, request: web.Request) -> web.Response:
         """Delete a topic with its partitions; `?force=true` although it has clients or
         subscriptions.
-
-        Answers: 204; 404 when it does not exist; 412 when it is in use.
         """
         try:
             await self._use.deleting.topic(topic_of(request), force=flag(request, "force"))

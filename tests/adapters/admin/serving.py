@@ -8,9 +8,11 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import aiohttp
+from adapters.admin.contract import Contract
 from wiring.running import Cluster, Running, a_cluster, until
 from yarl import URL
 
@@ -48,6 +50,7 @@ class Served:
     cluster: Cluster
     session: aiohttp.ClientSession
     servers: list[AdminServer]
+    contract: Contract
 
     @property
     def brokers(self) -> list[Running]:
@@ -111,6 +114,7 @@ class Served:
             allow_redirects=False,
         ) as answer:
             text = await answer.text()
+            self.contract.check(method, path, answer.status, answer.content_type, text)
             return Answer(
                 answer.status,
                 json.loads(text) if text and "json" in answer.content_type else text,
@@ -131,6 +135,18 @@ class Served:
 
 async def _metrics() -> tuple[bytes, str]:
     return b"pulsar_x 1\n", "text/plain; version=0.0.4"
+
+
+@cache
+def _document() -> list[Contract]:
+    """The contract of the first server, which is that of all: to make it takes time."""
+    return []
+
+
+def _contract(server: AdminServer) -> Contract:
+    if not _document():
+        _document().append(Contract(server._runner.app))
+    return _document()[0]
 
 
 @asynccontextmanager
@@ -172,7 +188,7 @@ async def serving(
             stack.push_async_callback(server.stop)
             servers.append(server)
         session = await stack.enter_async_context(aiohttp.ClientSession(headers=credentials))
-        served = Served(cluster, session, servers)
+        served = Served(cluster, session, servers, _contract(servers[0]))
         await record_cluster(cluster.brokers[0].store, CLUSTER, service_url="", web_url="")
         assert (
             await served.ask("PUT", "/admin/v2/tenants/acme", {"allowedClusters": [CLUSTER]})

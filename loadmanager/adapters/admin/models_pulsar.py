@@ -1,0 +1,56 @@
+"""Some of Pulsar's shapes, as the OpenAPI document has them. Unknown fields are allowed in them."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Shape(msgspec.Struct, rename="camel", kw_only=True):
+    """A JSON object."""
+
+
+class LeaderBroker(Shape):
+    """The leader."""
+
+    service_url: str
+    broker_id: str
+
+
+class Tenant(Shape):
+    """Who administrates a tenant, and its clusters: this one."""
+
+    admin_roles: list[str] | None = None
+    allowed_clusters: list[str] | None = None
+
+
+class BundlesData(Shape):
+    """Boundaries in hexadecimal notation, one more than there are bundles."""
+
+    boundaries: list[str]
+    num_bundles: int
+
+
+class Partitions(Shape):
+    """How many partitions a topic has; 0: it has none."""
+
+    partitions: int
+
+
+class FailureDomain(Shape):
+    """The brokers of a domain, `host:port`."""
+
+    brokers: list[str]
+
+
+class ReleasedShown(Shape):
+    """Whether the broker owned the bundle; then its clients, and how long it paused."""
+
+    released: bool
+    clients: int | None = None
+    pause_ms: float | None = None
+
+
+class MergedHere(Shape):
+    """The new bundle."""
+
+    merged: str

@@ -1,0 +1,254 @@
+"""The OpenAPI 3.1 document of the admin API, made from its routes and their declarations."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from loadmanager.adapters.admin.access import OPEN
+from loadmanager.adapters.admin.models import Reason
+from loadmanager.adapters.admin.operation import TEXT, Operation, Query, operation, operation_of
+
+PATH = "/openapi.json"
+JSON = "application/json"
+REF = "#/components/schemas/{name}"
+Document = dict[str, Any]
+
+DESCRIPTION = """
+Pulsar's paths and bodies, and below `/loadmanager/v1` the project's own. Any broker can be asked;
+one that is not responsible answers 307 with the address of the one that is. Every path is also
+served with a slash at its end, and `GET` also as `HEAD`. In a path, a slash in the name of a topic
+is written `%2F`. The paths below `/loadmanager/v1/peers` are for orders from broker to broker.
+"""
+COMMON = {
+    400: "The request is malformed: the reason names the field.",
+    401: "Authentication is on, and the request does not prove whose it is.",
+    403: "Authorization is on, and the role may not do this.",
+    500: "Stored data is corrupt, or a bug: the broker's log tells more.",
+    503: "What the answer needs is not there now, such as a leader or the metadata store: try "
+    "again.",
+}
+WITH_BODY = {
+    408: "The body did not arrive in time.",
+    413: "The body is too large.",
+}
+MISSING = "Something that the path names does not exist."
+NOT_ALLOWED = "A name or value is not allowed, or a bundle does not exist."
+CHANGED = "It is in use, or somebody else changed it at the same time."
+NOT_PULSARS = "The service does not host Pulsar's topics."
+
+
+class OpenApiRoutes:
+    """Serves the document."""
+
+    def __init__(self, version: str) -> None:
+        self._version = version
+        self._json = b""
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [web.get(PATH, self.openapi)]
+
+    @operation(Document)
+    async def openapi(self, request: web.Request) -> web.Response:
+        """This document."""
+        if not self._json:
+            routes = request.app.router.routes()
+            self._json = msgspec.json.encode(document(routes, version=self._version))
+        return web.Response(body=self._json, content_type=JSON)
+
+
+def described(routes: Iterable[web.AbstractRoute]) -> Iterator[tuple[str, str, Any, Operation]]:
+    """Method, path, handler and declaration of every route that the document has: without HEAD,
+    and without the paths that end with a slash.
+    """
+    for route in routes:
+        path = "" if route.resource is None else route.resource.canonical
+        declared = operation_of(route.handler)
+        twin = path.endswith("/") and path != "/"
+        if declared is not None and route.method != "HEAD" and not twin:
+            yield route.method, path, route.handler, declared
+
+
+def document(routes: Iterable[web.AbstractRoute], *, version: str) -> Document:
+    """The whole document."""
+    found = list(described(routes))
+    kinds = _kinds(declared for _, _, _, declared in found)
+    schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
+    schema_of = {repr(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
+    paths: Document = {}
+    tags: dict[str, str] = {}
+    for method, path, handler, declared in found:
+        module = sys.modules[handler.__module__]
+        name = handler.__module__.rpartition(".")[2]
+        tags[name] = _first_paragraph(module.__doc__)
+        entry = _operation(method, path, declared, schema_of)
+        entry |= {"tags": [name], **_texts(handler.__doc__)}
+        paths.setdefault(path, {})[method.lower()] = entry
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "loadmanager",
+            "version": version,
+            "description": " ".join(DESCRIPTION.split()),
+        },
+        "tags": [{"name": name, "description": text} for name, text in tags.items()],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {
+                str(status): _failure(why, Reason, schema_of) for status, why in COMMON.items()
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _kinds(declared: Iterable[Operation]) -> list[Any]:
+    kinds = {repr(Reason): Reason}
+    for one in declared:
+        answers = one.answer if isinstance(one.answer, tuple) else (one.answer,)
+        for kind in (*answers, one.body, one.refusal):
+            if kind is not None:
+                kinds[repr(kind)] = kind
+    return list(kinds.values())
+
+
+def _operation(
+    method: str, path: str, declared: Operation, schema_of: Mapping[str, Document]
+) -> Document:
+    entry: Document = {
+        "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
+        "parameters": [*map(_in_path, _variables(path)), *map(_in_query, declared.query)],
+        "responses": {
+            str(status): answer
+            for status, answer in sorted(_answers(method, path, declared, schema_of).items())
+        },
+    }
+    if declared.body is not None:
+        media = TEXT if declared.body is str else JSON
+        entry["requestBody"] = {
+            "required": declared.body_required,
+            "content": {media: {"schema": schema_of[repr(declared.body)]}},
+        }
+    if path in OPEN:
+        entry["security"] = [{}]
+    return entry
+
+
+def statuses(method: str, path: str, declared: Operation) -> dict[int, str]:
+    """Every status of failures and redirects that a route can answer, with the reason."""
+    common = dict(COMMON)
+    if path in OPEN:
+        del common[401], common[403]
+    if "{" in path:
+        common |= {404: MISSING, 412: NOT_ALLOWED}
+        if method != "GET":
+            common[409] = CHANGED
+    if "{topic}" in path:
+        common[501] = NOT_PULSARS
+    if declared.query or declared.body is not None:
+        common[412] = NOT_ALLOWED
+    if declared.body is not None:
+        common |= WITH_BODY
+    if declared.elsewhere:
+        common[307] = f"Another broker must be asked: {declared.elsewhere}."
+    own = {status: _sentence(why) for status, why in declared.also.items()}
+    return {**common, **own}
+
+
+def _answers(
+    method: str, path: str, declared: Operation, schema_of: Mapping[str, Document]
+) -> dict[int, Document]:
+    answers: dict[int, Document] = {}
+    for status, why in statuses(method, path, declared).items():
+        kind = declared.refusal if status == 409 and declared.refusal is not None else Reason
+        if COMMON.get(status) == why:
+            answers[status] = {"$ref": f"#/components/responses/{status}"}
+            continue
+        answers[status] = {"description": why}
+        if status == HTTPStatus.NOT_MODIFIED:
+            continue
+        if status < 400:
+            answers[status]["headers"] = {
+                "Location": {"required": True, "schema": {"type": "string"}}
+            }
+        else:
+            answers[status] = _failure(why, kind, schema_of)
+    if declared.answer is not None:
+        answers[200] = {
+            "description": HTTPStatus.OK.description,
+            "content": {declared.media: {"schema": _schema(declared.answer, schema_of)}},
+        }
+    elif not any(status < 400 and status != 307 for status in declared.also):
+        answers[204] = {"description": "Done."}
+    if declared.answer is not None and declared.empty:
+        answers[204] = {"description": _sentence(declared.empty)}
+    return answers
+
+
+def _failure(why: str, kind: Any, schema_of: Mapping[str, Document]) -> Document:
+    return {"description": why, "content": {JSON: {"schema": schema_of[repr(kind)]}}}
+
+
+def _schema(kind: Any, schema_of: Mapping[str, Document]) -> Document:
+    if isinstance(kind, tuple):
+        return {"anyOf": [schema_of[repr(one)] for one in kind]}
+    return schema_of[repr(kind)]
+
+
+def _variables(path: str) -> list[str]:
+    return re.findall(r"{(\w+)}", path)
+
+
+def _in_path(name: str) -> Document:
+    schema: Document = {"type": "string", "minLength": 1}
+    if name == "domain":
+        schema = {"enum": ["persistent", "non-persistent"]}
+    elif name in ("entries", "time"):
+        schema = {
+            "type": "string",
+            "pattern": r"^-?\d{1,10}$" if name == "entries" else r"^\d{1,18}$",
+        }
+    return {"name": name, "in": "path", "required": True, "schema": schema}
+
+
+def _in_query(query: Query) -> Document:
+    schema: Document = {"type": {bool: "boolean", int: "integer"}.get(query.kind, "string")}
+    if query.choices:
+        schema["enum"] = list(query.choices)
+    for name, value in (
+        ("minimum", query.minimum),
+        ("maximum", query.maximum),
+        ("default", query.default),
+    ):
+        if value is not None:
+            schema[name] = value
+    if query.many:
+        schema = {"type": "array", "items": schema}
+    return {"name": query.name, "in": "query", "description": query.doc, "schema": schema}
+
+
+def _texts(documentation: str | None) -> Document:
+    """Summary and description: the docstring's first paragraph, and the others."""
+    first, *others = inspect.cleandoc(documentation or "").split("\n\n")
+    texts: Document = {"summary": " ".join(first.split())}
+    if others:
+        texts["description"] = "\n\n".join(" ".join(text.split()) for text in others)
+    return texts
+
+
+def _first_paragraph(documentation: str | None) -> str:
+    return " ".join(inspect.cleandoc(documentation or "").split("\n\n")[0].split()).rstrip(".")
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
