@@ -305,6 +305,8 @@ def _kind(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return f"`{schema['const']}`"
     kind = schema.get("type")
+    if kind == "array" and "prefixItems" in schema:
+        return f"[{', '.join(map(_kind, schema['prefixItems']))}]"
     if kind == "array":
         return f"list of {_kind(schema['items'])}"
     if kind == "object":

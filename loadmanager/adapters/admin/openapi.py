@@ -25,7 +25,8 @@ DESCRIPTION = """
 Pulsar's paths and bodies, and below `/loadmanager/v1` the project's own. Any broker can be asked;
 one that is not responsible answers 307 with the address of the one that is. Every path is also
 served with a slash at its end, and `GET` also as `HEAD`. In a path, a slash in the name of a topic
-is written `%2F`. The paths below `/loadmanager/v1/peers` are for orders from broker to broker.
+is written `%2F`. With the header `Loadmanager-Follow: true` a broker repeats the request at the
+other broker instead of answering 307, for pages in a browser. The paths below `/loadmanager/v1/peers` are for orders from broker to broker.
 """
 COMMON = {
     400: "The request is malformed: the reason names the field.",
@@ -38,6 +39,10 @@ COMMON = {
 WITH_BODY = {
     408: "The body did not arrive in time.",
     413: "The body is too large.",
+}
+FOLLOWED = {
+    502: "`Loadmanager-Follow` was given, and the other broker cannot be reached.",
+    504: "`Loadmanager-Follow` was given, and the other broker did not answer in time.",
 }
 MISSING = "Something that the path names does not exist."
 NOT_ALLOWED = "A name or value is not allowed, or a bundle does not exist."
@@ -161,6 +166,7 @@ def statuses(method: str, path: str, declared: Operation) -> dict[int, str]:
         common |= WITH_BODY
     if declared.elsewhere:
         common[307] = f"Another broker must be asked: {declared.elsewhere}."
+        common |= FOLLOWED
     own = {status: _sentence(why) for status, why in declared.also.items()}
     return {**common, **own}
 

@@ -55,7 +55,7 @@ class PageRoutes:
             web.get(UI + "/{file}", self.file),
         ]
 
-    @operation(also={302: "to the page"})
+    @operation(also={302: "to the page", 404: "for programs"})
     async def start(self, request: web.Request) -> web.Response:
         """To the page, for browsers; 404 for programs, which do not ask for HTML."""
         if "text/html" not in request.headers.get("Accept", ""):
