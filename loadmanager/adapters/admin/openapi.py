@@ -26,7 +26,8 @@ Pulsar's paths and bodies, and below `/loadmanager/v1` the project's own. Any br
 one that is not responsible answers 307 with the address of the one that is. Every path is also
 served with a slash at its end, and `GET` also as `HEAD`. In a path, a slash in the name of a topic
 is written `%2F`. With the header `Loadmanager-Follow: true` a broker repeats the request at the
-other broker instead of answering 307, for pages in a browser. The paths below `/loadmanager/v1/peers` are for orders from broker to broker.
+other broker instead of answering 307, for pages in a browser. The paths below
+`/loadmanager/v1/peers` are for orders from broker to broker.
 """
 COMMON = {
     400: "The request is malformed: the reason names the field.",
