@@ -24,7 +24,7 @@ from loadmanager import cli, settings
 from loadmanager.adapters.admin import openapi
 from loadmanager.adapters.admin.openapi import COMMON
 from loadmanager.adapters.admin.server import AdminServer
-from loadmanager.core.history import records
+from loadmanager.core.history import cycles, records
 from loadmanager.core.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
 from loadmanager.core.ownership.states import TRANSITIONS, BundleState
 from loadmanager.core.strategies import registry
@@ -450,7 +450,7 @@ def history() -> str:
     """Every kind of record with its fields."""
     blocks = []
     common = {field.encode_name for field in msgspec.structs.fields(records.Record)}
-    for kind, record in sorted(records.KINDS.items()):
+    for kind, record in sorted({**records.KINDS, **cycles.CYCLE_KINDS}.items()):
         documentation = attribute_docs(record)
         lines = []
         for field in msgspec.structs.fields(record):
@@ -468,8 +468,8 @@ def history() -> str:
     module = inspect.cleandoc(records.__doc__ or "").split("\n\n")
     return page(
         "History records",
-        "What brokers record below `loadManagerHistoryDirectory`, and `loadmanager analyze` reads: "
-        "one JSON object a line. Every record has `kind`, `ts` (milliseconds since the epoch), "
+        "What brokers record below `loadManagerHistoryDirectory`; `loadmanager analyze` and "
+        "`replay` read it. One JSON object a line. Every record has `kind`, `ts` (milliseconds since the epoch), "
         "`broker` (who recorded it) and `v` (the version of the schema, now "
         f"{records.VERSION}). {' '.join(module[-1].split())}",
         *blocks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +22,7 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.simulator import candidates
 from loadmanager.simulator.closed_loop import run
 from loadmanager.simulator.days import Day, Shape, make_day
+from loadmanager.simulator.exact import exactness, lines
 from loadmanager.simulator.measures import Measures, Minute, measure, ratio, settling
 from loadmanager.simulator.picture import picture
 
@@ -31,6 +32,7 @@ EXAMPLES = """examples:
     --try AvgShedder+AvgShedder --try AvgShedder+AvgShedder,maxUnloadPercentage=0.3
   loadmanager replay data/history --date 2026-11-20 --plot day.svg \\
     --try "" --try BalancedShedder+BalancedPlacement
+  loadmanager replay data/history --date 2026-11-20 --exact
   loadmanager replay --config broker.conf --json > days.json
 
 --try takes SHEDDER[+PLACEMENT][,KEY=VALUE…]; what it leaves out is that of --config and --set.
@@ -77,6 +79,11 @@ PLOT_WIDTH = 60
 @click.option("--unequal", is_flag=True, help="brokers of half, single and double size")
 @click.option("--calm", is_flag=True, help="no broker dies, joins or restarts")
 @click.option("--lies", is_flag=True, help="for an hour, a CPU sensor shows 40 points too much")
+@click.option(
+    "--exact",
+    is_flag=True,
+    help="decide the recorded cycles of HISTORY again, as they were, and compare",
+)
 @click.option("--plot", type=FILE, metavar="FILE", help="draw the first day as SVG")
 @click.option("--json", "as_json", is_flag=True, help="every figure of every day, for programs")
 def command(
@@ -87,6 +94,7 @@ def command(
     dates: Sequence[str],
     cluster: str | None,
     tried: Sequence[str],
+    exact: bool,
     plot: Path | None,
     as_json: bool,
     **synthetic: Any,
@@ -97,6 +105,8 @@ def command(
     leader's own cycle decides every minute, on virtual time. A bundle's load follows it; a move
     costs its clients a pause, and its new owner the work of their connecting again.
     """
+    if exact:
+        return _exactly(history, cluster, dates, as_json=as_json)
     base = settings.load(config, overrides)
     texts = {text or CONFIGURED: text for text in tried or [""]}
     plans = {name: _settings(base, text) for name, text in texts.items()}
@@ -131,14 +141,45 @@ def _synthetic(
     return [make_day(number, shape) for number in range(seed, seed + days)]
 
 
-def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> list[Day]:
-    """The days of a history; says how well their usage is understood."""
+def _reader() -> Any:
     try:
         from loadmanager.wiring import recorded_days
     except ImportError as error:
         raise ConfigError(
             f"reading a history needs fsspec: pip install 'loadmanager[analysis]' ({error})"
         ) from None
+    return recorded_days
+
+
+def _exactly(
+    history: str | None, cluster: str | None, dates: Sequence[str], *, as_json: bool
+) -> int:
+    """Decide recorded cycles again; 1 if a live move did not come out again."""
+    if history is None:
+        raise BadInputError("--exact: a HISTORY is expected")
+    recorded_days = _reader()
+    source = recorded_days.history(history)
+    name = recorded_days.cluster_of(source, cluster)
+
+    def of_keys(keys: Mapping[str, str]) -> StrategySettings:
+        return settings.parse(keys).leaf(StrategySettings)
+
+    outcomes = {
+        date: exactness(recorded_days.recorded_cycles(source, name, date), of_keys)
+        for date in dates or source.dates(name)
+    }
+    if as_json:
+        documents = {date: {**asdict(each), "share": each.share} for date, each in outcomes.items()}
+        print(msgspec.json.encode(documents).decode())
+    else:
+        for date, outcome in outcomes.items():
+            print("\n".join([f"{date}:", *lines(outcome)]))
+    return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1
+
+
+def _recorded(history: str, cluster: str | None, dates: Sequence[str]) -> list[Day]:
+    """The days of a history; says how well their usage is understood."""
+    recorded_days = _reader()
     source = recorded_days.history(history)
     name = recorded_days.cluster_of(source, cluster)
     made = []

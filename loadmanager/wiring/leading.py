@@ -8,12 +8,14 @@ from functools import partial
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles
+from loadmanager.core.conf import Live
 from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.merging import MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.runtime.leader.cycle_log import CycleLog
 from loadmanager.runtime.leader.term import LeaderWork
 from loadmanager.runtime.shared.brokers import Brokers
 from loadmanager.runtime.shared.documents import Corrupt
@@ -64,6 +66,14 @@ def leader_work(
         settings_with=settings.strategies_with,
         events=events,
         rng=lambda epoch: random.Random(outside.seed + epoch),  # noqa: S311 - reproducible, not secret
+        cycle_log=partial(_cycle_log, outside, settings.live(BrokerSettings)),
         observe=observe,
         observe_move=observe_move,
     )
+
+
+def _cycle_log(outside: Outside, broker: Live[BrokerSettings], epoch: int) -> CycleLog | None:
+    history = outside.history
+    if history is None or not broker.value.history_cycles:
+        return None
+    return CycleLog(history, outside.me.broker_id, epoch, outside.clock)

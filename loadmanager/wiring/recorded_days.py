@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import heapq
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from loadmanager.analysis.history_source import HistorySource
+from loadmanager.analysis.history_source import HistorySource, Segment
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.history.cycles import CYCLE_KINDS
 from loadmanager.core.history.records import BrokerLoad, BundleLoad, Record
+from loadmanager.simulator.exact import when
 from loadmanager.simulator.recorded import Recording, record
 
 
@@ -29,10 +32,12 @@ def cluster_of(source: HistorySource, cluster: str | None) -> str:
     return cluster
 
 
-def records(source: HistorySource, cluster: str, date: str, kind: type[Record]) -> Iterator[Record]:
-    """The records of one kind of a day; lines that are no records are passed over."""
+def records(
+    source: HistorySource, segments: Iterable[Segment], kind: type[Record]
+) -> Iterator[Record]:
+    """The records in these segments; lines that are no records are passed over."""
     decoder = msgspec.json.Decoder(kind)
-    for segment in source.day(cluster, date).of(kind.kind):
+    for segment in segments:
         for line in source.lines(segment):
             try:
                 yield decoder.decode(line)
@@ -43,9 +48,11 @@ def records(source: HistorySource, cluster: str, date: str, kind: type[Record]) 
 def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) -> Recording:
     """A day to be lived again. Raises `BadInputError` when there is too little of it."""
 
+    listing = source.day(cluster, date)
+
     def loads() -> Iterator[BrokerLoad | BundleLoad]:
         for kind in (BrokerLoad, BundleLoad):
-            for load in records(source, cluster, date, kind):
+            for load in records(source, listing.of(kind.kind), kind):
                 assert isinstance(load, BrokerLoad | BundleLoad)
                 yield load
 
@@ -53,3 +60,22 @@ def recorded_day(source: HistorySource, cluster: str, date: str, seed: int = 1) 
         return record(loads(), seed)
     except BadInputError as error:
         raise BadInputError(f"{source.url}: {cluster}, {date}: {error}") from None
+
+
+def recorded_cycles(source: HistorySource, cluster: str, date: str) -> Iterator[Record]:
+    """What the leaders of a day recorded of their cycles, in the order of `exact.when`; in memory
+    is a record of each leader and kind.
+    """
+    listing = source.day(cluster, date)
+    streams = []
+    for kind in CYCLE_KINDS.values():
+        by_broker: dict[str, list[Segment]] = {}
+        for segment in sorted(listing.of(kind.kind), key=_age):
+            by_broker.setdefault(segment.stem.rsplit("-", 2)[0], []).append(segment)
+        streams += [records(source, segments, kind) for segments in by_broker.values()]
+    return heapq.merge(*streams, key=when)
+
+
+def _age(segment: Segment) -> tuple[int, int]:
+    _, started_ms, sequence = segment.stem.rsplit("-", 2)
+    return int(started_ms), int(sequence)

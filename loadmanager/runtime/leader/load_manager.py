@@ -36,6 +36,7 @@ from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.strategies.story import inputs_document
 from loadmanager.ports.clock import Clock
+from loadmanager.runtime.leader.cycle_log import CycleLog, Draws
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.warm_up import WarmUp
 from loadmanager.runtime.shared.decisions import Decisions
@@ -95,12 +96,16 @@ class LoadManager:
         """Bundle → when the order to split it was last sent."""
         self._unsplittable_ms: dict[str, int] = {}
         """Bundle → when the warning was last logged that it is too big and is not split."""
+        self.log: CycleLog | None = None
+        """Records what cycles saw, used and decided."""
         self.kept = Decisions(clock)
         self.cycles = self.not_moved = self.not_split = 0
 
     def observe(self, broker_id: str, report: LocalBrokerData) -> None:
         """Show a broker's report to the strategies."""
         self.memories = cycle.observe(broker_id, report, self._strategies.value, self.memories)
+        if self.log is not None:
+            self.log.seen(broker_id, report)
 
     # Placing
 
@@ -156,7 +161,8 @@ class LoadManager:
         if self._holds(settings):
             return
         snapshot = self.snapshot(settings)
-        plan, self.memories = self._plan(snapshot, settings, self._rng)
+        before, draws = self.memories, Draws(self._rng)
+        plan, self.memories = self._plan(snapshot, settings, draws)
         if (slow := self._slowness(settings.shedder, began_s)) is not None:
             raise slow  # the lease may have run out meanwhile
         self.cycles += 1
@@ -165,6 +171,10 @@ class LoadManager:
         moves = self._moves.decide(plan.unloads, Author.CYCLE)
         self.not_moved += len(plan.unloads) - len(moves)
         self._remember_cycle(plan, snapshot, moves)
+        if self.log is not None:
+            self.log.cycle(
+                self.cycles, self.view, snapshot, settings, before, plan=plan, draws=draws.values
+            )
 
     def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
         """Put a cycle among the decisions; one that moves nothing together with others like it."""

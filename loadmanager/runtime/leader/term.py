@@ -21,6 +21,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.election import Term
 from loadmanager.ports.peers import Peers
 from loadmanager.ports.store import Check, Store
+from loadmanager.runtime.leader.cycle_log import CycleLog
 from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.heat_map import HeatMap
 from loadmanager.runtime.leader.load_feed import LoadFeed
@@ -109,6 +110,8 @@ class LeaderWork:
     """Bundle → the brokerId of its owner, as stored."""
     rng: Callable[[int], Rng]
     """Epoch → its generator of random numbers."""
+    cycle_log: Callable[[int], CycleLog | None]
+    """Epoch → what records its cycles, if they are recorded."""
     observe: Callable[[int, int, Plan], None]
     """Called with the epoch, the cycle and the plan."""
     observe_move: Callable[[int, int, Move], None]
@@ -189,6 +192,9 @@ class LeaderWork:
         if paths.last(paths.BUNDLE_DATA) in stored:
             await feed.restore(self.store)
         load_manager.memories = await keeper.restore(view)
+        if (log := self.cycle_log(term.epoch)) is not None:
+            log.begin(view)
+            load_manager.log = log
         self.begin(term, load_manager, scope, steps)
         events = TermEvents(
             leader=term.leader,

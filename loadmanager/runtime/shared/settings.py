@@ -120,6 +120,11 @@ class BrokerSettings:
         "How many bundles are released at once during a graceful stop",
         minimum=1,
     )
+    history_cycles: bool = conf(
+        "loadManagerHistoryCyclesEnabled",
+        True,
+        "Record what each cycle of the leader saw and used, for `replay --exact`",
+    )
     history_interval_s: float = conf(
         "loadManagerHistoryIntervalSeconds",
         60.0,

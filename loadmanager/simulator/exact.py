@@ -1,0 +1,252 @@
+"""Decides recorded cycles again, with what they saw and used, and compares.
+
+Everything that a decision depends on is in the records (`core.history.cycles`), so that each move
+of the live leader comes out again, or there is a reason: figures are recorded with 7 digits, a
+strategy is not installed here, the history has lost records.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.history.cycles import (
+    FORMAT,
+    Averages,
+    Cycle,
+    ReportReader,
+    Seen,
+    averages_of,
+)
+from loadmanager.core.history.records import Record
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.pending import Pending
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.wishes import Wishes
+from loadmanager.core.strategies import cycle as cycles
+from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.strategy import Shedder, Strategy
+
+DIFFERENCES_MAX = 1_000
+Move = tuple[str, str, str | None]
+"""Bundle, source, destination."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A move that only one of both made, and why."""
+
+    ts: int
+    epoch: int
+    cycle: int
+    move: Move
+    live: bool
+    """Whether the live leader made it."""
+    why: str
+
+
+@dataclass(slots=True)
+class Exactness:
+    """How well the live decisions were reproduced."""
+
+    cycles: int = 0
+    same: int = 0
+    """Cycles with exactly the same moves."""
+    moves: int = 0
+    """Of the live leader."""
+    reproduced: int = 0
+    """Of those: the same bundle, source and destination in the same cycle."""
+    differences: list[Difference] = field(default_factory=list)
+    """The first ones."""
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """Why cycles were not decided again."""
+    lost_reports: int = 0
+
+    @property
+    def share(self) -> float:
+        """Of the live moves, those that were reproduced; 1 without moves."""
+        return self.reproduced / self.moves if self.moves else 1.0
+
+
+class _Recorded:
+    """The generator that gave what chance said; at its end, 0."""
+
+    def __init__(self, values: Sequence[int]) -> None:
+        self._values = iter(values)
+
+    def randrange(self, stop: int, /) -> int:
+        """See `cycle.Rng`."""
+        return next(self._values, 0) % stop
+
+
+class _Term:
+    """One term of one leader."""
+
+    def __init__(self) -> None:
+        self.view = ClusterView()
+        self.reports = ReportReader()
+        self.followed = False
+        """Whether everything since the term's beginning was read, or since averages."""
+        self.known: dict[str, Any] = {}
+        """What the last cycles said, of what is recorded when it changes."""
+
+
+def when(record: Record) -> tuple[int, int]:
+    """The order of records: by time; a cycle saw whatever has its time."""
+    if isinstance(record, Averages):
+        return record.ts, 2 if record.again else 0
+    return record.ts, 3 if isinstance(record, Cycle) else 1
+
+
+def exactness(
+    records: Iterable[Record], settings_of: Callable[[Mapping[str, str]], StrategySettings]
+) -> Exactness:
+    """Decide the cycles of these records again, which are in the order of `when`. `settings_of`:
+    keys of broker.conf → settings.
+    """
+    result, terms = Exactness(), dict[tuple[str, int], _Term]()
+    for each in records:
+        if not isinstance(each, Averages | Seen | Cycle):
+            continue
+        if each.format > FORMAT:
+            result.passed_over[f"format {each.format}: a later version wrote it"] += 1
+            continue
+        term = terms.setdefault((each.broker, each.epoch), _Term())
+        if isinstance(each, Averages):
+            term.followed = term.followed or not each.again
+            if not (each.again and term.followed):
+                known = {**term.view.bundle_data, **averages_of(each)}
+                term.view.restore(known, each.ts)
+        elif isinstance(each, Seen):
+            report = term.reports.report(each)
+            if report is None:
+                result.lost_reports += 1
+            elif not (each.again and each.of in term.view.reports):
+                term.view.observe(each.of, report, each.ts)
+        else:
+            _again(each, term, settings_of, result)
+    return result
+
+
+def _again(
+    record: Cycle,
+    term: _Term,
+    settings_of: Callable[[Mapping[str, str]], StrategySettings],
+    result: Exactness,
+) -> None:
+    for name in ("brokers", "settings", "isolation", "groups", "failure_domains"):
+        value = getattr(record, name)
+        if value is not None:
+            term.known[name] = value
+    if "settings" not in term.known or "brokers" not in term.known:
+        result.passed_over["the history begins later than its term: settings are missing"] += 1
+        return
+    term.followed = True
+    for broker in sorted(term.view.reports.keys() - set(term.known["brokers"])):
+        term.view.gone(broker, record.ts)
+    if missing := set(term.known["brokers"]) - term.view.reports.keys():
+        result.passed_over[f"the report of {min(missing)} is missing"] += 1
+        return
+    try:
+        settings = settings_of(term.known["settings"])
+        memories = _memories(record, settings)
+        snapshot = _snapshot(record, term, settings)
+        plan, memories = cycles.shed(snapshot, settings, memories)
+        rng = _Recorded(record.draws)
+        plan, _ = cycles.destinations(snapshot, plan, settings, memories, rng)
+    except (LoadManagerError, msgspec.MsgspecError) as error:
+        result.passed_over[str(error)] += 1
+        return
+    _compare(record, plan, result)
+
+
+def _snapshot(record: Cycle, term: _Term, settings: StrategySettings) -> ClusterSnapshot:
+    snapshot = term.view.snapshot(
+        record.ts,
+        settings,
+        isolation_policies=term.known.get("isolation", {}),
+        anti_affinity_groups=term.known.get("groups", {}),
+        failure_domains=term.known.get("failure_domains", {}),
+        wishes=Wishes(record.pins, record.cordons),
+        leaving=record.leaving,
+    )
+    pending = Pending()
+    for bundle, broker in record.pending.items():
+        pending.add(bundle, broker, snapshot.data_of(bundle))
+    return snapshot.having(
+        pending=pending,
+        recently_unloaded_ms=record.moved,
+        recently_unloaded_brokers_ms=record.moved_brokers,
+    )
+
+
+def _memories(record: Cycle, settings: StrategySettings) -> Memories:
+    memories = Memories(planned=record.planned)
+    strategies: tuple[Strategy, ...] = (
+        registry.shedder(settings.shedder),
+        registry.placement(settings.placement),
+    )
+    for strategy in strategies:
+        kind = "shedder" if isinstance(strategy, Shedder) else "placement"
+        raw = record.memories.get(f"{kind} {strategy.name}")
+        if raw is not None and strategy.stored is not None:
+            memory = msgspec.json.decode(raw, type=strategy.stored)
+            memories = memories.remember(strategy, memory)
+    return memories
+
+
+def _compare(record: Cycle, plan: Plan, result: Exactness) -> None:
+    live = {(str(move[0]), str(move[1]), move[2]) for move in record.moves if len(move) == 3}
+    again: set[Move] = {(move.bundle, move.source, move.destination) for move in plan.unloads}
+    result.cycles += 1
+    result.same += live == again
+    result.moves += len(live)
+    result.reproduced += len(live & again)
+    for move in sorted(live ^ again, key=str):
+        if len(result.differences) < DIFFERENCES_MAX:
+            why = _why(move, plan) if move in live else "only here"
+            result.differences.append(
+                Difference(record.ts, record.epoch, record.cycle, move, move in live, why)
+            )
+
+
+def _why(move: Move, plan: Plan) -> str:
+    """Why a live move did not come out again."""
+    bundle, source, _ = move
+    for other in plan.unloads:
+        if other.bundle == bundle:
+            return f"goes from {other.source} to {other.destination} here"
+    reasons = {skip.what: skip.reason for skip in plan.skipped}
+    for what in (bundle, source, "cluster"):
+        if what in reasons:
+            return f"stays here: {reasons[what]}"
+    return f"stays here: {plan.strategy} chose {len(plan.unloads)} other bundles"
+
+
+def lines(result: Exactness, shown: int = 20) -> list[str]:
+    """The outcome for people."""
+    made = [
+        f"{result.cycles} cycles decided again, {result.same} with the same moves",
+        f"{result.moves} moves of the live leader, {result.reproduced} ({result.share:.1%}) again",
+    ]
+    if result.lost_reports:
+        made.append(f"{result.lost_reports} reports refer to records that are not here")
+    made += [f"{count} cycles were passed over: {why}" for why, count in result.passed_over.items()]
+    for each in result.differences[:shown]:
+        bundle, source, destination = each.move
+        who = "live only" if each.live else "here only"
+        made.append(
+            f"  term {each.epoch}, cycle {each.cycle}: {bundle} {source} -> {destination} "
+            f"({who}): {each.why}"
+        )
+    if len(result.differences) > shown:
+        made.append(f"  and {len(result.differences) - shown} more")
+    return made
