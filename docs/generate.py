@@ -469,8 +469,8 @@ def history() -> str:
     return page(
         "History records",
         "What brokers record below `loadManagerHistoryDirectory`; `loadmanager analyze` and "
-        "`replay` read it. One JSON object a line. Every record has `kind`, `ts` (milliseconds since the epoch), "
-        "`broker` (who recorded it) and `v` (the version of the schema, now "
+        "`replay` read it. One JSON object a line. Every record has `kind`, `ts` (milliseconds "
+        "since the epoch), `broker` (who recorded it) and `v` (the version of the schema, now "
         f"{records.VERSION}). {' '.join(module[-1].split())}",
         *blocks,
     )

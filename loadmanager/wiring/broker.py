@@ -334,7 +334,7 @@ class _Broker:
         page = MetricsPage(
             Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id
         )
-        return AdminServer(
+        admin = AdminServer(
             parts.use_cases,
             cluster=self._broker.cluster_name,
             version=__version__,
@@ -345,6 +345,8 @@ class _Broker:
             authenticate_metrics=self._settings.leaf(AccessSettings).metrics,
             credentials=self._credentials(),
         )
+        sources.append(admin.samples)
+        return admin
 
     async def _begin_history(self, parts: Parts, journal: Journal, scope: Scope) -> None:
         """Seal the segments of an earlier process, then write and ship records."""

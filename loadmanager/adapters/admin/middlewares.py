@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import structlog
@@ -19,6 +20,7 @@ from loadmanager.core.errors import (
     LoadManagerError,
     NotFoundError,
 )
+from loadmanager.ports.telemetry import counter
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -30,21 +32,33 @@ ALWAYS_ANSWERED = frozenset(
 log = structlog.get_logger("admin")
 
 
-@web.middleware
-async def log_access(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Log a line for each request at level debug."""
-    started_s = time.monotonic()
-    answer = await handler(request)
-    took_ms = round((time.monotonic() - started_s) * 1000, 2)
-    log.debug(
-        "request",
-        method=request.method,
-        path=request.rel_url.raw_path,
-        status=answer.status,
-        took_ms=took_ms,
-        peer=request.remote,
-    )
-    return answer
+ANSWERS = counter(
+    "loadmanager_http_answers",
+    "Requests that the admin API answered, by the status of the answer; streams when they end",
+    "status",
+)
+
+
+def log_access(answers: Counter[int]) -> Middleware:
+    """Count each answer by its status, and log a line for it at level debug."""
+
+    @web.middleware
+    async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        started_s = time.monotonic()
+        answer = await handler(request)
+        answers[answer.status] += 1
+        took_ms = round((time.monotonic() - started_s) * 1000, 2)
+        log.debug(
+            "request",
+            method=request.method,
+            path=request.rel_url.raw_path,
+            status=answer.status,
+            took_ms=took_ms,
+            peer=request.remote,
+        )
+        return answer
+
+    return counted
 
 
 def concurrency_limit(requests_max: int) -> Middleware:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
 import structlog
@@ -19,7 +20,12 @@ from loadmanager.adapters.admin.events import EventRoutes
 from loadmanager.adapters.admin.following import Following
 from loadmanager.adapters.admin.heat import HeatRoutes
 from loadmanager.adapters.admin.leading import LeadingRoutes
-from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
+from loadmanager.adapters.admin.middlewares import (
+    ANSWERS,
+    concurrency_limit,
+    errors,
+    log_access,
+)
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.namespaces import NamespaceRoutes
 from loadmanager.adapters.admin.openapi import OpenApiRoutes
@@ -38,6 +44,7 @@ from loadmanager.adapters.admin.topic_stats import StatsRoutes
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.ports.access import Access
+from loadmanager.ports.telemetry import Sample
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
@@ -81,11 +88,11 @@ class AdminServer:
         self._connections_max = min(
             self._settings.connections_max, connections_cap or self._settings.connections_max
         )
-        self._told_at_s = -math.inf
+        self._told_at_s, self._answers = -math.inf, Counter[int]()
         self._following = Following(use)
         application = web.Application(
             middlewares=[
-                log_access,
+                log_access(self._answers),
                 concurrency_limit(self._settings.requests_max),
                 self._following.middleware(),
                 errors,
@@ -131,6 +138,11 @@ class AdminServer:
         )
         self._listeners: list[asyncio.Server] = []
         self._ports = application[LISTENERS] = dict[int, str]()
+
+    def samples(self) -> Iterator[Sample]:
+        """Answers by status, as far as there were any."""
+        for status, times in sorted(self._answers.items()):
+            yield ANSWERS.sample(times, str(status))
 
     async def start(self, sock: socket.socket, *more: tuple[str, socket.socket]) -> None:
         """Listen on bound sockets; those in `more` are for the clients of a listener each."""
