@@ -51,7 +51,7 @@ def leader_work(
         policies=policies,
         wishes=wishes,
         peers=outside.peers,
-        mover=outside.peers.release_bundle,
+        release=outside.peers.release_bundle,
         owner=partial(stored_owner, outside.store),
         clock=outside.clock,
         leading=leading,

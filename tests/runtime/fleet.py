@@ -16,7 +16,7 @@ from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.ownership.states import Transition
 from loadmanager.ports.hosting import BrokerAddress, HostUsage, TopicTraffic
-from loadmanager.ports.peers import Released
+from loadmanager.ports.mover import Released
 from loadmanager.ports.store import Node
 from loadmanager.runtime.broker.locks import Locks
 from loadmanager.runtime.broker.lookup import Lookups

@@ -70,9 +70,9 @@ class Led:
             wishes=self.wishes,
             view=self.view,
             preferred=Preferred(clock),
-            mover=fleet.release_bundle,
+            release=fleet.release_bundle,
             owner=partial(stored_owner, first.store),
-            peers=fleet,
+            mover=fleet,
             clock=clock,
             scope=fleet.scope,
             steps=self.steps,
@@ -108,13 +108,14 @@ class Led:
             moves=self.moves,
             load_manager=self.load_manager,
             brokers=first.brokers,
-            peers=fleet,
+            mover=fleet,
             clock=clock,
         )
         self.moves.ended = self.draining.moved
         self.merge_settings = Live(MergeSettings(enabled=True))
         self.merging = Merging(
             moves=self.moves,
+            peers=fleet,
             load_manager=self.load_manager,
             settings=self.merge_settings,
             splits=self.splits,

@@ -23,7 +23,7 @@ from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Released
+from loadmanager.ports.mover import Released
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt
 from loadmanager.runtime.shared.wishes import OperatorWishes
@@ -136,7 +136,7 @@ async def test_what_goes_wrong(
 def lose(led: Led, broker: str, *, before: bool = False) -> None:
     """The answer of a broker never comes; with `before`, not even the order reaches it."""
 
-    async def mover(
+    async def release(
         owner: BrokerAddress,
         bundle: str,
         destination: BrokerAddress | None,
@@ -148,7 +148,7 @@ def lose(led: Led, broker: str, *, before: bool = False) -> None:
         await asyncio.Event().wait()
         return None
 
-    led.moves.mover = mover
+    led.moves.release = release
 
 
 async def test_a_bundle_that_is_elsewhere_is_left_alone() -> None:

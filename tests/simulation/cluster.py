@@ -21,7 +21,7 @@ from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Released
+from loadmanager.ports.mover import Released
 from loadmanager.ports.sampler import Reading, SystemUsage
 from loadmanager.ports.store import Node
 from loadmanager.runtime.shared import paths

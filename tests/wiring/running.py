@@ -26,7 +26,8 @@ from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import Frame, FrameReader, encode
 from loadmanager.ports.access import Verifier
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Peers, Released
+from loadmanager.ports.mover import Released
+from loadmanager.ports.peers import Peers
 from loadmanager.ports.sampler import OwnTraffic, Reading, SystemUsage
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.leading import LeaderOperations, LoadManagement

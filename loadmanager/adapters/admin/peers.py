@@ -20,7 +20,7 @@ from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Released
+from loadmanager.ports.mover import Released
 
 PATH = "/loadmanager/v1/peers/bundles"
 TOPICS = "/loadmanager/v1/peers/topics"

@@ -17,8 +17,8 @@ from loadmanager.core.policies.isolation import IsolationPolicy
 from loadmanager.ports.directory import Directory
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress, Hosting
+from loadmanager.ports.mover import Released
 from loadmanager.ports.operating import Events, Overview, Plans
-from loadmanager.ports.peers import Released
 from loadmanager.ports.topics import TopicHost
 
 Document = dict[str, Any]

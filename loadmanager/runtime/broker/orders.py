@@ -11,7 +11,7 @@ from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.ownership.states import Cause
 from loadmanager.ports.hosting import BrokerAddress, Hosting
-from loadmanager.ports.peers import Released
+from loadmanager.ports.mover import Released
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.broker.splitting import Splitting
 from loadmanager.runtime.broker.unloading import Unloading

@@ -10,7 +10,8 @@ from loadmanager.core.bundles.ranges import bundle_name
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
 from loadmanager.ports.hosting import BrokerAddress, Hosting
-from loadmanager.ports.peers import Peers, Released
+from loadmanager.ports.mover import Released
+from loadmanager.ports.peers import Peers
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
 from loadmanager.runtime.shared.brokers import Brokers

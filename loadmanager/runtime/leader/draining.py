@@ -13,11 +13,11 @@ from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.wishes import Cordon
 from loadmanager.core.moves.move import Author, Move, MoveState
 from loadmanager.ports.clock import Clock
+from loadmanager.ports.fleet import Fleet
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Peers
+from loadmanager.ports.mover import Mover
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.moves import Moves
-from loadmanager.runtime.shared.brokers import Brokers
 
 BATCH = 50
 """Moves of one drain that are decided together: later ones see where the earlier ones went."""
@@ -50,8 +50,8 @@ class Draining:
 
     moves: Moves
     load_manager: LoadManager
-    brokers: Brokers
-    peers: Peers
+    brokers: Fleet
+    mover: Mover
     clock: Clock
     drains: dict[str, Drain] = field(default_factory=dict)
     """brokerId → its drain."""
@@ -76,7 +76,7 @@ class Draining:
         ):
             return
         try:
-            served = await self.peers.served_bundles(address)
+            served = await self.mover.served_bundles(address)
         except LoadManagerError as error:
             drain.problem = str(error)
             return
@@ -147,7 +147,7 @@ class Draining:
 
     async def count(self, address: BrokerAddress) -> int:
         """The bundles that a broker serves now."""
-        return len(await self.peers.served_bundles(address))
+        return len(await self.mover.served_bundles(address))
 
 
 def _state(drain: Drain) -> str:

@@ -13,10 +13,10 @@ from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.ports.election import Term
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Released
+from loadmanager.ports.mover import Released
 from loadmanager.ports.store import Check, Operation, Store
 from loadmanager.runtime.leader.load_manager import LoadManager
-from loadmanager.runtime.leader.moves import Mover, Moves
+from loadmanager.runtime.leader.moves import Moves, Release
 from loadmanager.runtime.leader.owners_seen import OwnersSeen
 from loadmanager.runtime.leader.state_monitor import Placer, StateMonitor
 from loadmanager.runtime.leader.term import Feed, LeaderWork
@@ -118,7 +118,7 @@ class ExtensibleLeaderWork(LeaderWork):
         owners.records = self.cache.listeners
         return owners
 
-    def mover_of(self, term: Term) -> Mover:
+    def release_of(self, term: Term) -> Release:
         """Writes the order into the bundle's record, while the term lasts."""
 
         async def move(

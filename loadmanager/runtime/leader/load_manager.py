@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -36,11 +36,10 @@ from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.strategies.story import inputs_document
 from loadmanager.ports.clock import Clock
+from loadmanager.ports.fleet import Policies
 from loadmanager.runtime.leader.cycle_log import CycleLog, Draws
 from loadmanager.runtime.leader.moves import Moves
-from loadmanager.runtime.leader.warm_up import WarmUp
 from loadmanager.runtime.shared.decisions import Decisions
-from loadmanager.runtime.shared.placement_policies import PlacementPolicies
 from loadmanager.runtime.tasks import Steps
 
 NEWCOMERS_AGAIN = 10
@@ -51,6 +50,14 @@ FALLBACK_PLACEMENT = "LeastLongTermMessageRate"
 log = structlog.get_logger("leader")
 
 
+class Hold(Protocol):
+    """What keeps a leader from deciding (`runtime.leader.warm_up.WarmUp`)."""
+
+    def reason(self) -> str | None:
+        """Why nothing is decided now; None: decide."""
+        ...
+
+
 class LoadManager:
     """Implements `runtime.shared.leading.LoadManagement`."""
 
@@ -59,7 +66,7 @@ class LoadManager:
         *,
         epoch: int,
         view: ClusterView,
-        policies: PlacementPolicies,
+        policies: Policies,
         moves: Moves,
         clock: Clock,
         rng: cycle.Rng,
@@ -77,7 +84,7 @@ class LoadManager:
         self.view = view
         self._policies = policies
         self._brokers = moves.brokers
-        self._peers = moves.peers
+        self._mover = moves.mover
         self._moves = moves
         self._clock = clock
         self._rng = rng
@@ -86,9 +93,11 @@ class LoadManager:
         self._bundle_count = bundle_count
         self._steps = steps
         self._observe = observe
+        self.carry_out: Callable[[ClusterSnapshot, Plan], Sequence[Move]] = self._queue
+        """What becomes of a cycle's plan; returns the moves that were queued."""
         self.memories = Memories()
-        self.warm_up: WarmUp | None = None
-        """Holds the first cycles of a term."""
+        self.warm_up: Hold | None = None
+        """Holds the cycles while too little is known."""
         self._held = False
         self._told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
         """The nearly empty brokers that were last told, and in which cycle."""
@@ -115,7 +124,7 @@ class LoadManager:
         Raises `OperationalError` if no broker qualifies.
         """
         preferred = self._moves.preferred.take(bundle)
-        if preferred in self._brokers.reports:
+        if preferred is not None and preferred in self._brokers.reports:
             return self._placed(bundle, preferred, "preferred by the unload before")
         under_way = self.view.under_way(bundle, self._clock.now_ms())
         if under_way is not None:
@@ -168,13 +177,16 @@ class LoadManager:
         self.cycles += 1
         self._tell_newcomers(newcomers.left_out(snapshot, plan), plan.strategy)
         self._observe(self.cycles, plan)
-        moves = self._moves.decide(plan.unloads, Author.CYCLE)
+        moves = self.carry_out(snapshot, plan)
         self.not_moved += len(plan.unloads) - len(moves)
         self._remember_cycle(plan, snapshot, moves)
         if self.log is not None:
             self.log.cycle(
                 self.cycles, self.view, snapshot, settings, before, plan=plan, draws=draws.values
             )
+
+    def _queue(self, _snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
+        return self._moves.decide(plan.unloads, Author.CYCLE)
 
     def _remember_cycle(self, plan: Plan, snapshot: ClusterSnapshot, moves: Sequence[Move]) -> None:
         """Put a cycle among the decisions; one that moves nothing together with others like it."""
@@ -311,7 +323,7 @@ class LoadManager:
                 epoch=self._epoch,
             )
             try:
-                await self._peers.split_bundle(
+                await self._mover.split_bundle(
                     owner, split.bundle, unload=settings.unload_after, epoch=self._epoch
                 )
             except OperationalError as error:

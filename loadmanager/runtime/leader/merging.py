@@ -16,6 +16,7 @@ from loadmanager.core.strategies.plan import Plan, Skip, Unload
 from loadmanager.core.strategies.splitting import merging
 from loadmanager.core.strategies.splitting.merging import MergeMemory, MergeSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.peers import Peers
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.moves import Moves
 
@@ -31,6 +32,7 @@ class Merging:
     """The merges of one term."""
 
     moves: Moves
+    peers: Peers
     load_manager: LoadManager
     settings: Live[MergeSettings]
     splits: Live[SplitSettings]
@@ -58,13 +60,13 @@ class Merging:
             raise OperationalError(f"{at}, which is to merge the bundles, is not active")
         for bundle, owner in zip((left, right), owners, strict=True):
             if owner is None:
-                await self.moves.peers.acquire_bundle(address, bundle, epoch=epoch)
+                await self.peers.acquire_bundle(address, bundle, epoch=epoch)
             elif owner != at:
                 move = await self.moves.move(Unload(bundle, owner, at, "Merge"), Author.MERGE)
                 if move.state is not MoveState.DONE:
                     text = move.outcome.text if move.outcome else "unknown"
                     raise OperationalError(f"{bundle} did not get to {at}: {text}")
-        merged = await self.moves.peers.merge_bundles(address, left, right, epoch=epoch)
+        merged = await self.peers.merge_bundles(address, left, right, epoch=epoch)
         log.info("bundles merged", left=left, right=right, bundle=merged, owner=at, reason=reason)
         self.load_manager.merged(left, right, merged, at, reason)
         return merged

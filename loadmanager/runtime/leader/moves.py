@@ -1,6 +1,6 @@
 """Carries out the leader's queue of moves during one term, and verifies each move afterwards.
 
-A move is ordered from the source (`Mover`), which fences the bundle, gives it up and has the
+A move is ordered from the source (`Release`), which fences the bundle, gives it up and has the
 destination acquire it. Whatever the answer is, and if none comes in time, the leader then reads who
 owns the bundle: that is what is recorded. A bundle that nobody owns is acquired by the destination
 or, if that refuses, by the source. Some seconds later the leader asks how many clients came back.
@@ -28,11 +28,11 @@ from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.plan import Unload
 from loadmanager.core.strategies.plan_document import log_fields
 from loadmanager.ports.clock import Clock
+from loadmanager.ports.fleet import Fleet
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.ports.peers import Peers, Released
+from loadmanager.ports.mover import Mover, Released
+from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.leader.preferred import Preferred
-from loadmanager.runtime.shared.brokers import Brokers
-from loadmanager.runtime.shared.wishes import OperatorWishes
 from loadmanager.runtime.tasks import Scope, Steps, sleep
 
 TICK_S = 1.0
@@ -46,8 +46,8 @@ VERIFYING_MAX = 100
 log = structlog.get_logger("moves")
 
 
-class Mover(Protocol):
-    """How a load manager moves a bundle: `ports.peers.Peers.release_bundle` of the modular one."""
+class Release(Protocol):
+    """How a load manager moves a bundle: `ports.mover.Mover.release_bundle` of the modular one."""
 
     async def __call__(
         self,
@@ -67,14 +67,14 @@ class Moves:
 
     epoch: int
     settings: Live[MoveSettings]
-    brokers: Brokers
-    wishes: OperatorWishes
+    brokers: Fleet
+    wishes: WishBook
     view: ClusterView
     preferred: Preferred
-    mover: Mover
+    release: Release
     owner: Callable[[str], Awaitable[str | None]]
     """Bundle → the brokerId of its owner, as stored."""
-    peers: Peers
+    mover: Mover
     clock: Clock
     scope: Scope
     steps: Steps
@@ -296,7 +296,7 @@ class Moves:
         timeout_s = self.settings.value.timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                released = await self.mover(source, move.bundle, destination, epoch=epoch)
+                released = await self.release(source, move.bundle, destination, epoch=epoch)
         except OperationalError as error:
             return None, str(error)
         except TimeoutError:
@@ -316,7 +316,7 @@ class Moves:
             return owner, problem
         for broker in (destination, source):
             with contextlib.suppress(LoadManagerError):
-                await self.peers.acquire_bundle(broker, move.bundle, epoch=self.epoch)
+                await self.mover.acquire_bundle(broker, move.bundle, epoch=self.epoch)
                 break
         repaired = await self._owner(move.bundle)
         problem = problem or f"{destination.broker_id} did not take it"
@@ -378,7 +378,7 @@ class Moves:
         if address is None:
             return None
         try:
-            served = await self.peers.served_bundles(address, move.bundle)
+            served = await self.mover.served_bundles(address, move.bundle)
         except LoadManagerError:
             return None
         return served.get(move.bundle)

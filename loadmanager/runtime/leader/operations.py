@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import structlog
@@ -16,12 +16,23 @@ from loadmanager.core.strategies.plan import Unload
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Check
 from loadmanager.runtime.leader.draining import Draining
-from loadmanager.runtime.leader.merging import Merging
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.overview import Overview
 from loadmanager.runtime.leader.plans import Plans
 
 log = structlog.get_logger("operations")
+
+
+class Merger(Protocol):
+    """Merges bundles (`runtime.leader.merging.Merging`)."""
+
+    async def step(self) -> None:
+        """Merge what has stayed idle for long enough."""
+        ...
+
+    async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
+        """Merge two neighbours, the lower one first; returns the name of the new bundle."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +42,7 @@ class Operations:
     checks: Sequence[Check]
     moves: Moves
     draining: Draining
-    merging: Merging
+    merging: Merger
     overview: Overview
     plans: Plans
 

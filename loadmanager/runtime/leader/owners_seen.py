@@ -14,7 +14,7 @@ from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.ownership.state_records import StateRecord
 from loadmanager.ports.clock import Clock
-from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.ports.fleet import Reporting
 from loadmanager.runtime.shared.events import Events
 
 NAMED_MAX = 500
@@ -35,7 +35,7 @@ class Seen:
 class OwnersSeen:
     """Follows the owners of all bundles during one term."""
 
-    brokers: Brokers
+    brokers: Reporting
     clock: Clock
     events: Events
     view: ClusterView

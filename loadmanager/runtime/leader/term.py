@@ -28,7 +28,7 @@ from loadmanager.runtime.leader.load_feed import LoadFeed
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.memory_keeper import MemoryKeeper
 from loadmanager.runtime.leader.merging import Merging
-from loadmanager.runtime.leader.moves import Mover, Moves
+from loadmanager.runtime.leader.moves import Moves, Release
 from loadmanager.runtime.leader.operations import Operations
 from loadmanager.runtime.leader.overview import Overview
 from loadmanager.runtime.leader.owners_seen import OwnersSeen
@@ -104,7 +104,7 @@ class LeaderWork:
     wishes: OperatorWishes
     moves: Live[MoveSettings]
     merges: Live[MergeSettings]
-    mover: Mover
+    release: Release
     """How this cluster's load manager moves a bundle."""
     owner: Callable[[str], Awaitable[str | None]]
     """Bundle → the brokerId of its owner, as stored."""
@@ -143,9 +143,9 @@ class LeaderWork:
         """What follows the owners of bundles."""
         return OwnersSeen(brokers=self.brokers, clock=self.clock, events=self.events, view=view)
 
-    def mover_of(self, _term: Term) -> Mover:
+    def release_of(self, _term: Term) -> Release:
         """What moves bundles during a term."""
-        return self.mover
+        return self.release
 
     def begin(self, term: Term, load_manager: LoadManager, scope: Scope, steps: Steps) -> None:
         """Start what this load manager does besides, even if it does not balance."""
@@ -228,9 +228,9 @@ class LeaderWork:
             wishes=self.wishes,
             view=view,
             preferred=Preferred(self.clock),
-            mover=self.mover_of(term),
+            release=self.release_of(term),
             owner=self.owner,
-            peers=self.peers,
+            mover=self.peers,
             clock=self.clock,
             scope=scope,
             steps=steps,
@@ -244,7 +244,7 @@ class LeaderWork:
             moves=moves,
             load_manager=load_manager,
             brokers=self.brokers,
-            peers=self.peers,
+            mover=self.peers,
             clock=self.clock,
         )
 
@@ -255,6 +255,7 @@ class LeaderWork:
         moves.observe, moves.ended = moved, draining.moved
         merging = Merging(
             moves=moves,
+            peers=self.peers,
             load_manager=load_manager,
             settings=self.merges,
             splits=self.splits,

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from loadmanager.core.conf import Live
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.ports.clock import Clock
-from loadmanager.runtime.shared.brokers import Brokers
+from loadmanager.ports.fleet import Fleet
 
 
 @dataclass(slots=True, kw_only=True)
 class WarmUp:
     """Whether enough brokers have reported since the term began; stays over once it is over."""
 
-    brokers: Brokers
+    brokers: Fleet
     heard: Callable[[], Set[str]]
     """Brokers that have reported since the term began."""
     settings: Live[MoveSettings]

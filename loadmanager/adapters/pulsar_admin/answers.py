@@ -1,0 +1,286 @@
+"""Pulsar's answers ↔ what the load manager reads.
+
+Each function raises `OperationalError` for an answer of another shape: a broken answer counts as
+none. Sizes and rates are checked, because an answer may come from a broken proxy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from loadmanager.core.bundles.names import NamespaceName, is_system_namespace
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
+from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.core.load.reports import (
+    LocalBrokerData,
+    NamespaceBundleStats,
+    ResourceUsage,
+    decode_local_broker_data,
+    decode_tolerant,
+)
+from loadmanager.core.policies.isolation import IsolationPolicy, decode_policies
+
+T = TypeVar("T")
+
+RATE_MAX = 1e13
+BROKERS_MAX = 10_000
+NAME_MAX = 300
+BALANCING = ("loadBalance", "loadManager", "failureDomains", "clusterName", "preferLaterVersions")
+"""How the keys begin that are read of a broker's configuration: the others may be secrets."""
+USAGES = {
+    b"pulsar_lb_cpu_usage": "cpu",
+    b"pulsar_lb_memory_usage": "memory",
+    b"pulsar_lb_directMemory_usage": "direct_memory",
+    b"pulsar_lb_bandwidth_in_usage": "bandwidth_in",
+    b"pulsar_lb_bandwidth_out_usage": "bandwidth_out",
+}
+"""Metric in percent → field of a report."""
+
+
+class _Topic(msgspec.Struct, rename="camel"):
+    """What `broker-stats/topics` says of a topic."""
+
+    msg_rate_in: float = 0.0
+    msg_rate_out: float = 0.0
+    msg_throughput_in: float = 0.0
+    msg_throughput_out: float = 0.0
+    producer_count: int = 0
+    subscriptions: dict[str, _Subscription] = {}
+
+
+class _Subscription(msgspec.Struct):
+    consumers: list[msgspec.Raw] = []
+
+
+class _Stats(msgspec.Struct):
+    """What `stats` says of a topic."""
+
+    publishers: list[msgspec.Raw] = []
+    subscriptions: dict[str, _Subscription] = {}
+
+
+class _Leader(msgspec.Struct, rename="camel"):
+    broker_id: str | None = None
+    service_url: str | None = None
+
+
+class _Bundles(msgspec.Struct):
+    boundaries: list[str]
+
+
+class _Domain(msgspec.Struct):
+    brokers: list[str] = []
+
+
+_Topics = dict[str, dict[str, dict[str, dict[str, _Topic]]]]
+_Name = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
+_TOPICS = msgspec.json.Decoder(_Topics)
+_NAMES = msgspec.json.Decoder(list[_Name])
+_STATS = msgspec.json.Decoder(_Stats)
+_LEADER = msgspec.json.Decoder(_Leader)
+_OWNED = msgspec.json.Decoder(dict[_Name, msgspec.Raw])
+_VALUES = msgspec.json.Decoder(dict[str, str | None])
+_BUNDLES = msgspec.json.Decoder(_Bundles)
+_DOMAINS = msgspec.json.Decoder(dict[_Name, _Domain])
+
+
+def _decode(decoder: msgspec.json.Decoder[T], raw: bytes, what: str) -> T:
+    try:
+        return decode_tolerant(decoder, raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        shown = raw[:60].decode(errors="replace")
+        raise OperationalError(f"{what}: {error}; the answer begins with {shown!r}") from None
+
+
+def broker_ids(raw: bytes) -> list[str]:
+    """`brokers`: the registered brokers, sorted."""
+    listed: list[str] = _decode(_NAMES, raw, "the list of brokers")
+    names = sorted(set(listed))
+    if len(names) > BROKERS_MAX:
+        raise OperationalError(f"{len(names)} brokers: more than {BROKERS_MAX}")
+    for name in names:
+        host, _, port = name.rpartition(":")
+        if not host or not port.isdecimal() or not name.isprintable() or set(name) & set("/@?# "):
+            raise OperationalError(f"{name[:80]!r} is no broker: host:port is expected")
+    return names
+
+
+def leader_id(raw: bytes) -> str | None:
+    """`brokers/leaderBroker`: the leader; older versions tell its address only."""
+    leader = _decode(_LEADER, raw, "the leader")
+    url = leader.service_url or ""
+    return leader.broker_id or url.partition("://")[2].rstrip("/") or None
+
+
+def balancing_settings(raw: bytes) -> dict[str, str]:
+    """`brokers/configuration/runtime`: the keys of load balancing, without Java's `Optional[…]`."""
+    values = _decode(_VALUES, raw, "the configuration")
+    return {
+        name: _plain(value)
+        for name, value in values.items()
+        if value is not None and name.startswith(BALANCING)
+    }
+
+
+def _plain(value: str) -> str:
+    if value.startswith("Optional[") and value.endswith("]"):
+        return value[len("Optional[") : -1]
+    return "" if value == "Optional.empty" else value
+
+
+def owned_bundles(raw: bytes) -> list[str]:
+    """`ownedNamespaces`: the bundles of a broker, sorted."""
+    owned: dict[str, msgspec.Raw] = _decode(_OWNED, raw, "the owned bundles")
+    bundles = sorted(owned)
+    _check_bundles(bundles)
+    return bundles
+
+
+def load_report(raw: bytes, now_ms: int) -> LocalBrokerData:
+    """`broker-stats/load-report` of a modular broker; it counts as of now."""
+    try:
+        report = decode_local_broker_data(raw)
+    except BadInputError as error:
+        raise OperationalError(str(error)) from None
+    _check_bundles({*report.bundles, *report.last_stats})
+    _check_rates("the broker", report)
+    for bundle, stats in report.last_stats.items():
+        _check_rates(bundle, stats)
+    if report.num_topics < 0 or report.num_bundles < 0:
+        raise OperationalError("a load report with a negative number of topics or bundles")
+    report.last_update = now_ms
+    return report
+
+
+def bundle_stats(raw: bytes) -> dict[str, NamespaceBundleStats]:
+    """`broker-stats/topics`: the sums of each bundle."""
+    sums: dict[str, NamespaceBundleStats] = {}
+    for namespace, bundles in _decode(_TOPICS, raw, "the topics").items():
+        for span, domains in bundles.items():
+            stats = sums[f"{namespace}/{span}"] = NamespaceBundleStats()
+            for topics in domains.values():
+                for topic in topics.values():
+                    _add(stats, topic)
+    _check_bundles(sums)
+    for bundle, stats in sums.items():
+        _check_rates(bundle, stats)
+    return sums
+
+
+def _add(stats: NamespaceBundleStats, topic: _Topic) -> None:
+    stats.msg_rate_in += topic.msg_rate_in
+    stats.msg_rate_out += topic.msg_rate_out
+    stats.msg_throughput_in += topic.msg_throughput_in
+    stats.msg_throughput_out += topic.msg_throughput_out
+    stats.producer_count += topic.producer_count
+    stats.consumer_count += sum(len(sub.consumers) for sub in topic.subscriptions.values())
+    stats.topics += 1
+
+
+def clients_of_topic(raw: bytes) -> int:
+    """A topic's `stats`: its producers and consumers."""
+    stats = _decode(_STATS, raw, "the stats of a topic")
+    consumers = sum(len(sub.consumers) for sub in stats.subscriptions.values())
+    return len(stats.publishers) + consumers
+
+
+def usages(page: bytes) -> dict[str, ResourceUsage]:
+    """The metrics page: field of a report → usage in percent of a limit of 100."""
+    found: dict[str, ResourceUsage] = {}
+    for line in page.splitlines():
+        if not line.startswith(b"pulsar_lb_"):
+            continue
+        field = USAGES.get(line.partition(b"{")[0].partition(b" ")[0])
+        if field is None:
+            continue
+        try:
+            value = float(line.rpartition(b"}")[2].split()[0])
+        except (ValueError, IndexError):
+            continue
+        if 0 <= value <= RATE_MAX:
+            found[field] = ResourceUsage(usage=value, limit=100.0)
+    return found
+
+
+def report_of(
+    stats: Mapping[str, NamespaceBundleStats],
+    usage: Mapping[str, ResourceUsage],
+    owned: Iterable[str],
+    *,
+    url: str,
+    now_ms: int,
+) -> LocalBrokerData:
+    """The report of a broker that publishes none over HTTP (extensible manager)."""
+    of_owned = {bundle: stats.get(bundle, NamespaceBundleStats()) for bundle in sorted(owned)}
+    loads = of_owned.values()
+    report = LocalBrokerData(
+        web_service_url=url,
+        bundles=list(of_owned),
+        last_stats=of_owned,
+        last_update=now_ms,
+        msg_rate_in=sum(load.msg_rate_in for load in loads),
+        msg_rate_out=sum(load.msg_rate_out for load in loads),
+        msg_throughput_in=sum(load.msg_throughput_in for load in loads),
+        msg_throughput_out=sum(load.msg_throughput_out for load in loads),
+        num_topics=sum(int(load.topics) for load in loads),
+        num_bundles=len(of_owned),
+        num_producers=sum(int(load.producer_count) for load in loads),
+        num_consumers=sum(int(load.consumer_count) for load in loads),
+    )
+    for field, value in usage.items():
+        setattr(report, field, value)
+    return report
+
+
+def isolation_policies(raw: bytes) -> dict[str, IsolationPolicy]:
+    """`namespaceIsolationPolicies`. One that cannot be understood makes the whole unusable: a move
+    against a policy is worse than no move.
+    """
+    try:
+        return decode_policies(raw)
+    except BadInputError as error:
+        raise OperationalError(str(error)) from None
+
+
+def failure_domains(raw: bytes) -> dict[str, list[str]]:
+    """`failureDomains`: domain → brokers."""
+    return {
+        name: domain.brokers
+        for name, domain in _decode(_DOMAINS, raw, "the failure domains").items()
+    }
+
+
+def anti_affinity_group(raw: bytes) -> str | None:
+    """`antiAffinity`: the bare word; an empty answer is no group."""
+    try:
+        word = raw.decode().strip().strip('"')
+    except UnicodeDecodeError:
+        raise OperationalError("an anti-affinity group that is no text") from None
+    if len(word) > NAME_MAX or not word.isprintable() or "<" in word:
+        raise OperationalError(f"{word[:40]!r} is no anti-affinity group")
+    return word or None
+
+
+def bundle_boundaries(raw: bytes) -> list[str]:
+    """`bundles` of a namespace."""
+    return _decode(_BUNDLES, raw, "the boundaries").boundaries
+
+
+def _check_bundles(names: Iterable[str]) -> None:
+    for bundle in names:
+        try:
+            namespace, span = split_bundle_name(bundle)
+            BundleRange.parse(span)
+            if not is_system_namespace(namespace):
+                NamespaceName.parse(namespace)
+        except BadInputError as error:
+            raise OperationalError(str(error)) from None
+
+
+def _check_rates(what: str, load: LocalBrokerData | NamespaceBundleStats) -> None:
+    rates = (load.msg_rate_in, load.msg_rate_out, load.msg_throughput_in, load.msg_throughput_out)
+    if not all(0 <= rate <= RATE_MAX for rate in rates):
+        raise OperationalError(f"{what} has an impossible rate: 0 to {RATE_MAX:g} is possible")

@@ -1,0 +1,257 @@
+"""Requests to the admin API of a Pulsar: paced, bounded in time and size, redirects followed.
+
+A redirect is followed with method and body. The credentials go to the brokers that were configured
+or listed by the cluster, and to no other host that a redirect may name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
+from loadmanager.core.errors import ConfigError, OperationalError
+from loadmanager.ports.cluster_reader import Cost
+
+REDIRECTS_MAX = 5
+CONNECT_TIMEOUT_S = 3.0
+CONNECTIONS_MAX = 8
+SECRET_BYTES_MAX = 64 * 1024
+REASON_MAX = 300
+CHUNK_BYTES = 64 * 1024
+REDIRECTS = (301, 302, 303, 307, 308)
+
+
+class AnswerError(OperationalError):
+    """A broker answered with a status that is no success."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class PulsarClient:
+    """One cluster's admin API, as an asynchronous context manager."""
+
+    def __init__(self, settings: PulsarSettings) -> None:
+        """Raises `ConfigError` for addresses or files that cannot be used."""
+        self._settings = settings
+        self._seeds = [_base(url) for url in settings.urls]
+        if not self._seeds:
+            raise ConfigError("pulsar: http://host:8080 of at least one broker is expected")
+        self._scheme = urlsplit(self._seeds[0]).scheme
+        self._ssl = _ssl_context(settings.ca_file)
+        self._known: dict[str, None] = {}
+        """The brokers that the cluster lists."""
+        self._next_s = 0.0
+        self._session: aiohttp.ClientSession | None = None
+        self.cost = Cost()
+        self._headers()  # what cannot be read now is said before the start
+
+    async def __aenter__(self) -> PulsarClient:
+        """Open the pool of connections. Proxies of the environment are ignored."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=self._ssl),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=CHUNK_BYTES,
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    def learn(self, brokers: Iterable[str]) -> None:
+        """Trust these brokers with the credentials, and ask them when no broker is named."""
+        self._known = dict.fromkeys(brokers)
+
+    def url_of(self, broker_id: str) -> str:
+        """The address of a broker. Its id is host and port of its admin API."""
+        return f"{self._scheme}://{broker_id}"
+
+    async def get(self, path: str, at: str | None = None) -> bytes:
+        """The body of an answer; `at`: the broker to ask, else any.
+
+        Raises `AnswerError` for a status other than success, `OperationalError` for no answer.
+        """
+        return await self.send("GET", path, at)
+
+    async def json(self, path: str, at: str | None = None) -> object:
+        """The parsed body of an answer; raises as `get` does, and for what is not JSON."""
+        raw = await self.get(path, at)
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            shown = raw[:60].decode(errors="replace")
+            raise OperationalError(f"GET {path} did not answer with JSON but {shown!r}") from None
+
+    async def send(
+        self, method: str, path: str, at: str | None = None, body: bytes | None = None
+    ) -> bytes:
+        """Send a request; see `get`. If no broker is named, the next one is asked when one does not
+        answer; only requests that change nothing may be sent so.
+        """
+        if at is not None:
+            return await self._follow(method, self.url_of(at) + path, body)
+        bases = dict.fromkeys([*map(self.url_of, self._known), *self._seeds])
+        problem: OperationalError | None = None
+        for base in list(bases)[: CONNECTIONS_MAX * 2]:
+            try:
+                return await self._follow(method, base + path, body)
+            except AnswerError as error:
+                if error.status < 500:
+                    raise
+                problem = error
+            except OperationalError as error:
+                problem = error
+        raise problem or OperationalError("there is no broker to ask")
+
+    async def _follow(self, method: str, url: str, body: bytes | None) -> bytes:
+        began = url
+        for _ in range(REDIRECTS_MAX + 1):
+            status, headers, raw = await self._once(method, url, body)
+            if status in REDIRECTS and headers.get("Location"):
+                url = urljoin(url, headers["Location"])
+                if urlsplit(url).scheme not in ("http", "https"):
+                    break
+                continue
+            if 200 <= status < 300:
+                return raw
+            self.cost.failures += 1
+            raise AnswerError(status, f"{method} {_shown(url)} answered {status}: {_reason(raw)}")
+        self.cost.failures += 1
+        raise OperationalError(
+            f"{method} {_shown(began)}: redirects do not end; the last one is to {_shown(url)}"
+        )
+
+    async def _once(
+        self, method: str, url: str, body: bytes | None
+    ) -> tuple[int, dict[str, str], bytes]:
+        if self._session is None:
+            raise OperationalError("the client is closed")
+        await self._pace()
+        self.cost.requests += 1
+        headers = self._headers() if self._trusts(url) else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            async with (
+                asyncio.timeout(self._settings.timeout_s),
+                self._session.request(
+                    method,
+                    URL(url, encoded=True),
+                    data=body,
+                    headers={"Accept": "*/*", **headers},
+                    allow_redirects=False,
+                    timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+                ) as answer,
+            ):
+                raw = await self._read(answer, url)
+                location = answer.headers.get("Location", "")
+                return answer.status, {"Location": location}, raw
+        except TimeoutError:
+            self.cost.failures += 1
+            text = f"no answer within {self._settings.timeout_s:g} s"
+            raise OperationalError(f"{method} {_shown(url)}: {text}") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            self.cost.failures += 1
+            raise OperationalError(f"{method} {_shown(url)}: {_told(error)}") from None
+
+    async def _read(self, answer: aiohttp.ClientResponse, url: str) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+            size += len(chunk)
+            self.cost.bytes_read += len(chunk)
+            if size > self._settings.answer_bytes_max:
+                raise OperationalError(
+                    f"{_shown(url)}: more than {self._settings.answer_bytes_max} bytes"
+                )
+            parts.append(chunk)
+        return b"".join(parts)
+
+    async def _pace(self) -> None:
+        """Wait for this request's turn."""
+        now_s = asyncio.get_running_loop().time()
+        turn_s = max(now_s, self._next_s)
+        self._next_s = turn_s + 1 / self._settings.requests_per_s
+        if turn_s > now_s:
+            await asyncio.sleep(turn_s - now_s)
+
+    def _trusts(self, url: str) -> bool:
+        parts = urlsplit(url)
+        own = [urlsplit(seed) for seed in self._seeds]
+        if parts.scheme == "http" and self._scheme == "https":
+            return False
+        return parts.netloc in self._known or any(parts.netloc == seed.netloc for seed in own)
+
+    def _headers(self) -> dict[str, str]:
+        """The credentials. Raises `OperationalError` when a file cannot be read now."""
+        if self._settings.token_file:
+            return {"Authorization": f"Bearer {_secret(self._settings.token_file)}"}
+        if self._settings.basic_file:
+            text = base64.b64encode(_secret(self._settings.basic_file).encode()).decode()
+            return {"Authorization": f"Basic {text}"}
+        return {}
+
+
+def _secret(path: str) -> str:
+    try:
+        with Path(path).open() as file:
+            text = file.read(SECRET_BYTES_MAX).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not a text"
+        raise OperationalError(f"{path} cannot be read: {reason}") from None
+    if not text or not text.isascii() or not text.isprintable():
+        raise OperationalError(f"{path} contains no usable credentials")
+    return text
+
+
+def _ssl_context(ca_file: str) -> ssl.SSLContext | bool:
+    if not ca_file:
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise ConfigError(f"caFile = {ca_file!r}: {error.strerror or error}") from None
+
+
+def _base(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or parts.username or parts.query or parts.path not in ("", "/"):
+        raise ConfigError(f"pulsar = {url!r}: http://host:port or https://host:port is expected")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def _shown(url: str) -> str:
+    """The address in messages: without a query, and not longer than a line."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}{parts.path}"[:200]
+
+
+def _reason(raw: bytes) -> str:
+    """Pulsar's reason, or the beginning of another body."""
+    try:
+        document = msgspec.json.decode(raw)
+        if isinstance(document, dict) and "reason" in document:
+            return str(document["reason"])[:REASON_MAX]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    return " ".join(raw[:REASON_MAX].decode(errors="replace").split())[:80] or "no reason"
+
+
+def _told(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:REASON_MAX]

@@ -1,0 +1,191 @@
+"""Implements `ports.mover.Mover` for a Pulsar: unloads to a destination, and splits.
+
+Pulsar answers an unload before the bundle has arrived. Modular brokers assign it with the next
+lookup, and sometimes elsewhere. So the owner is read afterwards, a lookup is made for a bundle that
+has no clients, and one that went elsewhere is ordered once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from urllib.parse import quote
+
+import msgspec
+
+from loadmanager.adapters.pulsar_admin import answers
+from loadmanager.adapters.pulsar_admin.client import AnswerError, PulsarClient
+from loadmanager.adapters.pulsar_admin.reader import V2, AdminReader
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.mover import Released
+
+LOOKS_S = (0.5, 0.5, 1.0, 2.0, 4.0)
+"""Waits before the looks for the new owner; after half of them, a lookup is made."""
+TRIES = 2
+TOPICS_MAX = 100
+"""Topics of a bundle whose clients are counted."""
+
+
+class AdminOrders:
+    """Orders to the brokers of one cluster. Epochs mean nothing to them."""
+
+    def __init__(self, client: PulsarClient, reader: AdminReader) -> None:
+        self._client = client
+        self._reader = reader
+        self.brokers: tuple[str, ...] = ()
+        """The live brokers; who reads the cluster keeps this current."""
+        self._likely: tuple[str, ...] = ()
+        """The brokers of the last move: they are asked first who owns its bundle."""
+
+    async def owner(self, bundle: str) -> str | None:
+        """Who owns a bundle, of all live brokers; None if none does.
+
+        Raises `OperationalError` when a broker that might own it does not answer.
+        """
+        problem: OperationalError | None = None
+        likely = [broker for broker in self._likely if broker in self.brokers]
+        for broker in dict.fromkeys([*likely, *self.brokers]):
+            try:
+                if bundle in await self._reader.owned(broker):
+                    return broker
+            except OperationalError as error:
+                problem = error
+        if problem is not None:
+            raise problem
+        return None
+
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        """See the port. Raises `OperationalError` if the bundle ends up elsewhere."""
+        if bundle not in await self._reader.owned(owner.broker_id):
+            return None
+        clients = await self._clients(owner.broker_id, bundle)
+        if destination is not None:
+            # It may be registered and dead: a bundle sent there would be without an owner.
+            await self._client.get(f"{V2}/brokers/version", destination.broker_id)
+        source, seen = owner.broker_id, ""
+        self._likely = (source,) if destination is None else (destination.broker_id, source)
+        for _ in range(TRIES):
+            await self._unload(source, bundle, destination)
+            if destination is None:
+                return Released(clients)
+            new_owner = await self._arrival(bundle, source, destination.broker_id)
+            if new_owner == destination.broker_id:
+                return Released(clients)
+            seen = new_owner or "nobody"
+            source = new_owner or source
+            if new_owner is None:
+                break
+        raise OperationalError(f"Pulsar gave it to {seen}")
+
+    async def _unload(self, owner: str, bundle: str, destination: BrokerAddress | None) -> None:
+        namespace, span = split_bundle_name(bundle)
+        path = f"{V2}/namespaces/{namespace}/{span}/unload"
+        if destination is not None:
+            path += f"?destinationBroker={quote(destination.broker_id, safe=':')}"
+        await self._client.send("PUT", path, owner)
+
+    async def _arrival(self, bundle: str, source: str, destination: str) -> str | None:
+        """The owner once it is another one than the source; the last one seen."""
+        owner: str | None = source
+        for number, wait_s in enumerate(LOOKS_S):
+            await asyncio.sleep(wait_s)
+            if bundle in await self._reader.owned(destination):
+                return destination
+            if number >= 2:
+                owner = await self.owner(bundle)
+                if owner is None:
+                    await self._look_up(bundle, destination)
+                elif owner != source:
+                    return owner
+        return await self.owner(bundle)
+
+    async def _look_up(self, bundle: str, broker: str) -> None:
+        """Have Pulsar assign a bundle that nobody owns, as a client's lookup does."""
+        topics = await self._topics(bundle, broker)
+        for topic in topics[:1]:
+            domain, _, rest = topic.partition("://")
+            namespace, _, local = rest.rpartition("/")
+            path = f"/lookup/v2/topic/{domain}/{namespace}/{quote(local, safe='')}"
+            try:
+                await self._client.get(path, broker)
+            except OperationalError:
+                return  # the look that follows says who has it
+
+    async def _topics(self, bundle: str, at: str) -> list[str]:
+        """The names of a bundle's topics."""
+        namespace, span = split_bundle_name(bundle)
+        raw = await self._client.get(f"{V2}/persistent/{namespace}?bundle={span}", at)
+        try:
+            return sorted(msgspec.json.decode(raw, type=list[str]))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise OperationalError(f"the topics of {bundle}: {error}") from None
+
+    async def acquire_bundle(
+        self,
+        broker: BrokerAddress,
+        bundle: str,
+        *,
+        epoch: int | None,
+    ) -> None:
+        """Have Pulsar assign a bundle without an owner: the hint of the unload before leads it to
+        its destination, if it is still there. Raises `OperationalError` if nobody has it then.
+        """
+        await self._look_up(bundle, broker.broker_id)
+        await asyncio.sleep(LOOKS_S[0])
+        if await self.owner(bundle) is None:
+            raise OperationalError(f"nobody owns {bundle}; its next lookup assigns it")
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """See the port. Clients are counted for a single bundle only; 0 for the others."""
+        owned = await self._reader.owned(broker.broker_id)
+        if bundle is None:
+            return dict.fromkeys(owned, 0)
+        if bundle not in owned:
+            return {}
+        return {bundle: await self._clients(broker.broker_id, bundle) or 0}
+
+    async def _clients(self, broker: str, bundle: str) -> int | None:
+        """Producers and consumers of the first topics of a bundle; None if they are not told."""
+        try:
+            topics = (await self._topics(bundle, broker))[:TOPICS_MAX]
+            return sum([await self._clients_of(broker, topic) for topic in topics])
+        except OperationalError:
+            return None
+
+    async def _clients_of(self, broker: str, topic: str) -> int:
+        domain, _, rest = topic.partition("://")
+        namespace, _, local = rest.rpartition("/")
+        path = f"{V2}/{domain}/{namespace}/{quote(local, safe='')}/stats"
+        try:
+            return answers.clients_of_topic(await self._client.get(path, broker))
+        except AnswerError as error:
+            if error.status == 404:  # a topic that is not loaded
+                return 0
+            raise
+
+    async def split_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        *,
+        unload: bool,
+        epoch: int | None,
+    ) -> None:
+        """See the port. Pulsar answers 204 also when it did nothing: the boundaries tell."""
+        namespace, span = split_bundle_name(bundle)
+        before = await self._reader.boundaries(namespace)
+        path = f"{V2}/namespaces/{namespace}/{span}/split?unload={str(unload).lower()}"
+        await self._client.send("PUT", path, owner.broker_id)
+        if await self._reader.boundaries(namespace) == before:
+            raise OperationalError(f"Pulsar did not split {bundle}: there is nothing to divide")

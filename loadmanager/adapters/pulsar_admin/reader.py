@@ -1,0 +1,135 @@
+"""Implements `ports.cluster_reader.ClusterReader` over the admin API alone.
+
+A modular broker publishes its load report. An extensible one answers 500 for it: then the report is
+made of its metrics, its topics and its owned bundles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote
+
+from loadmanager.adapters.pulsar_admin import answers
+from loadmanager.adapters.pulsar_admin.client import AnswerError, PulsarClient
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.cluster_reader import BrokerReading, Cost, PoliciesReading
+
+V2 = "/admin/v2"
+RUNTIME = f"{V2}/brokers/configuration/runtime"
+EXTENSIBLE = "ExtensibleLoadManagerImpl"
+
+
+class AdminReader:
+    """Reads one cluster."""
+
+    def __init__(self, client: PulsarClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._without_report: set[str] = set()
+        """Brokers that publish no load report."""
+        self._cluster = ""
+
+    @property
+    def cost(self) -> Cost:
+        """See the port."""
+        return self._client.cost
+
+    async def brokers(self) -> list[str]:
+        """See the port."""
+        names = answers.broker_ids(await self._client.get(f"{V2}/brokers"))
+        self._client.learn(names)
+        self._without_report.intersection_update(names)
+        return names
+
+    async def leader(self) -> str | None:
+        """See the port."""
+        try:
+            return answers.leader_id(await self._client.get(f"{V2}/brokers/leaderBroker"))
+        except AnswerError as error:
+            if error.status == 404:  # no leader now
+                return None
+            raise
+
+    async def settings(self) -> Mapping[str, str]:
+        """See the port."""
+        values = answers.balancing_settings(await self._client.get(RUNTIME))
+        self._cluster = values.get("clusterName", self._cluster)
+        return values
+
+    async def read(self, broker_id: str) -> BrokerReading:
+        """See the port."""
+        if broker_id not in self._without_report:
+            try:
+                raw = await self._client.get(f"{V2}/broker-stats/load-report", broker_id)
+            except AnswerError as error:
+                if error.status != 500 or not await self._extensible(broker_id):
+                    raise
+                self._without_report.add(broker_id)
+            else:
+                report = answers.load_report(raw, self._clock.now_ms())
+                return BrokerReading(report)
+        return await self._without(broker_id)
+
+    async def _extensible(self, broker_id: str) -> bool:
+        """Whether a broker runs the extensible manager; another one's 500 is a failure."""
+        values = answers.balancing_settings(await self._client.get(RUNTIME, broker_id))
+        return values.get("loadManagerClassName", "").endswith(EXTENSIBLE)
+
+    async def _without(self, broker_id: str) -> BrokerReading:
+        """A report from other answers. Without the owned bundles or the topics, there is none."""
+        owned = await self.owned(broker_id)
+        topics = await self._client.get(f"{V2}/broker-stats/topics", broker_id)
+        faults: tuple[str, ...] = ()
+        try:
+            usage = answers.usages(await self._client.get("/metrics/", broker_id))
+            faults = tuple(sorted(set(answers.USAGES.values()) - usage.keys()))
+        except OperationalError as error:
+            usage, faults = {}, (f"usage: {error}",)
+        report = answers.report_of(
+            answers.bundle_stats(topics),
+            usage,
+            owned,
+            url=self._client.url_of(broker_id),
+            now_ms=self._clock.now_ms(),
+        )
+        return BrokerReading(report, faults)
+
+    async def owned(self, broker_id: str) -> list[str]:
+        """The bundles that a broker owns now, sorted."""
+        if not self._cluster:
+            await self.settings()
+        path = f"{V2}/brokers/{quote(self._cluster, safe='')}/{broker_id}/ownedNamespaces"
+        return answers.owned_bundles(await self._client.get(path, broker_id))
+
+    async def policies(self, cluster: str, namespaces: Iterable[str]) -> PoliciesReading:
+        """See the port."""
+        below = f"{V2}/clusters/{quote(cluster, safe='')}"
+        isolation = await self._or_nothing(f"{below}/namespaceIsolationPolicies")
+        domains = await self._or_nothing(f"{below}/failureDomains")
+        groups: dict[str, str] = {}
+        for namespace in namespaces:
+            raw = await self._or_nothing(f"{V2}/namespaces/{namespace}/antiAffinity")
+            group = answers.anti_affinity_group(raw)
+            if group is not None:
+                groups[namespace] = group
+        return PoliciesReading(
+            answers.isolation_policies(isolation or b"{}"),
+            answers.failure_domains(domains or b"{}"),
+            groups,
+        )
+
+    async def _or_nothing(self, path: str) -> bytes:
+        """The answer; empty for 404, which means that there is no policy."""
+        try:
+            return await self._client.get(path)
+        except AnswerError as error:
+            if error.status == 404:
+                return b""
+            raise
+
+    async def boundaries(self, namespace: str) -> list[str]:
+        """See the port."""
+        return answers.bundle_boundaries(
+            await self._client.get(f"{V2}/namespaces/{namespace}/bundles")
+        )

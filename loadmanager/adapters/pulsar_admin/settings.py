@@ -1,0 +1,37 @@
+"""How a Pulsar cluster's admin API is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from loadmanager.core.conf import conf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PulsarSettings:
+    """The Pulsar cluster."""
+
+    urls: tuple[str, ...] = conf(
+        "pulsar", (), "HTTP addresses of some brokers (`http://host:8080`); the others are learned"
+    )
+    token_file: str = conf(
+        "tokenFile", "", "File with a superuser's token; read again for each request"
+    )
+    basic_file: str = conf(
+        "basicFile", "", "File with `user:password` for Basic authentication, instead of a token"
+    )
+    ca_file: str = conf(
+        "caFile", "", "Certificates that https addresses are checked against; empty: the system's"
+    )
+    timeout_s: float = conf(
+        "requestTimeoutSeconds", 10.0, "A request that takes longer has failed", minimum=0.1
+    )
+    requests_per_s: float = conf(
+        "requestsPerSecondMax", 20.0, "Most requests/s to all brokers together", minimum=0.1
+    )
+    answer_bytes_max: int = conf(
+        "answerBytesMax",
+        64 << 20,
+        "An answer with more bytes has failed",
+        minimum=1024,
+    )

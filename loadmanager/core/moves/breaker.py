@@ -1,0 +1,128 @@
+"""The circuit breaker: it stops a daemon's moves when they do harm, or do not help."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+WORSE = 1.1
+"""A spread of load that grew by more than this factor after a move is no improvement."""
+EXPECTATIONS_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When the breaker opens, and for how long."""
+
+    failures: int
+    rate_drop_percent: float
+    open_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a move should come to, once its figures are true."""
+
+    move: str
+    check_ms: int
+    publish_rate: float
+    """Messages/s into the cluster before the move."""
+    spread_before: float
+    spread_predicted: float
+
+
+def spread(loads: Mapping[str, float]) -> float:
+    """The standard deviation of the brokers' loads."""
+    if not loads:
+        return 0.0
+    mean = math.fsum(loads.values()) / len(loads)
+    return math.sqrt(math.fsum((load - mean) ** 2 for load in loads.values()) / len(loads))
+
+
+class Breaker:
+    """Times are milliseconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._why = ""
+        self._until_ms = 0.0
+        self._failures = 0
+        self._expected: list[Expectation] = []
+        self._brokers: frozenset[str] = frozenset()
+        self.opened = 0
+        """How often it has opened."""
+
+    def reason(self, now_ms: int) -> str | None:
+        """Why nothing is moved; None while it is closed."""
+        if now_ms >= self._until_ms:
+            return None
+        left_s = (self._until_ms - now_ms) / 1000
+        return f"CircuitBreaker: {self._why}; moves go on in {left_s:.0f} s, or when resumed"
+
+    def close(self) -> bool:
+        """An operator has looked; returns whether it was open."""
+        was_open, self._until_ms, self._failures = self._until_ms > 0, 0.0, 0
+        self._expected.clear()
+        return was_open
+
+    def ended(self, move: str, problem: str | None, now_ms: int, rules: Rules) -> bool:
+        """A move has ended; `problem`: what went wrong. Returns whether the breaker opened."""
+        if problem is None:
+            self._failures = 0
+            return False
+        self._failures += 1
+        self._expected = [one for one in self._expected if one.move != move]
+        if self._failures < rules.failures:
+            return False
+        return self._open(f"{self._failures} moves failed in a row, {problem}", now_ms, rules)
+
+    def expect(self, expectation: Expectation) -> None:
+        """A move begins."""
+        self._expected = [*self._expected, expectation][-EXPECTATIONS_MAX:]
+
+    def look(
+        self,
+        brokers: frozenset[str],
+        publish_rate: float,
+        loads: Mapping[str, float],
+        now_ms: int,
+        rules: Rules,
+    ) -> bool:
+        """The cluster was read: live brokers, messages/s into it, and the load of each broker.
+
+        Returns whether the breaker opened.
+        """
+        gone, self._brokers = sorted(self._brokers - brokers), brokers
+        if gone:
+            return self._open(f"{', '.join(gone)} disappeared", now_ms, rules)
+        due = [one for one in self._expected if one.check_ms <= now_ms]
+        self._expected = [one for one in self._expected if one.check_ms > now_ms]
+        for one in due:
+            why = _disappointment(one, publish_rate, spread(loads), rules)
+            if why is not None:
+                return self._open(why, now_ms, rules)
+        return False
+
+    def _open(self, why: str, now_ms: int, rules: Rules) -> bool:
+        self._why, self._until_ms, self._failures = why, now_ms + rules.open_ms, 0
+        self._expected.clear()
+        self.opened += 1
+        return True
+
+
+def _disappointment(
+    one: Expectation, publish_rate: float, spread_now: float, rules: Rules
+) -> str | None:
+    least = one.publish_rate * (1 - rules.rate_drop_percent / 100)
+    if publish_rate < least:
+        return (
+            f"after move {one.move} the cluster gets {publish_rate:.0f} messages/s, "
+            f"{one.publish_rate:.0f} before"
+        )
+    promised = one.spread_before - one.spread_predicted
+    if promised > 0 and spread_now > one.spread_before * WORSE:
+        return (
+            f"after move {one.move} the brokers' loads spread by {spread_now:.0f} messages/s; "
+            f"{one.spread_before:.0f} before, {one.spread_predicted:.0f} predicted"
+        )
+    return None

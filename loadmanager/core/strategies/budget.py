@@ -1,0 +1,89 @@
+"""How many moves a daemon may make by itself: in an hour, at one broker, and at which hours."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from loadmanager.core.errors import BadInputError
+from loadmanager.core.strategies.guards import together
+from loadmanager.core.strategies.plan import Skip, Unload
+
+HOUR_MS = 3_600_000
+DAY_MINUTES = 24 * 60
+_SPAN = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is allowed. `quiet`: spans of minutes of the day (UTC) without moves."""
+
+    per_hour: int
+    per_broker: int
+    quiet: tuple[tuple[int, int], ...] = ()
+
+
+def quiet_spans(texts: Sequence[str]) -> tuple[tuple[int, int], ...]:
+    """`22:00-06:00` → minutes of the day. Raises `BadInputError`."""
+    spans = []
+    for text in texts:
+        match = _SPAN.fullmatch(text)
+        if match is None:
+            raise BadInputError(f"quietHours: {text!r}: hours as 22:00-06:00 are expected")
+        hours = [int(part) for part in match.groups()]
+        spans.append((hours[0] * 60 + hours[1], hours[2] * 60 + hours[3]))
+    return tuple(spans)
+
+
+def is_quiet(now_ms: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """Whether no move may begin now. A span may pass midnight; equal ends mean the whole day."""
+    minute = now_ms // 60_000 % DAY_MINUTES
+    return any(
+        begin <= minute < end if begin < end else minute >= begin or minute < end
+        for begin, end in spans
+    )
+
+
+class Budget:
+    """The moves of the last hour."""
+
+    def __init__(self) -> None:
+        self._moves: deque[tuple[int, str, str]] = deque()
+        """When a move was allowed, its source and destination."""
+
+    def allow(
+        self, unloads: Sequence[Unload], now_ms: int, limits: Limits
+    ) -> tuple[tuple[Unload, ...], tuple[Skip, ...]]:
+        """The moves that the budget has room for, in their order, and why the others wait.
+
+        Those that are allowed count from now on. The moves of a swap are allowed together.
+        """
+        while self._moves and self._moves[0][0] <= now_ms - HOUR_MS:
+            self._moves.popleft()
+        if is_quiet(now_ms, limits.quiet):
+            return (), tuple(Skip(move.bundle, "QuietHours: no moves now") for move in unloads)
+        touched = Counter(broker for _, *brokers in self._moves for broker in brokers)
+        allowed: list[Unload] = []
+        refused: list[Skip] = []
+        for moves in together(unloads):
+            brokers = [name for move in moves for name in (move.source, move.destination or "")]
+            why = self._refusal(len(moves), brokers, touched, limits)
+            if why is not None:
+                refused += [Skip(move.bundle, why) for move in moves]
+                continue
+            touched.update(brokers)
+            allowed += moves
+            self._moves.extend((now_ms, move.source, move.destination or "") for move in moves)
+        return tuple(allowed), tuple(refused)
+
+    def _refusal(
+        self, count: int, brokers: Sequence[str], touched: Counter[str], limits: Limits
+    ) -> str | None:
+        if len(self._moves) + count > limits.per_hour:
+            return f"HourlyBudget: {limits.per_hour} moves an hour"
+        for broker in sorted(set(brokers)):
+            if touched[broker] + brokers.count(broker) > limits.per_broker:
+                return f"BrokerBudget: {limits.per_broker} moves an hour at {broker}"
+        return None

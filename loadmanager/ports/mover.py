@@ -1,0 +1,66 @@
+"""What moves and splits bundles: our own brokers over their HTTP API, or those of a Pulsar."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from loadmanager.ports.hosting import BrokerAddress
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a broker says of a bundle that it has unloaded."""
+
+    clients: int | None = None
+    """Producers and consumers that it had just before; None: not told."""
+    pause_ms: float | None = None
+    """From the fence until the destination, if any, had acquired it; None: not told."""
+
+
+class Mover(Protocol):
+    """Orders to the brokers, bounded in time.
+
+    Each raises `OperationalError` when the broker cannot be reached or refuses.
+
+    `epoch` is the epoch of the leader that gives the order; a broker that knows of a newer term
+    refuses it. None: an operator's request, which belongs to no term.
+    """
+
+    async def release_bundle(
+        self,
+        owner: BrokerAddress,
+        bundle: str,
+        destination: BrokerAddress | None,
+        *,
+        epoch: int | None,
+    ) -> Released | None:
+        """Have the owner unload a bundle; returns when the destination, if any, has acquired it.
+
+        None if the broker does not own the bundle.
+        """
+        ...
+
+    async def acquire_bundle(
+        self, broker: BrokerAddress, bundle: str, *, epoch: int | None
+    ) -> None:
+        """Have a broker acquire a bundle without an owner; returns when it owns the bundle."""
+        ...
+
+    async def served_bundles(
+        self, broker: BrokerAddress, bundle: str | None = None
+    ) -> Mapping[str, int]:
+        """The bundles that a broker serves now, or the one that is named if it serves it; each with
+        the number of its producers and consumers.
+        """
+        ...
+
+    async def split_bundle(
+        self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
+    ) -> None:
+        """Have the owner split a bundle by its default algorithm; returns when that is done.
+
+        With `unload`, the owner then unloads the children.
+        """
+        ...

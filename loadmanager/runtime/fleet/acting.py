@@ -1,0 +1,126 @@
+"""Moves by itself, within a budget and behind a circuit breaker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from loadmanager.core.conf import Live
+from loadmanager.core.load.carried import Carried
+from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
+from loadmanager.core.moves.move import Author, Move, MoveState
+from loadmanager.core.strategies.budget import Budget, Limits, quiet_spans
+from loadmanager.core.strategies.plan import Plan, Skip, Unload
+from loadmanager.ports.clock import Clock
+from loadmanager.runtime.fleet.picture import Picture
+from loadmanager.runtime.fleet.settings import FleetSettings
+from loadmanager.runtime.leader.moves import Moves
+
+MEASURED_MS = 90_000
+"""After the settling: Pulsar has measured once more for certain."""
+
+log = structlog.get_logger("fleet")
+
+
+@dataclass(slots=True, kw_only=True)
+class Acting:
+    """Queues what the budget allows, and watches what comes of it."""
+
+    moves: Moves
+    picture: Picture
+    carried: Carried
+    settings: Live[FleetSettings]
+    clock: Clock
+    told: Callable[[Plan], None]
+    """Puts a plan among the decisions."""
+    budget: Budget = field(default_factory=Budget)
+    breaker: Breaker = field(default_factory=Breaker)
+
+    def rules(self) -> Rules:
+        """When the breaker opens."""
+        settings = self.settings.value
+        return Rules(
+            settings.failures_max, settings.rate_drop_percent, settings.open_minutes * 60_000
+        )
+
+    def queue(self, plan: Plan) -> Sequence[Move]:
+        """Queue the moves of a cycle that the budget allows; returns those."""
+        settings = self.settings.value
+        limits = Limits(
+            settings.moves_per_hour_max,
+            settings.moves_per_broker_max,
+            quiet_spans(settings.quiet_hours),
+        )
+        allowed, refused = self.budget.allow(plan.unloads, self.clock.now_ms(), limits)
+        if refused:
+            self.told(Plan(plan.strategy, skipped=refused))
+        for unload in allowed:
+            self.breaker.expect(self._expectation(unload))
+        return self.moves.decide(allowed, Author.CYCLE)
+
+    def _expectation(self, unload: Unload) -> Expectation:
+        loads = _loads(self.picture.reports)
+        report = self.picture.reports.get(unload.source)
+        stats = None if report is None else report.last_stats.get(unload.bundle)
+        after = dict(loads)
+        if stats is not None and unload.destination in after:
+            after[unload.source] -= stats.rate
+            after[unload.destination] += stats.rate
+        wait_ms = self.settings.value.settle_s * 1000 + MEASURED_MS
+        return Expectation(
+            move=unload.bundle,
+            check_ms=round(self.clock.now_ms() + wait_ms),
+            publish_rate=_publish_rate(self.picture.reports),
+            spread_before=spread(loads),
+            spread_predicted=spread(after),
+        )
+
+    def ended(self, move: Move) -> None:
+        """A move has ended: its load counts at the destination from now on."""
+        if move.state is MoveState.DONE and move.destination is not None:
+            self._carry(move)
+        if move.state in (MoveState.DONE, MoveState.FAILED):
+            failed = move.state is MoveState.FAILED
+            problem = f"{move.bundle}: {move.outcome.text if move.outcome else ''}"
+            if self.breaker.ended(
+                move.bundle, problem if failed else None, self.clock.now_ms(), self.rules()
+            ):
+                self._opened()
+
+    def _carry(self, move: Move) -> None:
+        report = self.picture.reports.get(move.source)
+        stats = None if report is None else report.last_stats.get(move.bundle)
+        if stats is not None:
+            until_ms = self.clock.now_ms() + self.settings.value.settle_s * 1000
+            self.carried.moved(move.bundle, stats, round(until_ms))
+
+    def look(self) -> None:
+        """The cluster was read."""
+        picture = self.picture
+        live = frozenset(picture.answering)
+        reports = {name: picture.reports[name] for name in live if name in picture.reports}
+        if self.breaker.look(
+            live, _publish_rate(reports), _loads(reports), self.clock.now_ms(), self.rules()
+        ):
+            self._opened()
+
+    def _opened(self) -> None:
+        why = self.breaker.reason(self.clock.now_ms()) or ""
+        cancelled = self.moves.cancel(None)
+        log.error("moves stop", reason=why, cancelled=cancelled)
+        self.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
+
+    def resume(self) -> bool:
+        """An operator ends what the breaker began; returns whether it was open."""
+        return self.breaker.close()
+
+
+def _loads(reports: Mapping[str, LocalBrokerData]) -> dict[str, float]:
+    return {broker: reports[broker].rate for broker in sorted(reports)}
+
+
+def _publish_rate(reports: Mapping[str, LocalBrokerData]) -> float:
+    return sum(report.msg_rate_in for report in reports.values())

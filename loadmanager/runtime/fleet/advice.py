@@ -1,0 +1,87 @@
+"""What the daemon would do: the last plan of the configured strategy, and those of others."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.strategies import cycle, registry
+from loadmanager.core.strategies.memories import Memories
+from loadmanager.core.strategies.plan import Plan, Unload
+from loadmanager.core.strategies.plan_document import plan_document, unload_document
+from loadmanager.core.strategies.settings import StrategySettings
+
+
+@dataclass(slots=True)
+class Shadow:
+    """A strategy whose plans are made and not carried out."""
+
+    name: str
+    memories: Memories = field(default_factory=Memories)
+    plan: Plan | None = None
+
+
+@dataclass(slots=True)
+class Advice:
+    """The plans of the last cycle."""
+
+    rng: cycle.Rng
+    shadows: tuple[Shadow, ...] = ()
+    plan: Plan | None = None
+    at_ms: int = 0
+    plan_id: str | None = None
+    """The sealed plan that an operator may approve."""
+
+    def take(self, snapshot: ClusterSnapshot, plan: Plan, settings: StrategySettings) -> None:
+        """A cycle's plan; the other strategies decide on the same snapshot."""
+        self.plan, self.at_ms, self.plan_id = plan, snapshot.now_ms, None
+        for shadow in self.shadows:
+            changed = dataclasses.replace(
+                settings, shedder=shadow.name, placement=_placement(settings, shadow.name)
+            )
+            decided, shadow.memories = cycle.shed(snapshot, changed, shadow.memories)
+            shadow.plan, shadow.memories = cycle.destinations(
+                snapshot, decided, changed, shadow.memories, self.rng
+            )
+
+    def document(self) -> dict[str, Any]:
+        """For operators: each move with a command line that makes it."""
+        return {
+            "at": self.at_ms or None,
+            "planId": self.plan_id,
+            "plan": None if self.plan is None else _document(self.plan),
+            "shadows": [
+                {"strategy": shadow.name, "plan": shadow.plan and _document(shadow.plan)}
+                for shadow in self.shadows
+            ],
+        }
+
+
+def _placement(settings: StrategySettings, shedder: str) -> str:
+    """The configured placement rule, unless it follows another shedder."""
+    rule = registry.placement(settings.placement)
+    return rule.name if rule.follows in (None, shedder) else "LeastLongTermMessageRate"
+
+
+def _document(plan: Plan) -> dict[str, Any]:
+    unloads = [{**unload_document(move), "command": command(move)} for move in plan.unloads]
+    return {**plan_document(plan), "unloads": unloads}
+
+
+def command(move: Unload) -> str:
+    """The `pulsar-admin` command line that makes a move."""
+    namespace, span = split_bundle_name(move.bundle)
+    parts = ["pulsar-admin", "namespaces", "unload", namespace, "--bundle", span]
+    if move.destination is not None:
+        parts += ["--destinationBroker", move.destination]
+    return shlex.join(parts)
+
+
+def switch_command(name: str, *, on: bool) -> str:
+    """The `pulsar-admin` command line that switches one of Pulsar's own on or off."""
+    value = str(on).lower()
+    return f"pulsar-admin brokers update-dynamic-config --config {name} --value {value}"

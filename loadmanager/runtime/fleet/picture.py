@@ -1,0 +1,120 @@
+"""What the daemon knows of a Pulsar cluster, how old it is, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.core.policies.isolation import IsolationPolicy
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.cluster_reader import PoliciesReading
+from loadmanager.ports.hosting import BrokerAddress
+
+SHEDDING = "loadBalancerSheddingEnabled"
+SPLITTING = "loadBalancerAutoBundleSplitEnabled"
+OWN_BALANCING = (SHEDDING, SPLITTING)
+"""Pulsar's own switches that must be off while somebody else moves bundles."""
+
+
+@dataclass(slots=True)
+class Picture:
+    """Implements `ports.fleet.Fleet` and `ports.fleet.Policies`."""
+
+    clock: Clock
+    registered: set[str] = field(default_factory=set)
+    """brokerIds that the cluster lists; one that died is listed until its session ends."""
+    reports: dict[str, LocalBrokerData] = field(default_factory=dict)
+    """brokerId → last report, `last_update` is when it was read; also an old one."""
+    answering: set[str] = field(default_factory=set)
+    """Brokers that answered when they were last read."""
+    leader: str | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Those of load balancing in force on a broker."""
+    policies: PoliciesReading = field(default_factory=PoliciesReading)
+    brokers_ms: int | None = None
+    """When the list of brokers was last read; likewise the others."""
+    settings_ms: int | None = None
+    policies_ms: int | None = None
+    problems: dict[str, str] = field(default_factory=dict)
+    """Part → why it could not be read when it was last tried."""
+
+    @property
+    def isolation(self) -> Mapping[str, IsolationPolicy]:
+        """See the port."""
+        return self.policies.isolation
+
+    @property
+    def groups(self) -> Mapping[str, str]:
+        """See the port."""
+        return self.policies.groups
+
+    @property
+    def domains(self) -> Mapping[str, Sequence[str]]:
+        """See the port."""
+        return self.policies.domains
+
+    def address(self, broker_id: str) -> BrokerAddress | None:
+        """See the port. A broker that did not answer lately has none: nothing is moved there."""
+        report = self.reports.get(broker_id)
+        if report is None or broker_id not in self.answering:
+            return None
+        url = report.web_service_url or report.web_service_url_tls or ""
+        return BrokerAddress(broker_id, report.pulsar_service_url or "", url)
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster."""
+        return self.settings.get("clusterName", "")
+
+    @property
+    def extensible(self) -> bool:
+        """Whether the brokers run the extensible load manager."""
+        return self.settings.get("loadManagerClassName", "").endswith("ExtensibleLoadManagerImpl")
+
+    def own_balancing(self) -> list[str]:
+        """Pulsar's own switches that are on."""
+        return [name for name in OWN_BALANCING if self.settings.get(name, "true") != "false"]
+
+    def missing(self, within_s: float) -> str | None:
+        """What must be known for a decision and is not, or is older than this; None: nothing."""
+        parts = {"brokers": self.brokers_ms, "policies": self.policies_ms}
+        oldest_ms = self.clock.now_ms() - within_s * 1000
+        for part, read_ms in parts.items():
+            if read_ms is None or (read_ms < oldest_ms and part in self.problems):
+                why = self.problems.get(part, "not read yet")
+                return f"Incomplete: the {part} are not known: {why}"
+        return None
+
+    def document(self) -> dict[str, Any]:
+        """For operators: ages in seconds, and what is missing."""
+        now_ms = self.clock.now_ms()
+
+        def age_s(read_ms: float | None) -> float | None:
+            return None if read_ms is None else round(max(0.0, now_ms - read_ms) / 1000, 1)
+
+        return {
+            "cluster": self.cluster,
+            "manager": "extensible" if self.extensible else "modular",
+            "leader": self.leader,
+            "pulsarBalances": self.own_balancing() if self.settings else None,
+            "ageSeconds": {
+                "brokers": age_s(self.brokers_ms),
+                "policies": age_s(self.policies_ms),
+                "settings": age_s(self.settings_ms),
+            },
+            "brokers": {
+                broker: {
+                    "answers": broker in self.answering,
+                    "ageSeconds": age_s(report.last_update) if report else None,
+                    "bundles": len(report.bundles) if report else None,
+                    "msgRateIn": report.msg_rate_in if report else None,
+                    "msgRateOut": report.msg_rate_out if report else None,
+                    "cpuPercent": round(report.cpu.percent, 1) if report else None,
+                }
+                for broker in sorted(self.registered)
+                for report in [self.reports.get(broker)]
+            },
+            "problems": dict(sorted(self.problems.items())),
+        }

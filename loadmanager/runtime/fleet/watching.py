@@ -1,0 +1,135 @@
+"""Reads a Pulsar cluster at intervals, and feeds the view of its load.
+
+Whatever cannot be read keeps its last value, with its age: nothing is moved from or to a broker
+whose report is too old, and nothing at all while the policies are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+
+from loadmanager.core.bundles.names import is_system_namespace
+from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.load.carried import Carried
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import LocalBrokerData
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
+from loadmanager.runtime.fleet.picture import Picture
+from loadmanager.runtime.fleet.settings import FleetSettings
+from loadmanager.runtime.tasks import for_each
+
+NAMESPACES_MAX = 5_000
+"""Anti-affinity groups are read of at most so many namespaces."""
+
+log = structlog.get_logger("fleet")
+
+
+@dataclass(slots=True, kw_only=True)
+class Watching:
+    """Keeps a `Picture` and a `ClusterView` current."""
+
+    reader: ClusterReader
+    picture: Picture
+    view: ClusterView
+    carried: Carried
+    clock: Clock
+    settings: Live[FleetSettings]
+    observe: Callable[[str, LocalBrokerData], None]
+    """Called with each broker's report."""
+    record: Callable[[str, BrokerReading], None]
+    """Called with each broker's reading, as it was read."""
+    covered: set[str] = field(default_factory=set)
+    """The namespaces whose policies have been read."""
+    read_s: float = field(default=0.0)
+    """How long the last reading of all brokers took."""
+
+    async def read_brokers(self) -> None:
+        """Read the list of brokers, then each of them."""
+        began_s = self.clock.monotonic_s()
+        if not await self._part("brokers", self._read_list):
+            return
+        brokers = sorted(self.picture.registered)
+        await for_each(brokers, self._read_broker, self.settings.value.read_at_once_max, "read")
+        self.read_s = self.clock.monotonic_s() - began_s
+
+    async def _read_list(self) -> None:
+        present = set(await self.reader.brokers())
+        picture, now_ms = self.picture, self.clock.now_ms()
+        for broker in picture.registered - present:
+            picture.reports.pop(broker, None)
+            picture.answering.discard(broker)
+            picture.problems.pop(broker, None)
+            self.view.gone(broker, now_ms)
+            log.info("broker left", peer=broker)
+        for broker in sorted(present - picture.registered):
+            log.info("broker joined", peer=broker)
+        picture.registered, picture.brokers_ms = present, now_ms
+
+    async def _read_broker(self, broker: str) -> None:
+        if not await self._part(broker, partial(self._take, broker)):
+            self.picture.answering.discard(broker)
+
+    async def _take(self, broker: str) -> None:
+        reading = await self.reader.read(broker)
+        if broker not in self.picture.registered:
+            return
+        now_ms = self.clock.now_ms()
+        report = self.carried.apply(reading.report, now_ms)
+        self.picture.reports[broker] = report
+        self.picture.answering.add(broker)
+        self.view.observe(broker, report, now_ms)
+        self.observe(broker, report)
+        self.record(broker, reading)
+
+    async def read_policies(self) -> None:
+        """Read Pulsar's settings, its leader and the policies."""
+        await self._part("settings", self._read_settings)
+        if self.picture.cluster:
+            await self._part("policies", self._read_policies)
+
+    def uncovered(self) -> bool:
+        """Whether a broker serves namespaces whose policies have not been read."""
+        return bool(self._namespaces() - self.covered)
+
+    def _namespaces(self) -> set[str]:
+        return {
+            namespace
+            for report in self.picture.reports.values()
+            for namespace in (split_bundle_name(bundle)[0] for bundle in report.bundles)
+            if not is_system_namespace(namespace)
+        }
+
+    async def _read_settings(self) -> None:
+        self.picture.settings = await self.reader.settings()
+        self.picture.leader = await self.reader.leader()
+        self.picture.settings_ms = self.clock.now_ms()
+
+    async def _read_policies(self) -> None:
+        namespaces = self._namespaces()
+        self.picture.policies = await self.reader.policies(
+            self.picture.cluster, sorted(namespaces)[:NAMESPACES_MAX]
+        )
+        self.covered = namespaces
+        self.picture.policies_ms = self.clock.now_ms()
+
+    async def _part(self, part: str, read: Callable[[], Awaitable[None]]) -> bool:
+        """Read a part; a failure is told once, and again when it is another one."""
+        problems = self.picture.problems
+        try:
+            await read()
+        except LoadManagerError as error:
+            text = str(error)
+            if part not in problems:
+                log.warning("a part of the cluster cannot be read", part=part, error=text)
+            problems[part] = text
+            return False
+        if problems.pop(part, None) is not None:
+            log.info("it can be read again", part=part)
+        return True

@@ -1,0 +1,316 @@
+"""Leads one Pulsar cluster: the cycle, the queue of moves and the guards are the leader's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import structlog
+
+from loadmanager.core.bundles.names import SYSTEM_NAMESPACE, NamespaceName
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.history.records import broker_load, bundle_loads, decisions, move_record
+from loadmanager.core.load.carried import Carried
+from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.load.usage import max_weighted_usage
+from loadmanager.core.moves.move import Move
+from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.strategies.cycle import Rng
+from loadmanager.core.strategies.plan import Plan
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.clock import Clock
+from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
+from loadmanager.ports.history import History
+from loadmanager.ports.mover import Mover
+from loadmanager.ports.wishes import WishBook
+from loadmanager.runtime.broker.decision_telemetry import Counts
+from loadmanager.runtime.fleet.acting import Acting
+from loadmanager.runtime.fleet.advice import Advice, Shadow, switch_command
+from loadmanager.runtime.fleet.picture import Picture
+from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
+from loadmanager.runtime.fleet.watching import Watching
+from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
+from loadmanager.runtime.leader.load_manager import LoadManager
+from loadmanager.runtime.leader.moves import Moves
+from loadmanager.runtime.leader.operations import Operations
+from loadmanager.runtime.leader.preferred import Preferred
+from loadmanager.runtime.tasks import Interval, Scope, Steps, every
+
+EPOCH = 1
+"""There are no terms: one daemon at a time steers a cluster, by a lock."""
+STALE_READINGS = 2.5
+"""A broker whose report is older than so many intervals of reading is left out of decisions."""
+SLOW_S = 10.0
+
+log = structlog.get_logger("fleet")
+
+
+class Orders(Mover, Protocol):
+    """Orders to a Pulsar cluster's brokers."""
+
+    brokers: tuple[str, ...]
+    """The live brokers: the owner of a bundle is looked for among them."""
+
+    async def owner(self, bundle: str) -> str | None:
+        """Who owns a bundle; None if nobody does."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHold:
+    """Why nothing is decided, or moved, now (`runtime.leader.load_manager.Hold`)."""
+
+    picture: Picture
+    settings: Live[FleetSettings]
+    acting: Acting
+
+    def reason(self) -> str | None:
+        """None: decide."""
+        settings = self.settings.value
+        missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
+        if missing is not None:
+            return missing
+        silent = self.picture.registered - self.picture.reports.keys()
+        if silent:
+            return f"Incomplete: {', '.join(sorted(silent)[:5])} have not been read yet"
+        if settings.mode != ACT:
+            return None
+        return self.refusal() or self.acting.breaker.reason(self.acting.clock.now_ms())
+
+    def refusal(self) -> str | None:
+        """Why nothing may be moved: Pulsar moves bundles itself, or that is not known."""
+        if not self.picture.settings:
+            return "Incomplete: Pulsar's settings are not known"
+        on = self.picture.own_balancing()
+        if not on:
+            return None
+        commands = "; ".join(switch_command(name, on=False) for name in on)
+        return f"PulsarBalances: {' and '.join(on)} on; switch off with: {commands}"
+
+
+class NoMerging:
+    """Pulsar cannot merge bundles."""
+
+    async def step(self) -> None:
+        """Nothing."""
+
+    async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
+        """Raises `OperationalError`."""
+        raise OperationalError("Pulsar cannot merge bundles")
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetOutside:
+    """What is outside."""
+
+    name: str
+    """The cluster's name in the daemon's configuration."""
+    reader: ClusterReader
+    orders: Orders
+    wishes: WishBook
+    clock: Clock
+    rng: Rng
+    history: History | None
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetSettingsOf:
+    """The settings of one cluster."""
+
+    fleet: Live[FleetSettings]
+    strategies: Live[StrategySettings]
+    splits: Live[SplitSettings]
+    moves: Live[MoveSettings]
+
+
+@dataclass(slots=True)
+class FleetWork:
+    """One cluster: what is known of it, what is decided, and what is done."""
+
+    outside: FleetOutside
+    settings: FleetSettingsOf
+    scope: Scope
+    steps: Steps
+    counts: Counts = field(default_factory=Counts)
+    _read_ms: dict[str, int] = field(default_factory=dict)
+    """Broker → when it was last recorded."""
+    picture: Picture = field(init=False)
+    load_manager: LoadManager = field(init=False)
+    moves: Moves = field(init=False)
+    acting: Acting = field(init=False)
+    advice: Advice = field(init=False)
+    operations: Operations = field(init=False)
+    watching: Watching = field(init=False)
+    hold: FleetHold = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Build the parts."""
+        outside, settings, view = self.outside, self.settings, ClusterView()
+        clock, carried = outside.clock, Carried()
+        self.picture = Picture(clock)
+        self.moves = Moves(
+            epoch=EPOCH,
+            settings=settings.moves,
+            brokers=self.picture,
+            wishes=outside.wishes,
+            view=view,
+            preferred=Preferred(clock),
+            release=outside.orders.release_bundle,
+            owner=outside.orders.owner,
+            mover=outside.orders,
+            clock=clock,
+            scope=self.scope,
+            steps=self.steps,
+            observe=self._moved,
+        )
+        self.load_manager = LoadManager(
+            epoch=EPOCH,
+            view=view,
+            policies=self.picture,
+            moves=self.moves,
+            clock=clock,
+            rng=outside.rng,
+            strategies=settings.strategies,
+            splits=settings.splits,
+            bundle_count=self._bundle_count,
+            steps=self.steps,
+            observe=self._planned,
+        )
+        self.acting = Acting(
+            moves=self.moves,
+            picture=self.picture,
+            carried=carried,
+            settings=settings.fleet,
+            clock=clock,
+            told=self.load_manager.told,
+        )
+        self.hold = FleetHold(self.picture, settings.fleet, self.acting)
+        shadows = tuple(Shadow(name) for name in settings.fleet.value.shadows)
+        self.advice = Advice(outside.rng, shadows)
+        self.load_manager.warm_up, self.load_manager.slow_s = self.hold, SLOW_S
+        self.load_manager.carry_out = self._carry_out
+        self.operations = self._build_operations()
+        self.watching = Watching(
+            reader=outside.reader,
+            picture=self.picture,
+            view=view,
+            carried=carried,
+            clock=clock,
+            settings=settings.fleet,
+            observe=self.load_manager.observe,
+            record=self._record,
+        )
+
+    def _build_operations(self) -> Operations:
+        draining = Draining(
+            moves=self.moves,
+            load_manager=self.load_manager,
+            brokers=self.picture,
+            mover=self.outside.orders,
+            clock=self.outside.clock,
+        )
+
+        def ended(move: Move) -> None:
+            self.acting.ended(move)
+            draining.moved(move)
+
+        self.moves.ended = ended
+        return Operations(checks=(), moves=self.moves, draining=draining, merging=NoMerging())
+
+    async def _bundle_count(self, namespace: NamespaceName) -> int:
+        return max(0, len(await self.outside.reader.boundaries(str(namespace))) - 1)
+
+    # Running
+
+    def begin(self) -> None:
+        """Start everything that this mode does, in the scope."""
+        settings, steps = self.settings, self.steps
+        reading = Interval(settings.fleet, lambda fleet: fleet.read_interval_s)
+        policies = Interval(settings.fleet, lambda fleet: fleet.policies_interval_s)
+        self._every(reading, self.read, "read")
+        self.scope.spawn(
+            every(policies, self.watching.read_policies, "policies", steps, first_after_s=None),
+            "policies",
+        )
+        mode = settings.fleet.value.mode
+        if mode == OBSERVE:
+            return
+        shedding = Interval(
+            settings.strategies, lambda strategies: strategies.shedding_interval_minutes * 60
+        )
+        self.scope.spawn(
+            every(shedding, self.load_manager.shed, "shed", steps, first_after_s=None), "shed"
+        )
+        if mode in (APPROVE, ACT):
+            self.scope.spawn(self.moves.run(), "moves")
+            drain = self.operations.draining.step
+            self.scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
+
+    def _every(
+        self, interval_s: Callable[[], float], step: Callable[[], Awaitable[object]], name: str
+    ) -> None:
+        self.scope.spawn(every(interval_s, step, name, self.steps), name)
+
+    async def read(self) -> None:
+        """Read the brokers, and the policies of namespaces that are new."""
+        await self.watching.read_brokers()
+        self.outside.orders.brokers = tuple(sorted(self.picture.answering))
+        if self.watching.uncovered():
+            await self.watching.read_policies()
+        if self.settings.fleet.value.mode == ACT:
+            self.acting.look()
+
+    def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
+        self.advice.take(snapshot, plan, self.settings.strategies.value)
+        if self.settings.fleet.value.mode == ACT:
+            return self.acting.queue(plan)
+        return ()
+
+    # Recording
+
+    def _planned(self, cycle: int, plan: Plan) -> None:
+        self.counts.on_plan(plan)
+        self._append(
+            *decisions(
+                self.outside.clock.now_ms(), self.outside.name, plan, epoch=EPOCH, cycle=cycle
+            )
+        )
+
+    def _moved(self, move: Move) -> None:
+        self.load_manager.moved(move)
+        self.counts.on_move(move)
+        now_ms, cycle = self.outside.clock.now_ms(), self.load_manager.cycles
+        self._append(move_record(now_ms, self.outside.name, move, epoch=EPOCH, cycle=cycle))
+
+    def _record(self, broker: str, reading: BrokerReading) -> None:
+        now_ms, report = self.outside.clock.now_ms(), reading.report
+        since_ms = self._read_ms.get(broker)
+        interval_ms = round(self.settings.fleet.value.read_interval_s * 1000)
+        if since_ms is not None:
+            interval_ms = max(1, min(now_ms - since_ms, 2 * interval_ms))
+        self._read_ms[broker] = now_ms
+        usage = max_weighted_usage(report, self.settings.strategies.value.weights)
+        self._append(
+            broker_load(
+                now_ms,
+                broker,
+                report,
+                usage=usage,
+                interval_ms=interval_ms,
+                faults=list(reading.faults),
+            ),
+            *bundle_loads(now_ms, broker, report.last_stats, interval_ms=interval_ms),
+        )
+
+    def _append(self, *records: Any) -> None:
+        if self.outside.history is not None:
+            self.outside.history.append(*records)
+
+
+def excluded(namespaces: Sequence[str]) -> tuple[str, ...]:
+    """The namespaces whose bundles stay: Pulsar's own topics always do."""
+    return tuple(dict.fromkeys([*namespaces, SYSTEM_NAMESPACE]))

@@ -1,0 +1,165 @@
+"""The configuration of `loadmanager fleet`: a file with a section for each cluster.
+
+    # for all clusters
+    loadBalancerLoadSheddingStrategy=ThresholdShedder
+    [east]
+    pulsar=http://broker-1:8080,http://broker-2:8080
+    mode=advise
+
+Keys are those of the daemon and, of broker.conf, those that decide about moves. Every other key is
+refused: it would do nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from loadmanager import settings
+from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
+from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
+from loadmanager.core.errors import BadInputError, ConfigError
+from loadmanager.core.moves.settings import MoveSettings
+from loadmanager.core.strategies import registry
+from loadmanager.core.strategies.budget import quiet_spans
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.runtime.fleet.settings import FleetSettings
+from loadmanager.settings import KnownKey, Settings, parse_value
+
+FILE_BYTES_MAX = 1_000_000
+CLUSTERS_MAX = 50
+LEAVES: tuple[type, ...] = (PulsarSettings, FleetSettings)
+ACTING: tuple[type, ...] = (StrategySettings, MoveSettings)
+"""Leaves of broker.conf whose keys decide about moves; those of single strategies are added."""
+DEFAULTS = {
+    "loadManagerMovesAtOnceMax": "1",
+    "loadManagerMovesPerMinuteMax": "6",
+    "loadBalancerBrokerLoadDataTTLInSeconds": "75",
+}
+"""Where the daemon is more careful than a broker."""
+_SECTION = re.compile(r"\[([A-Za-z0-9][-.\w]{0,62})\]", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """One cluster."""
+
+    name: str
+    pulsar: PulsarSettings
+    fleet: FleetSettings
+    strategies: StrategySettings
+    moves: MoveSettings
+
+
+def known_keys() -> dict[str, KnownKey]:
+    """The daemon's own keys."""
+    known: dict[str, KnownKey] = {}
+    for leaf in LEAVES:
+        hints = typing.get_type_hints(leaf)
+        for field in dataclasses.fields(leaf):
+            key = field.metadata["key"]
+            known[key.name] = KnownKey(key, leaf, field.name, hints[field.name], field.default)
+    return known
+
+
+def read_file(path: Path) -> dict[str, dict[str, str]]:
+    """Section → key → text; keys before the first section count for every section.
+
+    Raises `ConfigError` naming the line.
+    """
+    try:
+        if path.stat().st_size > FILE_BYTES_MAX:
+            raise ConfigError(f"{path}: larger than {FILE_BYTES_MAX} bytes")
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 at byte {error.start}") from None
+    common: dict[str, str] = {}
+    sections: dict[str, dict[str, str]] = {}
+    values = common
+    for number, raw in enumerate(lines, 1):
+        line = raw.strip()
+        if not line or line[0] in "#;":
+            continue
+        section = _SECTION.fullmatch(line)
+        if section is not None:
+            if section[1] in sections:
+                raise ConfigError(f"{path}, line {number}: a second section {line}")
+            values = sections[section[1]] = {}
+            continue
+        name, separator, text = line.partition("=")
+        if not separator or line.startswith("["):
+            raise ConfigError(f"{path}, line {number}: key=value or [cluster] is expected")
+        values[name.strip()] = text.strip()
+    if not sections:
+        return {"default": common}
+    return {name: {**common, **own} for name, own in sections.items()}
+
+
+def clusters(
+    sections: Mapping[str, Mapping[str, str]], overrides: Mapping[str, str]
+) -> list[ClusterSettings]:
+    """The settings of every cluster. Raises `ConfigError` naming cluster, key and value."""
+    if len(sections) > CLUSTERS_MAX:
+        raise ConfigError(f"{len(sections)} clusters: {CLUSTERS_MAX} are allowed")
+    return [parse(name, {**values, **overrides}) for name, values in sections.items()]
+
+
+def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
+    """One cluster's settings. Raises `ConfigError`."""
+    known, problems = known_keys(), []
+    own: dict[type, dict[str, Any]] = {leaf: {} for leaf in LEAVES}
+    others: dict[str, str] = {}
+    for key, text in values.items():
+        target = known.get(key)
+        if target is None:
+            others[key] = text
+            continue
+        try:
+            own[target.leaf][target.field] = parse_value(target, text)
+        except ValueError as error:
+            problems.append(f"{key} = {text!r}: {error}")
+    problems += [f"{key}: {why}" for key in others if (why := _without_effect(key))]
+    if problems:
+        raise ConfigError(f"cluster {name}: {'; '.join(problems)}")
+    fleet = FleetSettings(**own[FleetSettings])
+    pulsar = PulsarSettings(**own[PulsarSettings])
+    try:
+        decided = settings.parse({**DEFAULTS, **others})
+        return ClusterSettings(
+            name, pulsar, _checked(fleet), _strategies(decided), decided.leaf(MoveSettings)
+        )
+    except (ConfigError, BadInputError) as error:
+        raise ConfigError(f"cluster {name}: {error}") from None
+
+
+def _without_effect(key: str) -> str | None:
+    """Why a key of broker.conf cannot be set here."""
+    known = settings.known_keys().get(key)
+    if known is None:
+        near = settings.nearest(key)
+        return "there is no such key" + (f"; did you mean {near}?" if near else "")
+    if known.leaf in (*ACTING, *registry.own_settings()):
+        return None
+    return "it does nothing here"
+
+
+def _checked(fleet: FleetSettings) -> FleetSettings:
+    quiet_spans(fleet.quiet_hours)
+    for shadow in fleet.shadows:
+        registry.shedder(shadow)
+    return fleet
+
+
+def _strategies(decided: Settings) -> StrategySettings:
+    """Both managers' brokers are read into the same reports, and Pulsar's own topics stay."""
+    strategies = decided.leaf(StrategySettings)
+    registry.check(strategies.shedder, strategies.placement)
+    namespaces = (*strategies.excluded_namespaces, SYSTEM_NAMESPACE)
+    return dataclasses.replace(strategies, excluded_namespaces=tuple(dict.fromkeys(namespaces)))
