@@ -29,6 +29,7 @@ from loadmanager.core.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, 
 from loadmanager.core.ownership.states import TRANSITIONS, BundleState
 from loadmanager.core.strategies import registry
 from loadmanager.ports.telemetry import Metric
+from loadmanager.settings import fleet
 
 FOLDER = Path(__file__).parent / "reference"
 WIDTH = 100
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
     """File name in docs/reference → text."""
     return {
         "broker-conf.md": broker_conf(),
+        "fleet-conf.md": fleet_conf(),
         "metrics.md": metrics(),
         "rest.md": rest(),
         "states.md": states(),
@@ -102,6 +104,24 @@ def broker_conf() -> str:
         "changed on running brokers through `POST /admin/v2/brokers/configuration/{name}/{value}`. "
         "A whole number, a number and a comma-separated list are what their names say; true and "
         "false are the only booleans.",
+        *blocks,
+    )
+
+
+def fleet_conf() -> str:
+    """Every key of the daemon beside Pulsar clusters, by the component that reads it."""
+    keys = fleet.known_keys()
+    blocks = []
+    for leaf in fleet.LEAVES:
+        blocks.append(f"## {first_paragraph(leaf.__doc__).rstrip('.')}")
+        blocks += [_key(keys[name]) for name in sorted(keys) if keys[name].leaf is leaf]
+    changed = ", ".join(f"`{name}={text}`" for name, text in sorted(fleet.DEFAULTS.items()))
+    return page(
+        "fleet.conf",
+        "The file of `loadmanager fleet --config`: `key=value` lines, `[name]` begins a cluster, "
+        "and keys before the first cluster count for all. Beside these keys it takes those keys of "
+        "[broker.conf](broker-conf.md) that decide about moves: the daemon's defaults of some "
+        f"differ ({changed}). Any other key is refused.",
         *blocks,
     )
 

@@ -24,6 +24,7 @@ from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 COMMANDS = (
     "standalone",
     "broker",
+    "fleet",
     "config",
     "admin",
     "doctor",
@@ -35,7 +36,7 @@ COMMANDS = (
 """Modules of this package, in the order of `--help`."""
 
 
-SERVICES = ("standalone", "broker")
+SERVICES = ("standalone", "broker", "fleet")
 """They may run without a standard output."""
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 

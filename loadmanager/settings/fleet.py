@@ -54,6 +54,12 @@ class ClusterSettings:
     fleet: FleetSettings
     strategies: StrategySettings
     moves: MoveSettings
+    given: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Key → text, as the file and the command line say."""
+
+    def with_changes(self, changes: Mapping[str, str]) -> ClusterSettings:
+        """These settings with some keys changed. Raises `ConfigError`."""
+        return parse(self.name, {**self.given, **changes})
 
 
 def known_keys() -> dict[str, KnownKey]:
@@ -133,7 +139,12 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
     try:
         decided = settings.parse({**DEFAULTS, **others})
         return ClusterSettings(
-            name, pulsar, _checked(fleet), _strategies(decided), decided.leaf(MoveSettings)
+            name,
+            pulsar,
+            _checked(fleet),
+            _strategies(decided),
+            decided.leaf(MoveSettings),
+            dict(values),
         )
     except (ConfigError, BadInputError) as error:
         raise ConfigError(f"cluster {name}: {error}") from None

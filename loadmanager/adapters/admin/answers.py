@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from loadmanager.adapters.admin.use_cases import LeaderOperations, UseCases
+from loadmanager.adapters.admin.use_cases import LeaderOperations, LeaderUse
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
@@ -40,7 +40,7 @@ class ElsewhereError(Exception):
         self.authoritative = authoritative
 
 
-def operations(use: UseCases) -> LeaderOperations:
+def operations(use: LeaderUse) -> LeaderOperations:
     """What the leader does for operators.
 
     Raises `ElsewhereError` on another broker, `OperationalError` (503) without a leader.

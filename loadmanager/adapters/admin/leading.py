@@ -15,7 +15,7 @@ from loadmanager.adapters.admin.models_decisions import (
     SealedPlans,
 )
 from loadmanager.adapters.admin.operation import Query, body_as, of_leader
-from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.adapters.admin.use_cases import LeaderUse
 from loadmanager.ports.operating import SORTS, DriftError
 
 ROOT = "/loadmanager/v1"
@@ -59,7 +59,7 @@ UNTIL = _time("until", "Not after this time, in milliseconds since the epoch.")
 class LeadingRoutes:
     """The cluster, its bundles, the decisions, dry runs and sealed plans."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: LeaderUse) -> None:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:

@@ -21,7 +21,7 @@ from loadmanager.adapters.admin.models import (
     Pin,
 )
 from loadmanager.adapters.admin.operation import Query, body_as, of_leader
-from loadmanager.adapters.admin.use_cases import LeaderOperations, UseCases
+from loadmanager.adapters.admin.use_cases import LeaderOperations, LeaderUse
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import split_bundle_name
 
@@ -39,7 +39,7 @@ UNTIL_RESTART = Query(name="untilRestart", doc="End the cordon when the broker i
 class MoveRoutes:
     """The leader's queue of moves, and what operators want of the balancer."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: LeaderUse) -> None:
         self._use = use
 
     def routes(self) -> list[web.RouteDef]:

@@ -223,6 +223,25 @@ class ForEach(Protocol):
     ) -> list[R]: ...
 
 
+class BundlesOf(Protocol):
+    """The bundles of namespaces."""
+
+    async def bundles(self, namespace: NamespaceName) -> NamespaceBundles: ...
+
+
+class LeaderUse(Protocol):
+    """What the routes of the leader need: those of our brokers, and of a daemon that steers a
+    Pulsar cluster.
+    """
+
+    @property
+    def self_address(self) -> BrokerAddress: ...
+    @property
+    def leading(self) -> Leading: ...
+    @property
+    def namespaces(self) -> BundlesOf: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UseCases:
     """The use cases of one broker."""

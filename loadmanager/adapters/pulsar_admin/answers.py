@@ -145,6 +145,8 @@ def load_report(raw: bytes, now_ms: int) -> LocalBrokerData:
         report = decode_local_broker_data(raw)
     except BadInputError as error:
         raise OperationalError(str(error)) from None
+    if not (report.web_service_url or report.web_service_url_tls):
+        raise OperationalError("a load report without an address: it is not a broker's")
     _check_bundles({*report.bundles, *report.last_stats})
     _check_rates("the broker", report)
     for bundle, stats in report.last_stats.items():
@@ -273,7 +275,8 @@ def _check_bundles(names: Iterable[str]) -> None:
     for bundle in names:
         try:
             namespace, span = split_bundle_name(bundle)
-            BundleRange.parse(span)
+            if str(BundleRange.parse(span)) != span:
+                raise BadInputError(f"invalid bundle {bundle[:80]!r}")
             if not is_system_namespace(namespace):
                 NamespaceName.parse(namespace)
         except BadInputError as error:

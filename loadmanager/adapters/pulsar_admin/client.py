@@ -94,12 +94,33 @@ class PulsarClient:
             shown = raw[:60].decode(errors="replace")
             raise OperationalError(f"GET {path} did not answer with JSON but {shown!r}") from None
 
+    async def get_if_any(self, path: str) -> bytes | None:
+        """The body of an answer; None for 204 and 404, which say that there is nothing.
+
+        Raises as `get` does, and for a success without a body: that is no answer of Pulsar.
+        """
+        try:
+            status, raw = await self._ask("GET", path, None, None)
+        except AnswerError as error:
+            if error.status == 404:
+                return None
+            raise
+        if not raw and status != 204:
+            raise OperationalError(f"GET {path} answered {status} with nothing")
+        return raw or None
+
     async def send(
         self, method: str, path: str, at: str | None = None, body: bytes | None = None
     ) -> bytes:
         """Send a request; see `get`. If no broker is named, the next one is asked when one does not
-        answer; only requests that change nothing may be sent so.
+        answer; only requests that may be repeated may be sent so.
         """
+        return (await self._ask(method, path, at, body))[1]
+
+    async def _ask(
+        self, method: str, path: str, at: str | None, body: bytes | None
+    ) -> tuple[int, bytes]:
+        """Status and body of a success."""
         if at is not None:
             return await self._follow(method, self.url_of(at) + path, body)
         bases = dict.fromkeys([*map(self.url_of, self._known), *self._seeds])
@@ -115,7 +136,7 @@ class PulsarClient:
                 problem = error
         raise problem or OperationalError("there is no broker to ask")
 
-    async def _follow(self, method: str, url: str, body: bytes | None) -> bytes:
+    async def _follow(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
         began = url
         for _ in range(REDIRECTS_MAX + 1):
             status, headers, raw = await self._once(method, url, body)
@@ -125,7 +146,7 @@ class PulsarClient:
                     break
                 continue
             if 200 <= status < 300:
-                return raw
+                return status, raw
             self.cost.failures += 1
             raise AnswerError(status, f"{method} {_shown(url)} answered {status}: {_reason(raw)}")
         self.cost.failures += 1
@@ -158,6 +179,9 @@ class PulsarClient:
                 raw = await self._read(answer, url)
                 location = answer.headers.get("Location", "")
                 return answer.status, {"Location": location}, raw
+        except OperationalError:
+            self.cost.failures += 1
+            raise
         except TimeoutError:
             self.cost.failures += 1
             text = f"no answer within {self._settings.timeout_s:g} s"

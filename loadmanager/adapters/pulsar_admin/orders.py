@@ -8,7 +8,7 @@ has no clients, and one that went elsewhere is ordered once more.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -31,7 +31,10 @@ TOPICS_MAX = 100
 class AdminOrders:
     """Orders to the brokers of one cluster. Epochs mean nothing to them."""
 
-    def __init__(self, client: PulsarClient, reader: AdminReader) -> None:
+    def __init__(
+        self, client: PulsarClient, reader: AdminReader, looks_s: Sequence[float] = LOOKS_S
+    ) -> None:
+        self._looks_s = looks_s
         self._client = client
         self._reader = reader
         self.brokers: tuple[str, ...] = ()
@@ -96,7 +99,7 @@ class AdminOrders:
     async def _arrival(self, bundle: str, source: str, destination: str) -> str | None:
         """The owner once it is another one than the source; the last one seen."""
         owner: str | None = source
-        for number, wait_s in enumerate(LOOKS_S):
+        for number, wait_s in enumerate(self._looks_s):
             await asyncio.sleep(wait_s)
             if bundle in await self._reader.owned(destination):
                 return destination
@@ -140,7 +143,7 @@ class AdminOrders:
         its destination, if it is still there. Raises `OperationalError` if nobody has it then.
         """
         await self._look_up(bundle, broker.broker_id)
-        await asyncio.sleep(LOOKS_S[0])
+        await asyncio.sleep(self._looks_s[0])
         if await self.owner(bundle) is None:
             raise OperationalError(f"nobody owns {bundle}; its next lookup assigns it")
 

@@ -105,12 +105,12 @@ class AdminReader:
     async def policies(self, cluster: str, namespaces: Iterable[str]) -> PoliciesReading:
         """See the port."""
         below = f"{V2}/clusters/{quote(cluster, safe='')}"
-        isolation = await self._or_nothing(f"{below}/namespaceIsolationPolicies")
-        domains = await self._or_nothing(f"{below}/failureDomains")
+        isolation = await self._client.get_if_any(f"{below}/namespaceIsolationPolicies")
+        domains = await self._client.get_if_any(f"{below}/failureDomains")
         groups: dict[str, str] = {}
         for namespace in namespaces:
-            raw = await self._or_nothing(f"{V2}/namespaces/{namespace}/antiAffinity")
-            group = answers.anti_affinity_group(raw)
+            raw = await self._client.get_if_any(f"{V2}/namespaces/{namespace}/antiAffinity")
+            group = None if raw is None else answers.anti_affinity_group(raw)
             if group is not None:
                 groups[namespace] = group
         return PoliciesReading(
@@ -118,15 +118,6 @@ class AdminReader:
             answers.failure_domains(domains or b"{}"),
             groups,
         )
-
-    async def _or_nothing(self, path: str) -> bytes:
-        """The answer; empty for 404, which means that there is no policy."""
-        try:
-            return await self._client.get(path)
-        except AnswerError as error:
-            if error.status == 404:
-                return b""
-            raise
 
     async def boundaries(self, namespace: str) -> list[str]:
         """See the port."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ class Picture:
     """Implements `ports.fleet.Fleet` and `ports.fleet.Policies`."""
 
     clock: Clock
+    listeners: list[Callable[[str, LocalBrokerData | None], None]] = field(default_factory=list)
+    """Called with a brokerId and its new report, or None when the broker is gone."""
     registered: set[str] = field(default_factory=set)
     """brokerIds that the cluster lists; one that died is listed until its session ends."""
     reports: dict[str, LocalBrokerData] = field(default_factory=dict)

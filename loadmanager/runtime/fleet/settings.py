@@ -40,7 +40,7 @@ class FleetSettings:
         (),
         "Shedding strategies whose plans are made and shown beside the configured one's",
     )
-    restart_pulsar: bool = conf(
+    restore_pulsar: bool = conf(
         "restorePulsarOnStop",
         False,
         "In act: switch Pulsar's own shedding on again when the daemon is stopped",
@@ -56,15 +56,6 @@ class FleetSettings:
     )
     quiet_hours: tuple[str, ...] = conf(
         "quietHours", (), "Times of day (UTC) without moves, as `22:00-06:00`"
-    )
-    plan_minutes: float = conf(
-        "planMinutes", 15.0, "A plan that is not approved within this time expires", minimum=0.1
-    )
-    load_drift_percent: float = conf(
-        "planLoadDriftPercent",
-        50.0,
-        "A plan is refused when the load of one of its bundles has changed by more",
-        minimum=0,
     )
     rate_drop_percent: float = conf(
         "breakerRateDropPercent",

@@ -9,11 +9,12 @@ import msgspec
 from loadmanager.core.bundles.names import is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.ports.cluster_reader import ClusterReader
-from loadmanager.runtime.fleet.picture import Picture
+from loadmanager.runtime.fleet.picture import OWN_BALANCING, Picture
 
 
 async def snapshot_line(picture: Picture, reader: ClusterReader) -> dict[str, Any]:
-    """The line: reports, boundaries, policies, and Pulsar's own settings of load balancing.
+    """The line: reports, boundaries, policies, and Pulsar's own settings of load balancing, except
+    whether it balances at all.
 
     Raises `OperationalError` if the boundaries cannot be read.
     """
@@ -39,5 +40,9 @@ async def snapshot_line(picture: Picture, reader: ClusterReader) -> dict[str, An
         "namespaces": known,
         "failureDomains": {name: list(brokers) for name, brokers in picture.domains.items()},
         "isolationPolicies": msgspec.to_builtins(dict(picture.isolation)),
-        "config": {name: picture.settings[name] for name in sorted(picture.settings)},
+        "config": {
+            name: picture.settings[name]
+            for name in sorted(picture.settings)
+            if name not in OWN_BALANCING
+        },
     }

@@ -18,7 +18,6 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.carried import Carried
 from loadmanager.core.load.cluster_view import ClusterView
-from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
 from loadmanager.runtime.fleet.picture import Picture
@@ -41,8 +40,6 @@ class Watching:
     carried: Carried
     clock: Clock
     settings: Live[FleetSettings]
-    observe: Callable[[str, LocalBrokerData], None]
-    """Called with each broker's report."""
     record: Callable[[str, BrokerReading], None]
     """Called with each broker's reading, as it was read."""
     covered: set[str] = field(default_factory=set)
@@ -67,6 +64,8 @@ class Watching:
             picture.answering.discard(broker)
             picture.problems.pop(broker, None)
             self.view.gone(broker, now_ms)
+            for listener in picture.listeners:
+                listener(broker, None)
             log.info("broker left", peer=broker)
         for broker in sorted(present - picture.registered):
             log.info("broker joined", peer=broker)
@@ -85,7 +84,8 @@ class Watching:
         self.picture.reports[broker] = report
         self.picture.answering.add(broker)
         self.view.observe(broker, report, now_ms)
-        self.observe(broker, report)
+        for listener in self.picture.listeners:
+            listener(broker, report)
         self.record(broker, reading)
 
     async def read_policies(self) -> None:

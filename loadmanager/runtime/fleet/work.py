@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
 
-from loadmanager.core.bundles.names import SYSTEM_NAMESPACE, NamespaceName
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import OperationalError
 from loadmanager.core.history.records import broker_load, bundle_loads, decisions, move_record
 from loadmanager.core.load.carried import Carried
 from loadmanager.core.load.cluster_view import ClusterView
+from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.load.usage import max_weighted_usage
 from loadmanager.core.moves.move import Move
@@ -24,12 +25,14 @@ from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.cluster_reader import BrokerReading, ClusterReader
+from loadmanager.ports.election import Leader
 from loadmanager.ports.history import History
 from loadmanager.ports.mover import Mover
 from loadmanager.ports.wishes import WishBook
 from loadmanager.runtime.broker.decision_telemetry import Counts
 from loadmanager.runtime.fleet.acting import Acting
-from loadmanager.runtime.fleet.advice import Advice, Shadow, switch_command
+from loadmanager.runtime.fleet.advice import Advice, Shadow
+from loadmanager.runtime.fleet.guarded import FleetHold, FleetOperations, FleetPlans, NoMerging
 from loadmanager.runtime.fleet.picture import Picture
 from loadmanager.runtime.fleet.settings import ACT, APPROVE, OBSERVE, FleetSettings
 from loadmanager.runtime.fleet.watching import Watching
@@ -37,13 +40,14 @@ from loadmanager.runtime.leader.draining import INTERVAL_S, Draining
 from loadmanager.runtime.leader.load_manager import LoadManager
 from loadmanager.runtime.leader.moves import Moves
 from loadmanager.runtime.leader.operations import Operations
+from loadmanager.runtime.leader.overview import Overview
+from loadmanager.runtime.leader.owners_seen import OwnersSeen
 from loadmanager.runtime.leader.preferred import Preferred
+from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every
 
 EPOCH = 1
 """There are no terms: one daemon at a time steers a cluster, by a lock."""
-STALE_READINGS = 2.5
-"""A broker whose report is older than so many intervals of reading is left out of decisions."""
 SLOW_S = 10.0
 
 log = structlog.get_logger("fleet")
@@ -60,55 +64,14 @@ class Orders(Mover, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class FleetHold:
-    """Why nothing is decided, or moved, now (`runtime.leader.load_manager.Hold`)."""
-
-    picture: Picture
-    settings: Live[FleetSettings]
-    acting: Acting
-
-    def reason(self) -> str | None:
-        """None: decide."""
-        settings = self.settings.value
-        missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
-        if missing is not None:
-            return missing
-        silent = self.picture.registered - self.picture.reports.keys()
-        if silent:
-            return f"Incomplete: {', '.join(sorted(silent)[:5])} have not been read yet"
-        if settings.mode != ACT:
-            return None
-        return self.refusal() or self.acting.breaker.reason(self.acting.clock.now_ms())
-
-    def refusal(self) -> str | None:
-        """Why nothing may be moved: Pulsar moves bundles itself, or that is not known."""
-        if not self.picture.settings:
-            return "Incomplete: Pulsar's settings are not known"
-        on = self.picture.own_balancing()
-        if not on:
-            return None
-        commands = "; ".join(switch_command(name, on=False) for name in on)
-        return f"PulsarBalances: {' and '.join(on)} on; switch off with: {commands}"
-
-
-class NoMerging:
-    """Pulsar cannot merge bundles."""
-
-    async def step(self) -> None:
-        """Nothing."""
-
-    async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
-        """Raises `OperationalError`."""
-        raise OperationalError("Pulsar cannot merge bundles")
-
-
 @dataclass(slots=True, kw_only=True)
 class FleetOutside:
     """What is outside."""
 
     name: str
     """The cluster's name in the daemon's configuration."""
+    me: Leader
+    """This daemon, which leads for as long as it lives."""
     reader: ClusterReader
     orders: Orders
     wishes: WishBook
@@ -125,6 +88,8 @@ class FleetSettingsOf:
     strategies: Live[StrategySettings]
     splits: Live[SplitSettings]
     moves: Live[MoveSettings]
+    settings_with: Callable[[Mapping[str, str]], StrategySettings]
+    """Settings of strategies in force, with some keys of broker.conf changed."""
 
 
 @dataclass(slots=True)
@@ -201,7 +166,6 @@ class FleetWork:
             carried=carried,
             clock=clock,
             settings=settings.fleet,
-            observe=self.load_manager.observe,
             record=self._record,
         )
 
@@ -219,7 +183,48 @@ class FleetWork:
             draining.moved(move)
 
         self.moves.ended = ended
-        return Operations(checks=(), moves=self.moves, draining=draining, merging=NoMerging())
+        return FleetOperations(
+            checks=(),
+            moves=self.moves,
+            draining=draining,
+            merging=NoMerging(),
+            overview=self._build_overview(draining),
+            plans=FleetPlans(
+                epoch=EPOCH,
+                load_manager=self.load_manager,
+                moves=self.moves,
+                settings_with=self.settings.settings_with,
+                boundaries=self._boundaries,
+                hold=self.hold,
+            ),
+            hold=self.hold,
+        )
+
+    def _build_overview(self, draining: Draining) -> Overview:
+        clock, events = self.outside.clock, Events()
+        owners = OwnersSeen(
+            brokers=self.picture, clock=clock, events=events, view=self.load_manager.view
+        )
+        self.picture.listeners += [self._observe, owners.on_report]
+        return Overview(
+            leader=self.outside.me,
+            since_ms=clock.now_ms(),
+            view=self.load_manager.view,
+            moves=self.moves,
+            draining=draining,
+            owners=owners,
+            strategies=self.settings.strategies,
+            balancing=lambda: self.settings.fleet.value.mode == ACT,
+            load_manager=self.load_manager,
+        )
+
+    def _observe(self, broker: str, report: LocalBrokerData | None) -> None:
+        if report is not None:
+            self.load_manager.observe(broker, report)
+
+    async def _boundaries(self, namespace: NamespaceName) -> NamespaceBundles:
+        edges = await self.outside.reader.boundaries(str(namespace))
+        return NamespaceBundles(namespace, parse_boundaries(edges))
 
     async def _bundle_count(self, namespace: NamespaceName) -> int:
         return max(0, len(await self.outside.reader.boundaries(str(namespace))) - 1)
@@ -265,7 +270,12 @@ class FleetWork:
             self.acting.look()
 
     def _carry_out(self, snapshot: ClusterSnapshot, plan: Plan) -> Sequence[Move]:
-        self.advice.take(snapshot, plan, self.settings.strategies.value)
+        strategies = self.settings.strategies.value
+        self.advice.take(snapshot, plan, strategies)
+        if self.settings.fleet.value.mode == APPROVE and plan.unloads:
+            kept = self.operations.plans.keep(snapshot, plan, strategies, {})
+            self.advice.plan_id = kept.id
+            log.info("a plan waits for approval", plan=kept.id, moves=len(plan.unloads))
         if self.settings.fleet.value.mode == ACT:
             return self.acting.queue(plan)
         return ()
@@ -309,8 +319,3 @@ class FleetWork:
     def _append(self, *records: Any) -> None:
         if self.outside.history is not None:
             self.outside.history.append(*records)
-
-
-def excluded(namespaces: Sequence[str]) -> tuple[str, ...]:
-    """The namespaces whose bundles stay: Pulsar's own topics always do."""
-    return tuple(dict.fromkeys([*namespaces, SYSTEM_NAMESPACE]))

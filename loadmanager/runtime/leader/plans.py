@@ -19,8 +19,10 @@ from loadmanager.core.bundles.ranges import (
     split_bundle_name,
 )
 from loadmanager.core.errors import BadInputError, NotFoundError
+from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, move_document
 from loadmanager.core.strategies import registry, sealed, story
+from loadmanager.core.strategies.plan import Plan
 from loadmanager.core.strategies.plan_document import plan_document
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.ports.operating import Document, DriftError
@@ -80,14 +82,24 @@ class Plans:
         if self.load_manager.view.knows_owners:
             _check_extensible(changed, placement)
         snapshot, plan = self.load_manager.try_out(changed)
+        return self._document(self.keep(snapshot, plan, changed, given))
+
+    def keep(
+        self,
+        snapshot: ClusterSnapshot,
+        plan: Plan,
+        settings: StrategySettings,
+        given: Mapping[str, str],
+    ) -> Kept:
+        """Seal a plan and keep it; `given`: the settings that it differs by from those in force."""
         self._number += 1
         kept = Kept(
             f"{self.epoch}-p{self._number}",
-            sealed.seal(plan, snapshot, changed),
+            sealed.seal(plan, snapshot, settings),
             given,
             story.inputs_document(
                 snapshot,
-                changed,
+                settings,
                 [name for move in plan.unloads for name in (move.source, move.destination or "")],
             ),
         )
@@ -96,7 +108,7 @@ class Plans:
             len(self._kept) > 1 and sum(one.weight for one in self._kept.values()) > MOVES_KEPT
         ):
             del self._kept[next(iter(self._kept))]
-        return self._document(kept)
+        return kept
 
     def list(self, limit: int) -> Document:
         """The plans of this term, the newest first."""

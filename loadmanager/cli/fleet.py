@@ -1,0 +1,100 @@
+"""`loadmanager fleet`: beside a running Apache Pulsar cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from loadmanager.cli.options import FILE, Command, Group, log_format
+from loadmanager.core.errors import ConfigError
+from loadmanager.settings.fleet import ClusterSettings, clusters, read_file
+from loadmanager.wiring.fleet import FleetOptions, one_snapshot, run_fleet
+from loadmanager.wiring.plugins import register_plugins
+
+EXAMPLES = """examples:
+  loadmanager fleet --pulsar http://broker-1:8080 --token-file /etc/pulsar/admin.token
+  loadmanager fleet --pulsar http://broker-1:8080 --mode advise --set shadowStrategies=AvgShedder
+  loadmanager fleet --config /etc/loadmanager/fleet.conf
+  loadmanager fleet --pulsar http://broker-1:8080 snapshot | loadmanager decide --explain
+
+While it runs:
+  curl -s http://127.0.0.1:8090/loadmanager/v1/fleet      what it knows, and how old that is
+  curl -s http://127.0.0.1:8090/loadmanager/v1/advice     what it would do, with the commands
+  loadmanager admin decisions --url http://127.0.0.1:8090
+
+observe and advise send nothing but reads. Exit status: 0 stopped, 1 failed, 2 the settings are
+wrong.
+"""
+
+
+def _address(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise click.BadParameter(f"{text}: host:port is expected")
+    return host.strip("[]"), int(port)
+
+
+@click.group(cls=Group, epilog=EXAMPLES, invoke_without_command=True)
+@click.option("--config", type=FILE, metavar="FILE", help="clusters, a section each")
+@click.option("--pulsar", metavar="URL[,URL…]", help="HTTP addresses of some brokers")
+@click.option("--token-file", metavar="FILE", help="a superuser's token; read for each request")
+@click.option(
+    "--mode",
+    type=click.Choice(("observe", "advise", "approve", "act")),
+    help="what it does (default: observe)",
+)
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="set a key; may repeat"
+)
+@click.option("--data-dir", type=FILE, default="data/fleet", help="history, lock, pins and pause")
+@click.option(
+    "--listen",
+    default="127.0.0.1:8090",
+    callback=_address,
+    metavar="HOST:PORT",
+    help="HTTP API, without authentication; a further cluster has the next port",
+)
+@log_format
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    config: Path | None,
+    pulsar: str | None,
+    token_file: str | None,
+    mode: str | None,
+    overrides: Sequence[str],
+    data_dir: Path,
+    listen: tuple[str, int],
+    log_format: str | None,
+) -> int:
+    """Watch Pulsar clusters, say what to move and why, and move it when allowed to."""
+    register_plugins()
+    given = {"pulsar": pulsar, "tokenFile": token_file, "mode": mode}
+    values = {key: text for key, text in given.items() if text is not None}
+    for pair in overrides:
+        key, separator, text = pair.partition("=")
+        if not separator:
+            raise ConfigError(f"--set {pair}: key=value is expected")
+        values[key.strip()] = text
+    ctx.obj = clusters(read_file(config) if config else {"default": {}}, values)
+    if ctx.invoked_subcommand is not None:
+        return 0
+    return run_fleet(ctx.obj, FleetOptions(data_dir, listen, log_format=log_format))
+
+
+@command.command(cls=Command)
+@click.option("--cluster", help="which one, if the configuration has several")
+@click.pass_obj
+def snapshot(known: list[ClusterSettings], cluster: str | None) -> int:
+    """Read a cluster once, and print one line for `loadmanager decide`."""
+    chosen = [one for one in known if cluster in (None, one.name)]
+    if len(chosen) != 1:
+        names = ", ".join(one.name for one in known)
+        raise ConfigError(f"--cluster: one of {names} is expected")
+    click.echo(json.dumps(asyncio.run(one_snapshot(chosen[0]))))
+    return 0

@@ -1,0 +1,110 @@
+"""What keeps a daemon from deciding or moving, and what operators may ask of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import ConflictError, OperationalError
+from loadmanager.runtime.fleet.acting import Acting
+from loadmanager.runtime.fleet.advice import switch_command
+from loadmanager.runtime.fleet.picture import Picture
+from loadmanager.runtime.fleet.settings import ACT, APPROVE, FleetSettings
+from loadmanager.runtime.leader.operations import Operations
+from loadmanager.runtime.leader.plans import Plans
+
+STALE_READINGS = 2.5
+"""Policies that could not be read for so many intervals are not known any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHold:
+    """Why nothing is decided, or moved, now (`runtime.leader.load_manager.Hold`)."""
+
+    picture: Picture
+    settings: Live[FleetSettings]
+    acting: Acting
+
+    def reason(self) -> str | None:
+        """None: decide."""
+        settings = self.settings.value
+        missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
+        if missing is not None:
+            return missing
+        silent = self.picture.registered - self.picture.reports.keys()
+        if silent:
+            return f"Incomplete: {', '.join(sorted(silent)[:5])} have not been read yet"
+        if settings.mode != ACT:
+            return None
+        return self.refusal() or self.acting.breaker.reason(self.acting.clock.now_ms())
+
+    def check(self) -> None:
+        """Raise `ConflictError` where nothing may be moved, not even for an operator."""
+        mode = self.settings.value.mode
+        if mode not in (APPROVE, ACT):
+            raise ConflictError(
+                f"nothing is moved in mode {mode}: start the daemon with --mode {APPROVE}"
+            )
+        problem = self.refusal()
+        if problem is not None:
+            raise ConflictError(problem)
+
+    def refusal(self) -> str | None:
+        """Why nothing may be moved: Pulsar moves bundles itself, or that is not known."""
+        if not self.picture.settings:
+            return "Incomplete: Pulsar's settings are not known"
+        on = self.picture.own_balancing()
+        if not on:
+            return None
+        commands = "; ".join(switch_command(name, on=False) for name in on)
+        return f"PulsarBalances: {' and '.join(on)} on; switch off with: {commands}"
+
+
+@dataclass(slots=True, kw_only=True)
+class FleetPlans(Plans):
+    """Sealed plans, which are carried out in the modes that may move something."""
+
+    hold: FleetHold
+
+    async def execute(self, plan_id: str) -> dict[str, Any]:
+        """See the base class. Raises `ConflictError` where nothing may be moved."""
+        self.hold.check()
+        return await Plans.execute(self, plan_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetOperations(Operations):
+    """What operators ask for, in the modes that may move something."""
+
+    hold: FleetHold
+
+    async def move(
+        self, bundle: str, destination: str, *, pin_s: float | None = None, note: str = ""
+    ) -> dict[str, Any]:
+        """See the base class. Raises `ConflictError` where nothing may be moved."""
+        self.hold.check()
+        return await Operations.move(self, bundle, destination, pin_s=pin_s, note=note)
+
+    async def cordon(self, broker: str, *, drain: bool, note: str = "") -> dict[str, Any]:
+        """See the base class. Raises `ConflictError` for a drain where nothing may be moved."""
+        if drain:
+            self.hold.check()
+        return await Operations.cordon(self, broker, drain=drain, note=note)
+
+    async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
+        """See the base class. The end of a pause also closes the circuit breaker."""
+        if seconds is None:
+            self.hold.acting.resume()
+        return await Operations.pause(self, seconds, note)
+
+
+class NoMerging:
+    """Pulsar cannot merge bundles."""
+
+    async def step(self) -> None:
+        """Nothing."""
+
+    async def merge(self, left: str, right: str, reason: str, *, epoch: int | None) -> str:
+        """Raises `OperationalError`."""
+        raise OperationalError("Pulsar cannot merge bundles")

@@ -1,0 +1,318 @@
+"""The daemon that steers Pulsar clusters: one process, a scope for each cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import random
+import signal
+import socket
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from loadmanager.adapters.admin.fleet import FleetServer, FleetUse
+from loadmanager.adapters.files.journal import FLUSH_S, Journal
+from loadmanager.adapters.files.settings import HistorySettings
+from loadmanager.adapters.files.wishes_file import WishesFile
+from loadmanager.adapters.logs.configure import configure
+from loadmanager.adapters.metrics.page import MetricsPage
+from loadmanager.adapters.pulsar_admin.client import PulsarClient
+from loadmanager.adapters.pulsar_admin.orders import AdminOrders
+from loadmanager.adapters.pulsar_admin.reader import AdminReader
+from loadmanager.adapters.system.clock import SystemClock
+from loadmanager.adapters.system.folder_lock import locked
+from loadmanager.adapters.system.notify import notify
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import NamespaceBundles, parse_boundaries
+from loadmanager.core.conf import Live
+from loadmanager.core.errors import LoadManagerError, OperationalError
+from loadmanager.core.strategies.settings import StrategySettings
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.election import Leader
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.ports.telemetry import Source, Telemetry
+from loadmanager.runtime.fleet import telemetry
+from loadmanager.runtime.fleet.advice import switch_command
+from loadmanager.runtime.fleet.picture import OWN_BALANCING
+from loadmanager.runtime.fleet.settings import ACT, APPROVE
+from loadmanager.runtime.fleet.snapshot_line import snapshot_line
+from loadmanager.runtime.fleet.work import EPOCH, FleetOutside, FleetSettingsOf, FleetWork
+from loadmanager.runtime.shared.leading import Leading
+from loadmanager.runtime.tasks import Scope, Steps, every, forever, sleep
+from loadmanager.settings.fleet import ClusterSettings
+
+AGAIN_S = 15.0
+"""A cluster whose tasks ended by a bug starts again after this time."""
+CHECK_S = 5.0
+
+log = structlog.get_logger("fleet")
+
+
+@dataclass(frozen=True, slots=True)
+class FleetOptions:
+    """What is not a setting of a cluster."""
+
+    data_dir: Path
+    listen: tuple[str, int] = ("127.0.0.1", 8090)
+    """Address of the first cluster's HTTP API; each further one has the next port."""
+    log_level: str = "info"
+    log_format: str | None = None
+
+
+def run_fleet(clusters: Sequence[ClusterSettings], options: FleetOptions) -> int:
+    """Run until a signal comes; returns the exit status.
+
+    Raises `ConfigError` or `OperationalError` when it cannot start.
+    """
+    json = None if options.log_format is None else options.log_format == "json"
+    configure(options.log_level, json=json, broker="fleet")
+    return asyncio.run(_Daemon(clusters, options).run())
+
+
+class _Daemon:
+    def __init__(self, clusters: Sequence[ClusterSettings], options: FleetOptions) -> None:
+        self._options = options
+        self._stop = asyncio.Event()
+        self._steps = Steps()
+        self._clusters = [
+            Cluster(settings, options, port=options.listen[1] and options.listen[1] + number)
+            for number, settings in enumerate(clusters)
+        ]
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        with contextlib.ExitStack() as stack:
+            for cluster in self._clusters:
+                cluster.listen(stack)
+            async with Scope("fleet") as scope:
+                for cluster in self._clusters:
+                    step = f"cluster-{cluster.name}"
+                    scope.spawn(every(lambda: AGAIN_S, cluster.run, step, self._steps), step)
+                notify("READY=1")
+                await self._stop.wait()
+                notify("STOPPING=1")
+                log.info("stopping")
+                scope.cancel()
+        log.info("stopped")
+        return 0
+
+
+@dataclass(slots=True)
+class Cluster:
+    """One cluster of the daemon. Whatever happens in it, the others go on."""
+
+    settings: ClusterSettings
+    options: FleetOptions
+    port: int
+    clock: SystemClock = field(default_factory=SystemClock)
+    sock: socket.socket | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.settings.name
+
+    @property
+    def folder(self) -> Path:
+        """Where it keeps its lock, its wishes and its history."""
+        return self.options.data_dir / self.name
+
+    def listen(self, stack: contextlib.ExitStack) -> None:
+        """Bind its HTTP port. Raises `OperationalError`."""
+        host = self.options.listen[0]
+        try:
+            self.sock = stack.enter_context(socket.create_server((host, self.port)))
+        except OSError as error:
+            raise OperationalError(
+                f"cannot listen on {host}:{self.port}: {error.strerror}"
+            ) from None
+        self.port = self.sock.getsockname()[1]
+
+    async def run(self) -> None:
+        """Wait for the lock, then watch, and do what the mode says, until cancelled."""
+        waiting = False
+        while True:
+            with contextlib.ExitStack() as stack:
+                try:
+                    stack.enter_context(locked(self.folder, "fleet.lock", "it leads"))
+                except OperationalError as error:
+                    if not waiting:
+                        log.info("another daemon leads; waiting", cluster=self.name, why=str(error))
+                    waiting = True
+                    await sleep(CHECK_S)
+                    continue
+                await self._lead()
+                return
+
+    async def _lead(self) -> None:
+        async with PulsarClient(self.settings.pulsar) as client, _journal(self) as journal:
+            steps = Steps()
+            reader = AdminReader(client, self.clock)
+            async with Scope(self.name) as scope:
+                if journal is not None:
+                    scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", steps), "history")
+                work = self._build_work(client, reader, journal, scope, steps)
+                server = FleetServer(self._build_use(work, journal))
+                assert self.sock is not None
+                await server.start(self.sock.dup())
+                log.info(
+                    "watching",
+                    cluster=self.name,
+                    mode=self.settings.fleet.mode,
+                    pulsar=list(self.settings.pulsar.urls),
+                    http=f"http://{self.options.listen[0]}:{self.port}",
+                )
+                try:
+                    work.begin()
+                    await forever()
+                finally:
+                    await server.stop()
+                    await self._say_goodbye(client, work)
+                    scope.cancel()
+
+    def _build_work(
+        self,
+        client: PulsarClient,
+        reader: AdminReader,
+        journal: Journal | None,
+        scope: Scope,
+        steps: Steps,
+    ) -> FleetWork:
+        strategies = self.settings.strategies
+        url = f"http://{self.options.listen[0]}:{self.port}"
+        outside = FleetOutside(
+            name=self.name,
+            me=Leader(f"fleet-{self.name}", url, EPOCH),
+            reader=reader,
+            orders=AdminOrders(client, reader),
+            wishes=WishesFile(self.folder / "wishes.json", self.clock),
+            clock=self.clock,
+            rng=random.Random(0),  # noqa: S311 - reproducible, not secret
+            history=journal,
+        )
+        settings = FleetSettingsOf(
+            fleet=Live(self.settings.fleet),
+            strategies=Live(strategies),
+            splits=Live(SplitSettings()),
+            moves=Live(self.settings.moves),
+            settings_with=self._settings_with,
+        )
+        return FleetWork(outside, settings, scope, steps)
+
+    def _settings_with(self, changes: Mapping[str, str]) -> StrategySettings:
+        changed = self.settings.with_changes(changes)
+        return dataclasses.replace(changed.strategies, shedding_enabled=True)
+
+    def _build_use(self, work: FleetWork, journal: Journal | None) -> FleetUse:
+        me = work.outside.me
+        leading = Leading(leader=me, load_manager=work.load_manager, operations=work.operations)
+        sources: list[Source] = [lambda: telemetry.samples(work)]
+        if journal is not None:
+            sources.append(journal.samples)
+        page = MetricsPage(Telemetry(sources), cluster=self.name, broker=me.broker_id)
+        return FleetUse(
+            self_address=BrokerAddress(me.broker_id, "", me.service_url),
+            leading=leading,
+            namespaces=_Namespaces(work),
+            watched=_Watched(self.settings, work),
+            metrics=page.render,
+        )
+
+    async def _say_goodbye(self, client: PulsarClient, work: FleetWork) -> None:
+        """Say how Pulsar balances itself again, or switch it on."""
+        if self.settings.fleet.mode not in (APPROVE, ACT) or work.picture.own_balancing():
+            return
+        commands = "; ".join(switch_command(name, on=True) for name in OWN_BALANCING)
+        if not (self.settings.fleet.restore_pulsar and self.settings.fleet.mode == ACT):
+            log.warning("nobody balances this cluster now", cluster=self.name, switch_on=commands)
+            return
+        for name in OWN_BALANCING:
+            try:
+                await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
+                log.info("Pulsar's own is on again", cluster=self.name, setting=name)
+            except LoadManagerError as error:
+                log.error("Pulsar's own stays off", setting=name, error=str(error), do=commands)
+
+
+@dataclass(frozen=True, slots=True)
+class _Namespaces:
+    work: FleetWork
+
+    async def bundles(self, namespace: NamespaceName) -> NamespaceBundles:
+        edges = await self.work.outside.reader.boundaries(str(namespace))
+        return NamespaceBundles(namespace, parse_boundaries(edges))
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    settings: ClusterSettings
+    work: FleetWork
+
+    def picture(self) -> dict[str, Any]:
+        pause = self.work.outside.wishes.pause()
+        return {
+            "name": self.settings.name,
+            "mode": self.settings.fleet.mode,
+            "held": self.work.hold.reason(),
+            "pausedUntil": pause and pause.until_ms,
+            "cost": dataclasses.asdict(self.work.outside.reader.cost),
+            **self.work.picture.document(),
+        }
+
+    def advice(self) -> dict[str, Any]:
+        return {"held": self.work.hold.reason(), **self.work.advice.document()}
+
+    async def snapshot(self) -> dict[str, Any]:
+        return await snapshot_line(self.work.picture, self.work.outside.reader)
+
+
+@contextlib.asynccontextmanager
+async def _journal(cluster: Cluster) -> AsyncIterator[Journal]:
+    """The history of one cluster; its records name Pulsar's brokers."""
+    history = HistorySettings(directory=str(cluster.options.data_dir / "history"))
+    journal = Journal(history, cluster=cluster.name, broker="fleet", clock=cluster.clock)
+    await journal.start()
+    try:
+        yield journal
+    finally:
+        await journal.close()
+
+
+async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
+    """Read a cluster once; returns its line for `decide`. Raises `OperationalError`."""
+    configure("warning", json=None, broker="fleet")
+    async with PulsarClient(cluster.pulsar) as client, Scope("snapshot") as scope:
+        clock = SystemClock()
+        reader = AdminReader(client, clock)
+        with_nothing = FleetOutside(
+            name=cluster.name,
+            me=Leader("snapshot", "", EPOCH),
+            reader=reader,
+            orders=AdminOrders(client, reader),
+            wishes=WishesFile(Path("/nonexistent/wishes.json"), clock),
+            clock=clock,
+            rng=random.Random(0),  # noqa: S311 - nothing is chosen
+            history=None,
+        )
+        settings = FleetSettingsOf(
+            fleet=Live(cluster.fleet),
+            strategies=Live(cluster.strategies),
+            splits=Live(SplitSettings()),
+            moves=Live(cluster.moves),
+            settings_with=lambda _changes: cluster.strategies,
+        )
+        work = FleetWork(with_nothing, settings, scope, Steps())
+        await work.read()
+        problems = work.picture.problems
+        if not work.picture.answering:
+            raise OperationalError("; ".join(problems.values()) or "the cluster has no broker")
+        for part, why in problems.items():
+            log.warning("left out", part=part, error=why)
+        return await snapshot_line(work.picture, reader)

@@ -1,0 +1,133 @@
+"""Recorded answers of real brokers (4.0.4) as the daemon reads them, and broken ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from loadmanager.adapters.pulsar_admin import answers
+from loadmanager.core.errors import OperationalError
+
+SAMPLES = Path(__file__).parent / "samples"
+
+
+def sample(name: str, key: str | None = None) -> bytes:
+    """A recorded answer, or one of several."""
+    document: Any = json.loads((SAMPLES / name).read_text())
+    return json.dumps(document if key is None else document[key]).encode()
+
+
+def test_a_modular_load_report() -> None:
+    """With the time of its reading: `lastUpdate` is that of a write to ZooKeeper."""
+    report = answers.load_report(sample("modular_load_report.json"), 77)
+    assert report.last_update == 77
+    assert report.cpu.limit == 200
+    assert report.rate == pytest.approx(445.86266412154407 + 164.2421130471928)
+    assert "acme/shop/0x10000000_0x20000000" in report.last_stats
+    assert report.load_manager_class_name is None or report.load_manager_class_name.endswith(
+        "ModularLoadManagerImpl"
+    )
+
+
+def test_topics_add_up_to_their_bundles() -> None:
+    """Both managers give rates, producers and consumers of each topic."""
+    stats = answers.bundle_stats(sample("broker_stats_topics_two.json"))
+    hot = stats["acme/shop/0x60000000_0x70000000"]
+    assert hot.msg_rate_in == pytest.approx(299.772)
+    assert (hot.producer_count, hot.consumer_count, hot.topics) == (1, 1, 1)
+    assert stats["acme/shop/0xf0000000_0xffffffff"].consumer_count == 0
+
+
+def test_owned_bundles_of_a_broker() -> None:
+    """Its heartbeats are among them."""
+    owned = answers.owned_bundles(sample("owned_namespaces.json"))
+    assert "acme/shop/0x00000000_0x10000000" in owned
+    assert "pulsar/c1/127.0.0.1:38080/0x00000000_0xffffffff" in owned
+
+
+def test_small_answers() -> None:
+    """The list of brokers, the leader, the boundaries."""
+    name = "lookup_and_small_answers.json"
+    brokers = answers.broker_ids(sample(name, "/admin/v2/brokers/c1"))
+    assert brokers == ["127.0.0.1:38080", "127.0.0.1:38081", "127.0.0.1:38082"]
+    assert answers.leader_id(sample(name, "/admin/v2/brokers/leaderBroker")) == brokers[0]
+    edges = answers.bundle_boundaries(sample(name, "/admin/v2/namespaces/acme/shop/bundles"))
+    assert edges[0] == "0x00000000"
+    assert edges[-1] == "0xffffffff"
+
+
+def test_policies() -> None:
+    """Failure domains and isolation."""
+    name = "policies_examples.json"
+    domains = answers.failure_domains(sample(name, "GET clusters/c1/failureDomains"))
+    assert domains == {"d1": ["127.0.0.1:38080", "127.0.0.1:38081"]}
+    isolation = answers.isolation_policies(
+        sample(name, "GET clusters/c1/namespaceIsolationPolicies")
+    )
+    assert isolation["p1"].primary == ["127.0.0.9"]
+    assert answers.anti_affinity_group(b"g1") == "g1"
+    assert answers.anti_affinity_group(b"") is None
+
+
+def test_settings_of_load_balancing_only() -> None:
+    """Without Java's `Optional[…]`; other values may be secrets and are not kept."""
+    recorded = json.loads(sample("modular_runtime_configuration_load_keys.json"))
+    raw = json.dumps({**recorded, "brokerClientAuthenticationParameters": "token:x"}).encode()
+    read = answers.balancing_settings(raw)
+    assert read["loadBalancerOverrideBrokerNicSpeedGbps"] == "1.0"
+    assert read["loadBalancerAutoBundleSplitEnabled"] == "false"
+    assert "brokerClientAuthenticationParameters" not in read
+
+
+def test_clients_of_a_topic() -> None:
+    """Publishers and the consumers of all subscriptions."""
+    assert answers.clients_of_topic(sample("topic_stats.json")) == 2
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b"<html><body>Bad Gateway</body></html>",
+        b"[]",
+        b'{"lastStats": 3}',
+        b'{"webServiceUrl": "http://h:1", "lastStats": {"a/b/0x0_0x1": {}}}',
+        b'{"webServiceUrl": "http://h:1", "bundles": ["not a bundle"]}',
+        b'{"webServiceUrl": "http://h:1", "msgRateIn": -1}',
+        b'{"webServiceUrl": "http://h:1", "msgRateIn": 1e17}',
+        b"\xff\xfe",
+        b"[" * 100_000,
+    ],
+)
+def test_a_broken_report_is_none(raw: bytes) -> None:
+    """It raises what a broker that does not answer raises."""
+    with pytest.raises(OperationalError):
+        answers.load_report(raw, 1)
+
+
+@pytest.mark.parametrize(
+    "raw", [b'["a"]', b'["a:b"]', b'["http://x:1"]', b'["h:1/x"]', b'{"a": 1}', b"<html>"]
+)
+def test_names_that_are_no_brokers(raw: bytes) -> None:
+    """Requests go to these names: a broken list names no other host."""
+    with pytest.raises(OperationalError):
+        answers.broker_ids(raw)
+
+
+def test_metrics_of_a_broker() -> None:
+    """Percent of 100; a line that is broken is left out."""
+    page = b"""
+# TYPE pulsar_lb_cpu_usage gauge
+pulsar_lb_cpu_usage{cluster="c1",broker="127.0.0.1",metric="loadBalancing"} 37.5
+pulsar_lb_memory_usage{cluster="c1"} NaN
+pulsar_lb_bandwidth_in_usage{cluster="c1"} oops
+pulsar_lb_directMemory_usage 12.0 1795281571605
+other{x="1"} 3
+"""
+    read = answers.usages(page)
+    assert {name: usage.percent for name, usage in read.items()} == {"cpu": 37.5}

@@ -1,0 +1,125 @@
+"""The daemon's parts over a fake Pulsar, without its timers: tests make every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fleet.fake_pulsar import FakePulsar, a_pulsar
+
+from loadmanager.adapters.files.wishes_file import WishesFile
+from loadmanager.adapters.pulsar_admin.client import PulsarClient
+from loadmanager.adapters.pulsar_admin.orders import AdminOrders
+from loadmanager.adapters.pulsar_admin.reader import AdminReader
+from loadmanager.core.conf import Live
+from loadmanager.core.history.records import Record
+from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.ports.election import Leader
+from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
+from loadmanager.runtime.tasks import Scope, Steps
+from loadmanager.settings import fleet as conf
+
+LOOKS_S = (0.0, 0.0, 0.01, 0.01)
+
+
+class Clock:
+    """A clock that tests move."""
+
+    def __init__(self) -> None:
+        self.at_ms = 1_795_000_000_000
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self.at_ms
+
+    def monotonic_s(self) -> float:
+        """Seconds."""
+        return self.at_ms / 1000
+
+    def monotonic_ns(self) -> int:
+        """Nanoseconds."""
+        return self.at_ms * 1_000_000
+
+    def pass_s(self, seconds: float) -> None:
+        """Time passes."""
+        self.at_ms += round(seconds * 1000)
+
+
+class Kept:
+    """A history in memory."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def append(self, *records: Record) -> None:
+        """Keep records."""
+        self.records += records
+
+
+@dataclass
+class Watching:
+    """A daemon beside a fake cluster."""
+
+    pulsar: FakePulsar
+    work: FleetWork
+    clock: Clock
+    history: Kept
+    client: PulsarClient
+
+    async def cycle(self) -> None:
+        """Read, decide, and wait for the moves."""
+        await self.work.read()
+        await self.work.load_manager.shed()
+        await self.work.moves.idle()
+
+
+@asynccontextmanager
+async def watching(
+    folder: Path,
+    share: tuple[int, ...] = (12, 2, 2),
+    *,
+    settings: dict[str, str] | None = None,
+    token: str | None = None,
+    **state: Any,
+) -> AsyncIterator[Watching]:
+    """A fake cluster with so many bundles on each broker, and the daemon's parts."""
+    async with a_pulsar(len(share), token=token, **state) as pulsar:
+        pulsar.spread(list(share))
+        given = {"pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **(settings or {})}
+        if token is not None:
+            (folder / "token").write_text(token)
+            given["tokenFile"] = str(folder / "token")
+        known = conf.parse("test", given)
+        clock, history = Clock(), Kept()
+        async with PulsarClient(known.pulsar) as client, Scope("test") as scope:
+            reader = AdminReader(client, clock)
+            outside = FleetOutside(
+                name="test",
+                me=Leader("fleet-test", "http://127.0.0.1:1", 1),
+                reader=reader,
+                orders=AdminOrders(client, reader, LOOKS_S),
+                wishes=WishesFile(folder / "wishes.json", clock),
+                clock=clock,
+                rng=random.Random(1),
+                history=history,
+            )
+            work = FleetWork(
+                outside,
+                FleetSettingsOf(
+                    fleet=Live(known.fleet),
+                    strategies=Live(known.strategies),
+                    splits=Live(SplitSettings()),
+                    moves=Live(known.moves),
+                    settings_with=lambda changes: known.with_changes(changes).strategies,
+                ),
+                scope,
+                Steps(),
+            )
+            if known.fleet.mode in ("approve", "act"):
+                scope.spawn(work.moves.run(), "moves")
+            yield Watching(pulsar, work, clock, history, client)
+            scope.cancel()
