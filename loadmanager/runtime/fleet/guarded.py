@@ -86,11 +86,15 @@ class FleetOperations(Operations):
         self.hold.check()
         return await Operations.move(self, bundle, destination, pin_s=pin_s, note=note)
 
-    async def cordon(self, broker: str, *, drain: bool, note: str = "") -> dict[str, Any]:
+    async def cordon(
+        self, broker: str, *, drain: bool, until_restart: bool = False, note: str = ""
+    ) -> dict[str, Any]:
         """See the base class. Raises `ConflictError` for a drain where nothing may be moved."""
         if drain:
             self.hold.check()
-        return await Operations.cordon(self, broker, drain=drain, note=note)
+        return await Operations.cordon(
+            self, broker, drain=drain, until_restart=until_restart, note=note
+        )
 
     async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
         """See the base class. The end of a pause also closes the circuit breaker."""

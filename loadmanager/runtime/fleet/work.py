@@ -252,7 +252,7 @@ class FleetWork:
         )
         if mode in (APPROVE, ACT):
             self.scope.spawn(self.moves.run(), "moves")
-            drain = self.operations.draining.step
+            drain = self.operations.step
             self.scope.spawn(every(lambda: INTERVAL_S, drain, "drain", steps), "drain")
 
     def _every(
