@@ -14,7 +14,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install install-run install-analysis run analyze page fast test test-clients test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
+.PHONY: help install install-run install-analysis run analyze page fast test test-clients test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -24,6 +24,8 @@ help:
 	@echo "make test         lint and all tests: before every commit"
 	@echo "make test-clients the Java and Go clients and pulsar-admin on our brokers and on a real"
 	@echo "                  Pulsar 4.0 (needs Java 17, Maven and Go; else skipped with the reason)"
+	@echo "make test-pulsar  loadmanager fleet beside a real Pulsar 4.0 of three brokers, with both of its"
+	@echo "                  load managers (needs Java 17 and Maven; else skipped with the reason)"
 	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
@@ -84,6 +86,10 @@ test: lint
 # Differences are listed in tests/clients/differences.py; any other one fails.
 test-clients: install
 	$(BIN)/pytest -m clients tests/clients
+
+# Two clusters, one after the other.
+test-pulsar: install
+	$(BIN)/pytest -m pulsar tests/fleet
 
 SEED ?= 1
 CASES ?= 100

@@ -1,0 +1,283 @@
+"""A real Pulsar of several brokers on this machine: one ZooKeeper, one bookie, small heaps."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ports import free_ports
+from system.cluster import wait_for
+
+READY_TIMEOUT_S = 150.0
+MANAGERS = {
+    "modular": {},
+    "extensible": {
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions."
+        "ExtensibleLoadManagerImpl",
+        "loadBalancerLoadSheddingStrategy": "org.apache.pulsar.broker.loadbalance.extensions."
+        "scheduler.TransferShedder",
+    },
+}
+SPANS = 8
+NAMESPACE = "acme/shop"
+
+
+@dataclass
+class RealPulsar:
+    """The running cluster."""
+
+    home: Path
+    folder: Path
+    manager: str
+    brokers: int = 3
+    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Choose the ports."""
+        first = free_ports(3 + 2 * self.brokers)
+        self.zookeeper, self.bookie, self.stats = first, first + 1, first + 2
+        self.web = [first + 3 + number for number in range(self.brokers)]
+        self.binary = [first + 3 + self.brokers + number for number in range(self.brokers)]
+
+    def url(self, index: int = 0) -> str:
+        """The admin API of a broker."""
+        return f"http://127.0.0.1:{self.web[index]}"
+
+    @property
+    def service_url(self) -> str:
+        """For clients: all brokers."""
+        return "pulsar://" + ",".join(f"127.0.0.1:{port}" for port in self.binary)
+
+    def broker(self, index: int) -> str:
+        """Its id."""
+        return f"127.0.0.1:{self.web[index]}"
+
+    def start(self) -> None:
+        """Start everything, and make the namespace."""
+        for name in ("conf", "logs"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        self._write("zookeeper.conf", ZOOKEEPER, port=self.zookeeper)
+        self._write("bookkeeper.conf", BOOKIE, port=self.bookie, zookeeper=self.zookeeper)
+        small = "-Xms64m -Xmx128m -XX:MaxDirectMemorySize=64m"
+        self._run(
+            "zookeeper", ["zookeeper"], PULSAR_MEM=small, PULSAR_ZK_CONF=self._conf("zookeeper")
+        )
+        self._wait_port(self.zookeeper)
+        store = f"zk:127.0.0.1:{self.zookeeper}"
+        subprocess.run(
+            [
+                "bin/pulsar", "initialize-cluster-metadata", "--cluster", "c1",
+                "--metadata-store", store, "--configuration-metadata-store", store,
+                "--web-service-url", self.url(),
+                "--broker-service-url", f"pulsar://127.0.0.1:{self.binary[0]}",
+            ],
+            cwd=self.home,
+            env=self._environment(),
+            check=True,
+            capture_output=True,
+            timeout=READY_TIMEOUT_S,
+        )  # fmt: skip
+        memory = "-Xms64m -Xmx256m -XX:MaxDirectMemorySize=256m"
+        conf = self._conf("bookkeeper")
+        self._run("bookie", ["bookie"], BOOKIE_MEM=memory, PULSAR_BOOKKEEPER_CONF=conf)
+        self._wait_port(self.bookie)
+        for index in range(self.brokers):
+            self.start_broker(index)
+        for index in range(self.brokers):
+            wait_for(lambda at=index: self._ready(at), f"broker {index} is ready", READY_TIMEOUT_S)
+        self.request("PUT", "tenants/acme", {"allowedClusters": ["c1"], "adminRoles": []})
+        self.request("PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": SPANS}})
+
+    def start_broker(self, index: int) -> None:
+        """Start one broker."""
+        keys = {
+            "metadataStoreUrl": f"zk:127.0.0.1:{self.zookeeper}",
+            "configurationMetadataStoreUrl": f"zk:127.0.0.1:{self.zookeeper}",
+            "brokerServicePort": str(self.binary[index]),
+            "webServicePort": str(self.web[index]),
+            **BROKER,
+            **MANAGERS[self.manager],
+        }
+        conf = (self.home / "conf" / "broker.conf").read_text()
+        path = self.folder / "conf" / f"broker{index}.conf"
+        path.write_text(conf + "\n" + "\n".join(f"{key}={text}" for key, text in keys.items()))
+        memory = "-Xms128m -Xmx384m -XX:MaxDirectMemorySize=384m"
+        self._run(f"broker{index}", ["broker"], PULSAR_MEM=memory, PULSAR_BROKER_CONF=str(path))
+
+    def kill(self, name: str) -> None:
+        """End a process at once, with what it started."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def stop(self) -> None:
+        """End everything."""
+        for name in list(self.processes)[::-1]:
+            self.kill(name)
+
+    # Asking
+
+    def request(self, method: str, path: str, body: Any = None, *, index: int = 0) -> Any:
+        """The answer of the admin API."""
+        request = urllib.request.Request(
+            f"{self.url(index)}/admin/v2/{path}",
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            raw = answer.read()
+        return json.loads(raw) if raw else None
+
+    def owners(self) -> dict[str, str]:
+        """Bundle of the namespace → its broker, as the brokers that answer say."""
+        told = {}
+        for index in range(self.brokers):
+            if f"broker{index}" in self.processes:
+                path = f"brokers/c1/{self.broker(index)}/ownedNamespaces"
+                for bundle in self.request("GET", path, index=index):
+                    if bundle.startswith(f"{NAMESPACE}/"):
+                        told[bundle] = self.broker(index)
+        return told
+
+    def switch(self, *, on: bool) -> None:
+        """Pulsar's own shedding and splitting."""
+        for name in ("loadBalancerSheddingEnabled", "loadBalancerAutoBundleSplitEnabled"):
+            self.request("POST", f"brokers/configuration/{name}/{str(on).lower()}")
+
+    def _ready(self, index: int) -> bool:
+        process = self.processes[f"broker{index}"]
+        if process.poll() is not None:
+            log = self.folder / "logs" / f"broker{index}.out"
+            raise AssertionError(log.read_text()[-4000:])
+        try:
+            url = f"{self.url(index)}/admin/v2/brokers/health"
+            with urllib.request.urlopen(url, timeout=10) as answer:
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+    # Processes
+
+    def _conf(self, name: str) -> str:
+        return str(self.folder / "conf" / f"{name}.conf")
+
+    def _write(self, name: str, text: str, **values: object) -> None:
+        (self.folder / "conf" / name).write_text(text.format(data=self.folder / "data", **values))
+
+    def _environment(self, **more: str) -> dict[str, str]:
+        quiet = "-XX:+UseSerialGC -XX:+PerfDisableSharedMem -XX:TieredStopAtLevel=1"
+        return {
+            **os.environ,
+            "PULSAR_LOG_DIR": str(self.folder / "logs"),
+            "PULSAR_GC": quiet,
+            "PULSAR_GC_LOG": "-Xlog:disable",
+            "BOOKIE_GC": quiet,
+            "BOOKIE_GC_LOG": "-Xlog:disable",
+            "PULSAR_EXTRA_OPTS": "-Dio.netty.recycler.maxCapacityPerThread=1024",
+            **more,
+        }
+
+    def _run(self, name: str, arguments: list[str], **environment: str) -> None:
+        with (self.folder / "logs" / f"{name}.out").open("wb") as output:
+            self.processes[name] = subprocess.Popen(
+                ["bin/pulsar", *arguments],
+                cwd=self.home,
+                env=self._environment(**environment),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @staticmethod
+    def _wait_port(port: int) -> None:
+        def listens() -> bool:
+            with socket.socket() as client:
+                return client.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_for(listens, f"port {port} listens", READY_TIMEOUT_S)
+
+
+@contextmanager
+def a_real_pulsar(home: Path, folder: Path, manager: str) -> Iterator[RealPulsar]:
+    """A running cluster."""
+    with ExitStack() as stack:
+        pulsar = RealPulsar(home, folder, manager)
+        stack.callback(pulsar.stop)
+        pulsar.start()
+        yield pulsar
+
+
+def until(seconds: float) -> Iterator[None]:
+    """Turns of a second, for so long."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        yield
+        time.sleep(1)
+
+
+ZOOKEEPER = """tickTime=2000
+dataDir={data}/zk
+clientPort={port}
+clientPortAddress=127.0.0.1
+admin.enableServer=false
+forceSync=no
+"""
+BOOKIE = """ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage
+bookiePort={port}
+advertisedAddress=127.0.0.1
+allowLoopback=true
+listeningInterface=lo
+journalDirectory={data}/bk/journal
+ledgerDirectories={data}/bk/ledgers
+metadataServiceUri=zk+hierarchical://127.0.0.1:{zookeeper}/ledgers
+journalSyncData=false
+statsProviderClass=org.apache.bookkeeper.stats.NullStatsProvider
+httpServerEnabled=false
+diskUsageThreshold=0.99
+diskUsageWarnThreshold=0.98
+dbStorage_writeCacheMaxSizeMb=32
+dbStorage_readAheadCacheMaxSizeMb=16
+dbStorage_rocksDB_blockCacheSize=16777216
+dbStorage_rocksDB_writeBufferSizeMB=8
+"""
+BROKER = {
+    "clusterName": "c1",
+    "bindAddress": "127.0.0.1",
+    "advertisedAddress": "127.0.0.1",
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "managedLedgerCacheSizeMB": "32",
+    "numIOThreads": "2",
+    "numHttpServerThreads": "4",
+    "numOrderedExecutorThreads": "2",
+    "numExecutorThreadPoolSize": "2",
+    "numCacheExecutorThreadPoolSize": "2",
+    "bookkeeperNumberOfChannelsPerBookie": "1",
+    "statsUpdateFrequencyInSecs": "5",
+    "loadBalancerReportUpdateMinIntervalMillis": "2000",
+    "loadBalancerReportUpdateMaxIntervalMinutes": "1",
+    "loadBalancerSheddingEnabled": "true",
+    "loadBalancerAutoBundleSplitEnabled": "true",
+    "loadBalancerSheddingIntervalMinutes": "60",
+    "loadBalancerOverrideBrokerNicSpeedGbps": "1",
+    "statusFilePath": "",
+    "brokerDeleteInactiveTopicsEnabled": "false",
+    "functionsWorkerEnabled": "false",
+    "transactionCoordinatorEnabled": "false",
+    "systemTopicEnabled": "true",
+    "zooKeeperSessionTimeoutMillis": "30000",
+}

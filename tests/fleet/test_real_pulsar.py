@@ -1,0 +1,265 @@
+"""The daemon beside a real Pulsar of three brokers, with stock clients and a skewed load:
+`make test-pulsar`. Each of Pulsar's load managers has a cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import maven
+import pulsar
+import pytest
+from clients.pulsar import distribution
+from fleet.real import NAMESPACE, RealPulsar, a_real_pulsar, until
+from ports import free_port
+from system.cluster import wait_for
+
+pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(600)]
+
+TOPICS = 24
+FLEET = (
+    "readIntervalSeconds=2",
+    "policiesIntervalSeconds=4",
+    "loadBalancerSheddingIntervalMinutes=0.05",
+    "loadBalancerSheddingGracePeriodMinutes=1",
+    "loadBalancerLoadSheddingStrategy=UniformLoadShedder",
+    "loadBalancerMsgRateDifferenceShedderThreshold=30",
+    "minUnloadMessage=1",
+    "minUnloadMessageThroughput=1",
+    "maxUnloadPercentage=0.5",
+    "loadManagerMovesPerMinuteMax=-1",
+    "settleSeconds=10",
+)
+"""By rates: all brokers of one machine have the same CPU."""
+
+
+@pytest.fixture(scope="module")
+def home() -> Path:
+    """Pulsar's distribution."""
+    if (reason := maven.missing()) is not None:
+        pytest.skip(reason)
+    try:
+        return distribution()
+    except subprocess.SubprocessError:
+        pytest.skip("Maven Central is not reached")
+
+
+class Load:
+    """A producer for each topic; counts what is acknowledged and what fails."""
+
+    def __init__(self, cluster: RealPulsar) -> None:
+        self._client = pulsar.Client(
+            cluster.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        )
+        self._producers = [
+            self._client.create_producer(f"persistent://{NAMESPACE}/t-{number}")
+            for number in range(TOPICS)
+        ]
+        self.results: Counter[str] = Counter()
+        self._going = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._going.set()
+        self._thread.join()
+        self._client.close()
+
+    def _run(self) -> None:
+        def done(result: Any, _id: Any) -> None:
+            self.results[str(result)] += 1
+
+        while not self._going.wait(0.1):
+            for producer in self._producers:
+                producer.send_async(b"x" * 100, done)
+
+    def goes_on(self) -> bool:
+        """Whether messages are acknowledged now."""
+        before = self.results["Result.Ok"] or self.results["Ok"]
+        time.sleep(2)
+        return (self.results["Result.Ok"] or self.results["Ok"]) > before
+
+
+class Daemon:
+    """`loadmanager fleet` as a process."""
+
+    def __init__(self, cluster: RealPulsar, folder: Path, mode: str, *more: str) -> None:
+        self.port = free_port()
+        self.log = folder / f"fleet-{mode}-{self.port}.log"
+        arguments = [sys.executable, "-m", "loadmanager", "fleet", "--pulsar", cluster.url(1)]
+        arguments += ["--mode", mode, "--data-dir", str(folder / "fleet")]
+        arguments += ["--listen", f"127.0.0.1:{self.port}"]
+        for pair in (*FLEET, *more):
+            arguments += ["--set", pair]
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                arguments, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            assert self.process.wait(30) == 0
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer of its API; None until it listens."""
+        data = None if body is None else json.dumps(body).encode()
+        url = f"http://127.0.0.1:{self.port}/loadmanager/v1/{path}"
+        try:
+            with urllib.request.urlopen(
+                urllib.request.Request(url, data=data, method=method), timeout=20
+            ) as answer:
+                return json.loads(answer.read() or b"null")
+        except urllib.error.HTTPError as error:
+            return {"status": error.code, **json.loads(error.read())}
+        except OSError:
+            return None
+
+    def until(self, what: str, path: str, holds: Callable[[Any], Any], timeout_s: float) -> Any:
+        """The first answer that holds."""
+        try:
+            return wait_for(
+                lambda: (told := self.ask("GET", path)) and holds(told) and told, what, timeout_s
+            )
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}: {self.ask('GET', path)}\n{self.log.read_text()[-3000:]}"
+            ) from None
+
+
+@pytest.fixture(scope="module", params=["modular", "extensible"])
+def cluster(
+    request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[RealPulsar, Load]]:
+    """Three brokers, of which the first has every bundle, under load."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with ExitStack() as stack:
+        real = stack.enter_context(a_real_pulsar(home, folder, request.param))
+        real.switch(on=False)
+        load = stack.enter_context(Load(real))
+        gather(real)
+        yield real, load
+
+
+def gather(real: RealPulsar) -> None:
+    """Move every bundle to the first broker."""
+    for _ in until(60):
+        elsewhere = {name: at for name, at in real.owners().items() if at != real.broker(0)}
+        if not elsewhere and real.owners():
+            return
+        for bundle in elsewhere:
+            namespace, _, span = bundle.rpartition("/")
+            path = f"namespaces/{namespace}/{span}/unload?destinationBroker={real.broker(0)}"
+            real.request("PUT", path)
+    raise AssertionError(f"the bundles do not gather: {real.owners()}")
+
+
+def test_observe_and_advise(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
+    """Records, a line for `decide`, and a plan with commands; nothing moves."""
+    real, load = cluster
+    before = real.owners()
+    with Daemon(real, tmp_path, "advise") as daemon:
+        daemon.until(
+            "every broker is read",
+            "fleet",
+            lambda told: (
+                all(broker["answers"] for broker in told["brokers"].values())
+                and len(told["brokers"]) == 3
+                and not told["problems"]
+            ),
+            60,
+        )
+        advice = daemon.until(
+            "a plan with moves", "advice", lambda told: (told["plan"] or {}).get("unloads"), 60
+        )
+        assert all("pulsar-admin" in move["command"] for move in advice["plan"]["unloads"])
+        assert {move["source"] for move in advice["plan"]["unloads"]} == {real.broker(0)}
+        line = json.dumps(daemon.ask("GET", "snapshot"))
+    assert real.owners() == before
+    assert load.goes_on()
+    decided = subprocess.run(
+        [sys.executable, "-m", "loadmanager", "decide", "--set", FLEET[4], "--set", FLEET[5]],
+        input=line.encode(),
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(decided.stdout)["strategy"]
+    kinds = {path.name for path in (tmp_path / "fleet" / "history").glob("*/kind=*")}
+    assert kinds >= {"kind=broker_load", "kind=bundle_load", "kind=decision"}
+
+
+def test_approve(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
+    """Refused while Pulsar balances itself; then exactly the plan is made."""
+    real, load = cluster
+    real.switch(on=True)
+    try:
+        with Daemon(real, tmp_path, "approve") as daemon:
+            advice = daemon.until("a plan", "advice", lambda told: told["planId"], 60)
+            refused = daemon.ask("POST", f"plans/{advice['planId']}/execute")
+            assert refused["status"] == 409
+            assert "loadBalancerSheddingEnabled" in refused["reason"]
+            real.switch(on=False)
+            daemon.until("it is off", "fleet", lambda told: not told["pulsarBalances"], 30)
+            advice = daemon.ask("GET", "advice")
+            plan = daemon.ask("POST", f"plans/{advice['planId']}/execute")
+            assert plan["state"] == "executed", plan
+            daemon.until(
+                "the moves have ended",
+                "moves",
+                lambda told: told["moves"] and not told["running"] and not told["waiting"],
+                90,
+            )
+            owners = real.owners()
+            for move in plan["plan"]["unloads"]:
+                assert owners[move["bundle"]] == move["destination"], daemon.log.read_text()
+    finally:
+        real.switch(on=False)
+    assert load.goes_on()
+
+
+def test_act_after_being_killed_and_without_a_broker(
+    cluster: tuple[RealPulsar, Load], tmp_path: Path
+) -> None:
+    """A daemon that is killed leaves nothing half done; the next one goes on. A broker that dies
+    opens the circuit breaker.
+    """
+    real, load = cluster
+    gather(real)
+    daemon = Daemon(real, tmp_path, "act")
+    daemon.until("a move begins", "moves", lambda told: told["moves"], 90)
+    daemon.process.kill()
+    daemon.process.wait()
+    with Daemon(real, tmp_path, "act") as daemon:
+        for _ in until(120):
+            shares = Counter(real.owners().values())
+            if len(shares) == 3 and max(shares.values()) <= 4:
+                break
+        else:
+            raise AssertionError(f"{shares}\n{daemon.log.read_text()[-4000:]}")
+        assert load.goes_on()
+        real.kill("broker2")
+        daemon.until(
+            "the breaker opens",
+            "fleet",
+            lambda told: told["held"] and "CircuitBreaker" in told["held"],
+            60,
+        )
+    assert "nobody balances this cluster now" in daemon.log.read_text()
