@@ -49,6 +49,7 @@ from loadmanager.settings.fleet import ClusterSettings
 AGAIN_S = 15.0
 """A cluster whose tasks ended by a bug starts again after this time."""
 CHECK_S = 5.0
+ADVICE = "this daemon waits until it can have it"
 
 log = structlog.get_logger("fleet")
 
@@ -141,10 +142,10 @@ class Cluster:
         while True:
             with contextlib.ExitStack() as stack:
                 try:
-                    stack.enter_context(locked(self.folder, "fleet.lock", "it leads"))
+                    stack.enter_context(locked(self.folder, "fleet.lock", ADVICE))
                 except OperationalError as error:
                     if not waiting:
-                        log.info("another daemon leads; waiting", cluster=self.name, why=str(error))
+                        log.warning("waiting for the lock", cluster=self.name, why=str(error))
                     waiting = True
                     await sleep(CHECK_S)
                     continue

@@ -21,6 +21,8 @@ from loadmanager.runtime.leader.moves import Moves
 
 MEASURED_MS = 90_000
 """After the settling: Pulsar has measured once more for certain."""
+SILENT_READINGS = 2.5
+"""A broker that did not answer for so many intervals of reading has disappeared."""
 
 log = structlog.get_logger("fleet")
 
@@ -100,7 +102,14 @@ class Acting:
     def look(self) -> None:
         """The cluster was read."""
         picture = self.picture
-        live = frozenset(picture.answering)
+        oldest_ms = (
+            self.clock.now_ms() - self.settings.value.read_interval_s * SILENT_READINGS * 1000
+        )
+        live = frozenset(
+            broker
+            for broker, report in picture.reports.items()
+            if broker in picture.registered and report.last_update > oldest_ms
+        )
         reports = {name: picture.reports[name] for name in live if name in picture.reports}
         if self.breaker.look(
             live, _publish_rate(reports), _loads(reports), self.clock.now_ms(), self.rules()

@@ -95,8 +95,8 @@ class Watching:
             await self._part("policies", self._read_policies)
 
     def uncovered(self) -> bool:
-        """Whether a broker serves namespaces whose policies have not been read."""
-        return bool(self._namespaces() - self.covered)
+        """Whether policies have not been read yet, or not those of all namespaces."""
+        return self.picture.policies_ms is None or bool(self._namespaces() - self.covered)
 
     def _namespaces(self) -> set[str]:
         return {

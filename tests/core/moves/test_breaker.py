@@ -1,0 +1,79 @@
+"""The circuit breaker: when it opens, and when it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
+
+RULES = Rules(failures=2, rate_drop_percent=30, open_ms=1000)
+LIVE = frozenset({"a", "b"})
+
+
+def expect(**changes: float) -> Expectation:
+    """A move that should halve the spread."""
+    values: dict[str, float] = {
+        "check_ms": 100,
+        "publish_rate": 1000,
+        "spread_before": 100,
+        "spread_predicted": 50,
+        **changes,
+    }
+    return Expectation(move="m", **values)  # type: ignore[arg-type]
+
+
+def test_failures_in_a_row() -> None:
+    """One that succeeds begins the count again; it closes by itself, or when it is closed."""
+    breaker = Breaker()
+    assert not breaker.ended("m", "no", 0, RULES)
+    assert not breaker.ended("m", None, 0, RULES)
+    assert not breaker.ended("m", "no", 0, RULES)
+    assert breaker.ended("m", "no answer", 0, RULES)
+    assert "2 moves failed in a row, no answer" in str(breaker.reason(999))
+    assert breaker.reason(1000) is None
+    assert breaker.ended("m", "x", 0, Rules(1, 30, 1000))
+    assert breaker.close()
+    assert breaker.reason(0) is None
+    assert not breaker.close()
+
+
+@pytest.mark.parametrize(
+    ("publish_rate", "loads", "opens"),
+    [
+        (1000, {"a": 550, "b": 450}, False),
+        (700, {"a": 550, "b": 450}, False),
+        (699, {"a": 550, "b": 450}, True),
+        (1000, {"a": 610, "b": 390}, False),
+        (1000, {"a": 611, "b": 389}, True),
+    ],
+)
+def test_what_came_of_a_move(publish_rate: float, loads: dict[str, float], *, opens: bool) -> None:
+    """A third less traffic, or a wider spread; neither is looked at before the time."""
+    breaker = Breaker()
+    breaker.expect(expect())
+    assert not breaker.look(LIVE, 0, {"a": 0, "b": 9e9}, 99, RULES)
+    assert breaker.look(LIVE, publish_rate, loads, 100, RULES) is opens
+    assert not breaker.look(LIVE, 0, loads, 5000, RULES)  # looked at once
+
+
+def test_a_spread_may_grow_when_nothing_was_promised() -> None:
+    """An operator moved a bundle for a reason of his own."""
+    breaker = Breaker()
+    breaker.expect(expect(spread_before=10, spread_predicted=100))
+    assert not breaker.look(LIVE, 1000, {"a": 900, "b": 100}, 100, RULES)
+
+
+def test_a_broker_that_disappears() -> None:
+    """One that joins is welcome."""
+    breaker = Breaker()
+    assert not breaker.look(LIVE, 0, {}, 0, RULES)
+    assert not breaker.look(LIVE | {"c"}, 0, {}, 0, RULES)
+    assert breaker.look(LIVE, 0, {}, 0, RULES)
+    assert "c disappeared" in str(breaker.reason(0))
+    assert breaker.opened == 1
+
+
+def test_the_spread_is_the_standard_deviation() -> None:
+    """Of no broker it is 0."""
+    assert spread({}) == 0
+    assert spread({"a": 1, "b": 3}) == 1

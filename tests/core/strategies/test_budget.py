@@ -1,0 +1,71 @@
+"""The budget of a daemon's moves: exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadmanager.core.errors import BadInputError
+from loadmanager.core.strategies.budget import HOUR_MS, Budget, Limits, is_quiet, quiet_spans
+from loadmanager.core.strategies.plan import Unload
+
+DAY_MS = 24 * HOUR_MS
+
+
+def move(bundle: str, source: str = "a:1", destination: str = "b:1", **more: str) -> Unload:
+    """A move."""
+    return Unload(bundle, source, destination, "Overloaded", **more)  # type: ignore[arg-type]
+
+
+def test_so_many_in_an_hour() -> None:
+    """Then one more for each that is an hour old."""
+    budget, limits = Budget(), Limits(per_hour=2, per_broker=9)
+    allowed, refused = budget.allow([move("x"), move("y"), move("z")], 0, limits)
+    assert [one.bundle for one in allowed] == ["x", "y"]
+    assert [(skip.what, skip.reason) for skip in refused] == [
+        ("z", "HourlyBudget: 2 moves an hour")
+    ]
+    assert budget.allow([move("z")], HOUR_MS - 1, limits)[0] == ()
+    assert budget.allow([move("z")], HOUR_MS, limits)[0] == (move("z"),)
+
+
+def test_so_many_at_a_broker() -> None:
+    """From it and to it; others go on."""
+    budget, limits = Budget(), Limits(per_hour=9, per_broker=1)
+    moves = [move("x"), move("y", "c:1", "b:1"), move("z", "c:1", "d:1")]
+    allowed, refused = budget.allow(moves, 0, limits)
+    assert [one.bundle for one in allowed] == ["x", "z"]
+    assert refused[0].reason == "BrokerBudget: 1 moves an hour at b:1"
+
+
+def test_a_swap_is_whole() -> None:
+    """Both moves, or none."""
+    swap = [move("x", swap="y"), move("y", "b:1", "a:1", swap="y")]
+    assert Budget().allow(swap, 0, Limits(1, 9))[0] == ()
+    assert len(Budget().allow(swap, 0, Limits(2, 2))[0]) == 2
+
+
+@pytest.mark.parametrize(
+    ("span", "hour", "quiet"),
+    [
+        ("22:00-06:00", 23, True),
+        ("22:00-06:00", 5, True),
+        ("22:00-06:00", 6, False),
+        ("22:00-06:00", 12, False),
+        ("09:00-17:00", 9, True),
+        ("09:00-17:00", 17, False),
+        ("00:00-00:00", 3, True),
+    ],
+)
+def test_quiet_hours(span: str, hour: int, *, quiet: bool) -> None:
+    """Of the day in UTC, past midnight as well."""
+    now_ms = 20_000 * DAY_MS + hour * HOUR_MS
+    assert is_quiet(now_ms, quiet_spans([span])) is quiet
+    limits = Limits(9, 9, quiet_spans([span]))
+    assert bool(Budget().allow([move("x")], now_ms, limits)[0]) is not quiet
+
+
+@pytest.mark.parametrize("text", ["22-6", "24:00-06:00", "22:00", "22:60-01:00", "٢٢:00-06:00"])
+def test_times_that_are_none(text: str) -> None:
+    """Are refused."""
+    with pytest.raises(BadInputError, match="quietHours"):
+        quiet_spans([text])
