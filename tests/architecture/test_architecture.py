@@ -75,6 +75,7 @@ STARTS = {
     ("adapters/memory/store.py", "call_later"): "heartbeats in memory, where nothing can fail",
     ("adapters/protocol/dispatcher.py", "call_later"): "a topic that fails costs its clients only",
     ("adapters/protocol/resumer.py", "call_later"): "set again whatever raises",
+    ("runtime/tasks.py", "gather"): "waits for both, and raises what the first one raised",
     ("analysis/job.py", "gather"): "another gather: that of the plots",
 }
 
