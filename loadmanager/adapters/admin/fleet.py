@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -78,7 +79,7 @@ class FleetServer:
 
     def __init__(self, use: FleetUse) -> None:
         application = web.Application(
-            middlewares=[log_access, concurrency_limit(REQUESTS_MAX), errors],
+            middlewares=[log_access(Counter()), concurrency_limit(REQUESTS_MAX), errors],
             client_max_size=BODY_BYTES_MAX,
         )
         for part in (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use)):

@@ -1,0 +1,104 @@
+"""The daemon as a process beside fake clusters: its API, several clusters, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from fleet.fake_pulsar import a_pulsar
+from ports import free_ports
+
+FAST = "readIntervalSeconds=1\n"
+
+
+@asynccontextmanager
+async def a_daemon(
+    folder: Path, configuration: str, port: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`loadmanager fleet` with a file."""
+    path = folder / "fleet.conf"
+    path.write_text(FAST + configuration)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "loadmanager", "fleet", "--config", str(path),
+        "--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{port}",
+        stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def ask(port: int, path: str, *, until: Any = lambda _told: True) -> Any:
+    """The first answer that is as it should be."""
+    async with aiohttp.ClientSession() as session, asyncio.timeout(90):
+        while True:
+            try:
+                async with session.get(f"http://127.0.0.1:{port}{path}") as answer:
+                    text = await answer.text()
+                    told = json.loads(text) if "json" in answer.content_type else text
+                    if answer.status == 200 and until(told):
+                        return told
+            except aiohttp.ClientError:
+                pass
+            await asyncio.sleep(0.1)
+
+
+async def test_two_clusters_in_one_daemon(tmp_path: Path) -> None:
+    """One of them answers nothing at all: the other is watched nevertheless. SIGTERM ends both."""
+    port = free_ports(2)
+    async with a_pulsar(2) as pulsar:
+        pulsar.spread([14, 2])
+        configuration = f"""mode=advise
+loadBalancerSheddingIntervalMinutes=0.02
+[broken]
+pulsar=http://127.0.0.1:1
+[east]
+pulsar={pulsar.url()}
+"""
+        async with a_daemon(tmp_path, configuration, port) as process:
+            told = await ask(port + 1, "/loadmanager/v1/advice", until=lambda told: told["plan"])
+            assert told["plan"]["unloads"]
+            told = await ask(port + 1, "/loadmanager/v1/cluster")
+            assert [broker["broker"] for broker in told["brokers"]] == pulsar.brokers
+            told = await ask(port + 1, "/loadmanager/v1/decisions")
+            assert told["decisions"]
+            assert len((await ask(port + 1, "/loadmanager/v1/snapshot"))["brokers"]) == 2
+            metrics = await ask(port + 1, "/metrics")
+            assert 'loadmanager_fleet_brokers{cluster="east"' in metrics
+            told = await ask(port, "/loadmanager/v1/fleet", until=lambda told: told["problems"])
+            assert told["mode"] == "advise"
+            assert "Incomplete" in told["held"]
+            process.send_signal(signal.SIGTERM)
+            _, log = await process.communicate()
+            assert process.returncode == 0
+            assert b"Traceback" not in log
+        assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
+    assert list((tmp_path / "data" / "history").glob("cluster=east/kind=decision/*/*"))
+
+
+async def test_wrong_settings_end_with_status_2(tmp_path: Path) -> None:
+    """Naming the cluster, the key and the value."""
+    configuration = """[east]
+pulsar=http://127.0.0.1:1
+mode=dance
+brokerServicePort=6650
+loadBalancerLoadSheddingStrategi=AvgShedder
+"""
+    async with a_daemon(tmp_path, configuration, 0) as process:
+        _, log = await process.communicate()
+        assert process.returncode == 2
+    text = log.decode()
+    assert "cluster east" in text
+    assert "mode = 'dance': one of observe, advise, approve, act is allowed" in text
+    assert "brokerServicePort: it does nothing here" in text
+    assert "did you mean loadBalancerLoadSheddingStrategy?" in text
