@@ -14,10 +14,12 @@ from loadmanager.cli.admin import (
     limits,
     moves,
     namespaces,
+    plans,
     restarting,
     settings,
     tenants,
     topics,
+    watching,
 )
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, given_url
@@ -35,6 +37,9 @@ EXAMPLES = """examples:
   loadmanager admin limits why persistent://acme/orders/new
   loadmanager admin settings set loadBalancerSheddingEnabled false
   loadmanager admin isolation set gold --namespaces 'gold/.*' --primary 'big-.*'
+  loadmanager admin decisions --bundle acme/orders/0x00000000_0x10000000 --since 2h
+  loadmanager admin dry-run --strategy TransferShedder
+  loadmanager admin watch
   loadmanager admin drain 127.0.0.1:8081 --stop
 
 --url may name any broker: it redirects a request to the broker that can answer it.
@@ -55,6 +60,8 @@ for subject in (
     settings.group,
     leader.decisions,
     leader.dry_run,
+    plans.group,
+    watching.watch,
     moves.group,
     restarting.drain,
     restarting.rolling_restart,

@@ -7,11 +7,14 @@ import json
 import time
 import urllib.error
 import urllib.request
-from http.client import HTTPException
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from http.client import HTTPException, HTTPResponse
+from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from loadmanager.core.errors import BadInputError, OperationalError
+
+T = TypeVar("T")
 
 REDIRECTS_MAX = 20
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
@@ -69,11 +72,28 @@ class AdminClient:
         Raises `BadInputError` if the broker refuses the request as wrong, `OperationalError` for
         any other failure.
         """
-        url = f"{self.url}{path}"
         data = None if body is None else json.dumps(body).encode()
+        return self._followed(method, path, data, {}, _whole)
+
+    def listen(self, path: str, after: str, take: Callable[[Iterable[bytes]], T]) -> T:
+        """What `take` makes of the lines of a stream, as they come; `after`: the id of the last
+        event that is known. Raises as `send` does.
+        """
+        headers = {"Accept": "text/event-stream", **({"Last-Event-ID": after} if after else {})}
+        return self._followed("GET", path, None, headers, take)
+
+    def _followed(
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        take: Callable[[Any], T],
+    ) -> T:
+        url = f"{self.url}{path}"
         for _ in range(REDIRECTS_MAX):
             try:
-                return self._once(method, url, data)
+                return self._once(method, url, data, headers, take)
             except _RedirectedError as elsewhere:
                 url = urljoin(url, elsewhere.url)
         raise OperationalError(
@@ -81,9 +101,17 @@ class AdminClient:
             "the owner or the leader; try again"
         )
 
-    def _once(self, method: str, url: str, data: bytes | None) -> bytes:
+    def _once(
+        self,
+        method: str,
+        url: str,
+        data: bytes | None,
+        more: Mapping[str, str],
+        take: Callable[[Any], T],
+    ) -> T:
         headers = {
             "Accept": "application/json",
+            **more,
             **({"Content-Type": "application/json"} if data is not None else {}),
             **({"Authorization": f"Bearer {self._token}"} if self._token else {}),
         }
@@ -92,8 +120,7 @@ class AdminClient:
         began_s = time.monotonic()
         try:
             with self._opener.open(request, timeout=self._timeout_s) as answer:
-                read: bytes = answer.read(ANSWER_BYTES_MAX)
-                return read
+                return take(answer)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in (307, 308) and error.headers.get("Location"):
@@ -121,6 +148,10 @@ class AdminClient:
                 f"no answer from {where}: {reason}; is this the HTTP port of a running broker? "
                 "--url http://host:port names another"
             ) from None
+
+
+def _whole(answer: HTTPResponse) -> bytes:
+    return answer.read(ANSWER_BYTES_MAX)
 
 
 def _base(url: str) -> str:

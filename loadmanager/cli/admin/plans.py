@@ -1,0 +1,61 @@
+"""`loadmanager admin plans …`: the sealed plans of dry runs."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import click
+
+from loadmanager.cli.admin.asking import OWN, query
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminGroup, Output
+from loadmanager.cli.admin.leader import plan_text
+from loadmanager.cli.admin.moves import clock
+from loadmanager.cli.terminal import table
+
+PLANS = f"{OWN}/plans"
+
+group = AdminGroup("plans", help="The plans of dry runs: list, show, execute.")
+
+
+@group.command("list")
+@click.option("--limit", default=50, metavar="N", help="at most N plans")
+def plans_list(admin: AdminClient, limit: int) -> Output:
+    """List the plans of this leader's term, the newest first."""
+    told = admin.get(PLANS + query(limit=limit))
+    headers = ("id", "state", "made", "strategy", "placement", "settings", "moves")
+    rows = [
+        (
+            plan["id"],
+            plan["state"],
+            clock(plan["createdAt"]),
+            plan["shedder"],
+            plan["placement"],
+            " ".join(f"{name}={value}" for name, value in plan["settings"].items()),
+            plan["unloadCount"],
+        )
+        for plan in told["plans"]
+    ]
+    return Output(told, table(headers, rows))
+
+
+@group.command("show")
+@click.argument("plan")
+def plans_show(admin: AdminClient, plan: str) -> Output:
+    """Show a plan with its reasons; once it is carried out, with what became of its moves."""
+    told = admin.get(f"{PLANS}/{quote(plan, safe='')}")
+    return Output(told, "\n".join(plan_text(told)))
+
+
+@group.command("execute")
+@click.argument("plan")
+def plans_execute(admin: AdminClient, plan: str) -> Output:
+    """Queue exactly the moves of a plan; if anything has drifted since, move nothing and say what.
+
+    A plan without moves, and one that was carried out already, are refused, too.
+    """
+    told = json.loads(admin.send("POST", f"{PLANS}/{quote(plan, safe='')}/execute"))
+    count = len(told["moves"])
+    text = f"{count} moves are queued; `loadmanager admin plans show {plan}` tells their outcome"
+    return Output(told, text)

@@ -1,0 +1,150 @@
+"""`loadmanager admin watch`: what happens in the cluster, as it happens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from loadmanager.cli.admin.asking import OWN
+from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.core.errors import OperationalError
+
+AGAIN_S = 1.0
+"""Wait before the stream is asked for again: its leader may have changed."""
+NAMED_MAX = 3
+
+
+class _Enough(Exception):  # noqa: N818 - no error
+    """As many events as wanted were shown."""
+
+
+class _Watching:
+    """Reads a stream, and shows its events."""
+
+    def __init__(self, *, count: int | None) -> None:
+        self.last = ""
+        self.shown = 0
+        self._count = count
+        self._raw = "loadmanager.json" in click.get_current_context().meta
+
+    def take(self, lines: Iterable[bytes]) -> None:
+        """Show the events of a stream until it ends."""
+        kind = event_id = ""
+        for line in lines:
+            name, _, value = line.decode(errors="replace").rstrip("\r\n").partition(": ")
+            if name == "id":
+                event_id = value
+            elif name == "event":
+                kind = value
+            elif name == "data":
+                self._show(kind, json.loads(value))
+                self.last, event_id = event_id or self.last, ""
+
+    def _show(self, kind: str, data: dict[str, Any]) -> None:
+        click.echo(json.dumps({"event": kind, "data": data}) if self._raw else line_of(kind, data))
+        self.shown += 1
+        if self._count is not None and self.shown >= self._count:
+            raise _Enough
+
+
+@click.command(cls=AdminCommand)
+@click.option("--count", type=int, metavar="N", help="end after N events")
+def watch(admin: AdminClient, count: int | None) -> Output:
+    """Show decisions, moves, owners, brokers and leaders as they change, until Ctrl-C.
+
+    With --json, each event is a line. The command follows the leader.
+    """
+    watching = _Watching(count=count)
+    try:
+        while True:
+            try:
+                admin.listen(f"{OWN}/events", watching.last, watching.take)
+            except OperationalError as error:
+                if not watching.shown:
+                    raise
+                click.echo(f"loadmanager admin: {error}; trying again", err=True)
+            time.sleep(AGAIN_S)
+    except (_Enough, KeyboardInterrupt):
+        return Output({"events": watching.shown}, f"{watching.shown} events")
+
+
+def line_of(kind: str, data: dict[str, Any]) -> str:
+    """An event for people."""
+    at_ms = data.get("at") or data.get("ts") or data.get("endedAt") or data.get("startedAt")
+    at_ms = at_ms or data.get("createdAt")
+    at = f"{datetime.fromtimestamp(at_ms / 1000, UTC):%H:%M:%SZ}" if at_ms else " " * 9
+    return f"{at}  {kind:<10}  {_TEXTS.get(kind, _other)(data)}".rstrip()
+
+
+def _decision(data: dict[str, Any]) -> str:
+    head = str(data["kind"])
+    if data["kind"] == "place":
+        return f"{head}: {data['bundle']} -> {data['broker']}"
+    if data["kind"] == "move":
+        outcome = (data.get("outcome") or {}).get("text", "")
+        return f"{head} {data['move']} {data['state']}: {data['bundle']}: {outcome}"
+    if "unloads" in data:
+        count, reasons = data["unloadsCount"], [skip["reason"] for skip in data["skipped"]]
+        why = data["unloads"][0]["reason"] if count else (reasons or ["nothing to do"])[0]
+        times = f", {data['times']} cycles in a row" if "times" in data else ""
+        return f"{head} by {data['strategy']}: {count} bundles move{times}: {why}"
+    return f"{head}: {_other(data)}"
+
+
+def _move(data: dict[str, Any]) -> str:
+    outcome = (data["outcome"] or {}).get("text", "")
+    text = f"{data['id']} {data['state']}: {data['bundle']} {data['source']} -> "
+    return (
+        f"{text}{data['destination'] or 'anywhere'} ({data['author']}: {data['reason']}) {outcome}"
+    )
+
+
+def _ownership(data: dict[str, Any]) -> str:
+    parts = []
+    for name, word in (("gained", "has"), ("lost", "no longer has")):
+        if data[f"{name}Count"]:
+            more = data[f"{name}Count"] - len(data[name][:NAMED_MAX])
+            named = ", ".join(data[name][:NAMED_MAX])
+            parts.append(f"{word} {named}" + (f" and {more} more" if more > 0 else ""))
+    return f"{data['broker']} {'; '.join(parts)}"
+
+
+def _broker(data: dict[str, Any]) -> str:
+    gone = f"is gone, {data['bundles']} bundles need an owner"
+    return f"{data['broker']} {'joined' if data['state'] == 'active' else gone}"
+
+
+def _leadership(data: dict[str, Any]) -> str:
+    if data["leader"] is None:
+        return f"term {data['epoch']} is over"
+    return f"{data['leader']} leads, term {data['epoch']}"
+
+
+def _split(data: dict[str, Any]) -> str:
+    return f"{data['bundle']} on {data['broker']}: {data['reason']}"
+
+
+def _lost(data: dict[str, Any]) -> str:
+    return f"{data['lost']} events were not sent: this end was too slow"
+
+
+def _other(data: dict[str, Any]) -> str:
+    return json.dumps({name: value for name, value in data.items() if name not in ("at", "ts")})
+
+
+_TEXTS = {
+    "decision": _decision,
+    "move": _move,
+    "ownership": _ownership,
+    "broker": _broker,
+    "leadership": _leadership,
+    "split": _split,
+    "merge": _split,
+    "lost": _lost,
+}
