@@ -26,7 +26,7 @@ from urllib.parse import quote, urlsplit
 from loadmanager import settings
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
-from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.directory import Directory
@@ -68,8 +68,10 @@ class Counters:
         """Lookups and the lease are there."""
         self._directory = directory
 
-    async def listen(self, sock: socket.socket, _listener: str = "") -> None:
+    async def listen(self, sock: socket.socket, _listener: str = "", tls: object = None) -> None:
         """A line with a key in, a line of JSON out."""
+        if tls is not None:
+            raise OperationalError("counters are not served over TLS")
         self._server = await asyncio.start_server(self._converse, sock=sock)
 
     async def stop(self) -> None:

@@ -143,8 +143,7 @@ def test_pulsars_own_files(path: Path) -> None:
     ("name", "value"),
     [
         ("authenticateOriginalAuthData", "true"),
-        ("brokerServicePortTls", "6651"),
-        ("webServicePortTls", "8443"),
+        ("tlsEnabledWithKeyStore", "true"),
         ("encryptionRequireOnProducer", "true"),
     ],
 )
@@ -186,6 +185,15 @@ SHEDDER, PLACEMENT = "loadBalancerLoadSheddingStrategy", "loadBalancerLoadPlacem
         ({LOW: "41"}, f"{LOW} = 41 is above {HIGH} = 40"),
         ({"loadBalancerReportUpdateMinIntervalMillis": "900001"}, "is longer than"),
         ({"brokerServicePort": "8080"}, "are both 8080"),
+        ({"brokerServicePort": ""}, "brokerServicePort and brokerServicePortTls are both empty"),
+        ({"webServicePort": ""}, "webServicePort and webServicePortTls are both empty"),
+        ({"webServicePortTls": "8080"}, "webServicePort and webServicePortTls are both 8080"),
+        ({"webServicePortTls": "8443"}, "TLS needs tlsCertificateFilePath and tlsKeyFilePath"),
+        ({"brokerClientTlsEnabled": "true"}, "brokerClientTlsEnabled needs webServicePortTls"),
+        (
+            {"webServicePort": "", "webServicePortTls": "8443"},
+            "without webServicePort, brokers need brokerClientTlsEnabled",
+        ),
         (
             {"loadManagerClassName": "SimpleLoadManagerImpl"},
             "ModularLoadManagerImpl and ExtensibleLoadManagerImpl are allowed",

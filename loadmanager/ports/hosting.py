@@ -17,9 +17,11 @@ from loadmanager.core.load.reports import NamespaceBundleStats
 class AdvertisedListener:
     """The addresses of a broker for some clients, those outside a container network, say."""
 
-    service_url: str
+    service_url: str = ""
     web_url: str = ""
-    """Empty: that of the broker."""
+    """Empty: that of the broker; so is `web_url_tls`."""
+    service_url_tls: str = ""
+    web_url_tls: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +30,24 @@ class BrokerAddress:
 
     broker_id: str
     service_url: str
-    """`pulsar://host:port`"""
+    """`pulsar://host:port`; empty when there is only one with TLS"""
     web_url: str
-    """`http://host:port`"""
+    """`http://host:port`, or empty likewise"""
     listeners: Mapping[str, AdvertisedListener] = field(default_factory=dict, compare=False)
     """The names of `advertisedListeners`; `service_url` is that of the internal one."""
+    service_url_tls: str = field(default="", compare=False)
+    """`pulsar+ssl://host:port`; empty without TLS"""
+    web_url_tls: str = field(default="", compare=False)
+    """`https://host:port`, or empty likewise"""
+
+    def web(self, *, secure: bool) -> str:
+        """The address of the admin API for somebody who came over TLS, or without.
+
+        Raises `OperationalError` rather than lead from TLS to a port without.
+        """
+        if secure and not self.web_url_tls:
+            raise OperationalError(f"{self.broker_id} has no webServicePortTls")
+        return self.web_url_tls if secure else self.web_url or self.web_url_tls
 
     def of(self, listener: str) -> BrokerAddress:
         """The address for clients of a listener; empty: for all others.
@@ -45,7 +60,12 @@ class BrokerAddress:
         if found is None:
             raise OperationalError(f"the broker do not have {listener} listener")
         return BrokerAddress(
-            self.broker_id, found.service_url, found.web_url or self.web_url, self.listeners
+            self.broker_id,
+            found.service_url,
+            found.web_url or self.web_url,
+            self.listeners,
+            service_url_tls=found.service_url_tls,
+            web_url_tls=found.web_url_tls or self.web_url_tls,
         )
 
 

@@ -25,7 +25,12 @@ from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.files.properties import read_properties
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.metrics.settings import MetricsSettings
-from loadmanager.adapters.security.settings import BrokerClientSettings, TokenSettings
+from loadmanager.adapters.security.settings import (
+    BrokerClientSettings,
+    BrokerClientTlsSettings,
+    TlsSettings,
+    TokenSettings,
+)
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.conf import NO_EFFECT, Key
@@ -44,6 +49,7 @@ from loadmanager.runtime.shared.settings import BrokerSettings, StateSettings
 from loadmanager.settings.access import access_problems
 from loadmanager.settings.protections import ProtectionSettings, missing_protections
 from loadmanager.settings.pulsar import KEYS as PULSAR_KEYS
+from loadmanager.settings.tls import tls_problems
 
 LEAVES: tuple[type, ...] = (
     BrokerSettings,
@@ -62,6 +68,8 @@ LEAVES: tuple[type, ...] = (
     AccessSettings,
     TokenSettings,
     BrokerClientSettings,
+    TlsSettings,
+    BrokerClientTlsSettings,
     ProtectionSettings,
     IgnoredSettings,
     OtherManagerSettings,
@@ -346,12 +354,18 @@ def problems(settings: Settings) -> list[Problem]:
         settings.leaf(TokenSettings),
         settings.leaf(BrokerClientSettings),
     )
+    tls = tls_problems(
+        settings.leaf(BrokerSettings),
+        settings.leaf(TlsSettings),
+        settings.leaf(BrokerClientTlsSettings),
+    )
     return [
         *(Problem((name,), text) for name, text in missing),
         *(Problem(names, text) for names, text in access),
         *_strategy_problems(settings.leaf(StrategySettings)),
         *_contradictions(settings),
         *_address_problems(settings.leaf(BrokerSettings)),
+        *(Problem(names, text) for names, text in tls),
     ]
 
 
@@ -410,9 +424,6 @@ def _contradictions(settings: Settings) -> Iterator[Problem]:
             f"{broker.report_interval_max_minutes:g}"
         )
         yield Problem((low, high), text)
-    if broker.broker_port == broker.web_port != 0:
-        text = f"brokerServicePort and webServicePort are both {broker.web_port}"
-        yield Problem(("brokerServicePort", "webServicePort"), text)
 
 
 def spell(value: Any) -> str:

@@ -11,13 +11,10 @@ from typing import Any
 
 from loadmanager.core.conf import conf
 
-_NO_TLS = "there is no TLS"
 _MISSING: dict[str, tuple[bool | str, str]] = {
     "authenticateOriginalAuthData": (False, "this broker takes a proxy's word for its clients"),
-    "brokerServicePortTls": ("", _NO_TLS),
-    "webServicePortTls": ("", _NO_TLS),
-    "tlsEnabled": (False, _NO_TLS),
-    "brokerClientTlsEnabled": (False, "brokers ask each other without TLS"),
+    "tlsEnabledWithKeyStore": (False, "certificates are read from PEM files only"),
+    "brokerClientTlsEnabledWithKeyStore": (False, "certificates are read from PEM files only"),
     "encryptionRequireOnProducer": (False, "this broker takes messages that are not encrypted"),
 }
 """Key → the value that asks for nothing, and what is missing."""

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pathlib import Path
 import structlog
 
 from loadmanager import __version__
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
@@ -25,7 +25,8 @@ from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.adapters.security.client import BrokerCredentials
-from loadmanager.adapters.security.settings import BrokerClientSettings, TokenSettings
+from loadmanager.adapters.security.settings import BrokerClientSettings, TlsSettings, TokenSettings
+from loadmanager.adapters.security.tls import Contexts
 from loadmanager.adapters.security.tokens import TokenVerifier
 from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.cgroup import Cgroup
@@ -39,7 +40,6 @@ from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.system.watchdog import Watchdog
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.adapters.zookeeper.store import ZooKeeperStore
-from loadmanager.core.conf import Live
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.settings import StorageSettings
 from loadmanager.ports.hosting import BrokerAddress
@@ -47,7 +47,6 @@ from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Telemetry
 from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared import paths
-from loadmanager.runtime.shared.listeners import Bind, advertised, binds
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.tasks import LoopBusy, Scope, every
 from loadmanager.settings import Settings, check, unknown_text
@@ -56,7 +55,18 @@ from loadmanager.wiring.initialize import record_cluster
 from loadmanager.wiring.outside import Outside, Service
 from loadmanager.wiring.parts import Parts
 from loadmanager.wiring.plugins import register_plugins
+from loadmanager.wiring.ports import (
+    Port,
+    TlsContexts,
+    address_of,
+    bind_all,
+    listen_on,
+    tls_contexts,
+    urls_of,
+)
 
+CERTIFICATES_S_MIN = 1.0
+"""Changed certificates are looked for at most this often."""
 STILL_S_MIN = 15.0
 """The process ends when its event loop stands still for two session timeouts, at least this."""
 SWITCH_S = 0.000_5
@@ -121,28 +131,6 @@ class _Stop:
         self.requested.set()
 
 
-@dataclass(frozen=True, slots=True)
-class _Sockets:
-    """Bound sockets. Ports come first, because the broker's name contains one."""
-
-    pulsar: socket.socket
-    web: socket.socket
-    bound: list[tuple[Bind, socket.socket]]
-    """Those of `bindAddresses`."""
-
-    def more(self, scheme: str) -> list[tuple[str, socket.socket]]:
-        """Listener and socket of the `bindAddresses` of a scheme."""
-        return [(bind.listener, sock) for bind, sock in self.bound if bind.scheme == scheme]
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, reuse_port=False)
-    except OSError as error:
-        raise OperationalError(f"cannot listen on {host}:{port}: {error.strerror}") from None
-
-
 class _Broker:
     """Builds and runs the parts."""
 
@@ -156,26 +144,10 @@ class _Broker:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._stop.on_signal)
-        listeners = advertised(self._broker)
-        bind_address = self._broker.bind_address
+        tls = tls_contexts(self._settings)
         with contextlib.ExitStack() as stack:
-            pulsar = stack.enter_context(_listen(bind_address, self._broker.broker_port))
-            web = stack.enter_context(_listen(bind_address, self._broker.web_port))
-            more = [
-                (bind, stack.enter_context(_listen(bind.host, bind.port)))
-                for bind in binds(self._broker)
-            ]
-            host = self._broker.advertised_address or socket.getfqdn()
-            me = BrokerAddress(
-                f"{host}:{web.getsockname()[1]}",
-                next(
-                    (listener.service_url for listener in listeners.values()),
-                    f"pulsar://{host}:{pulsar.getsockname()[1]}",
-                ),
-                f"http://{host}:{web.getsockname()[1]}",
-                listeners,
-            )
-            sockets = _Sockets(pulsar, web, more)
+            ports = bind_all(self._broker, stack)
+            me = address_of(self._broker, ports)
             json = None if self._options.log_format is None else self._options.log_format == "json"
             configure(self._broker.log_level, json=json, broker=me.broker_id)
             if self._settings.unknown:
@@ -185,7 +157,7 @@ class _Broker:
                 )
             async with ZooKeeperStore(self._settings.leaf(ZooKeeperSettings)) as store:
                 try:
-                    await self._serve(store, me, sockets)
+                    await self._serve(store, me, ports, tls)
                 except* OperationalError as errors:
                     raise OperationalError(
                         "; ".join(str(error) for error in errors.exceptions)
@@ -203,14 +175,17 @@ class _Broker:
                 others=others,
             )
 
-    async def _serve(self, store: ZooKeeperStore, me: BrokerAddress, sockets: _Sockets) -> None:
-        await record_cluster(
-            store, self._broker.cluster_name, service_url=me.service_url, web_url=me.web_url
-        )
+    async def _serve(
+        self, store: ZooKeeperStore, me: BrokerAddress, ports: list[Port], tls: TlsContexts
+    ) -> None:
+        await record_cluster(store, self._broker.cluster_name, me)
         await self._warn_of_other_clusters(store)
         settings = LiveSettings(self._settings)
         broker = settings.live(BrokerSettings)
-        peers = self._build_peers(broker)
+        calls = self._build_calls(tls)
+        peers = HttpPeers(
+            release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000, calls=calls
+        )
         clock, busy = SystemClock(), LoopBusy()
         journal = self._build_journal(me, clock)
         outside = Outside(
@@ -237,25 +212,20 @@ class _Broker:
                 self._run_storage(outside.storage, scope)
                 parts = Parts(settings, outside, scope)
                 disks = self._watch_disks(parts, scope)
-                admin = self._build_admin(parts, me, (journal, outside.storage, disks))
+                contexts = self._watch_certificates(tls, parts, scope)
+                measured = (journal, outside.storage, disks, contexts)
+                admin = self._build_admin(parts, calls, measured)
 
                 async def start() -> None:
                     # Caches, then listening ports, then the registration, which brings work.
                     await parts.prepare()
-                    await parts.hosting.listen(sockets.pulsar)
-                    for listener, sock in sockets.more("pulsar"):
-                        await parts.hosting.listen(sock, listener)
-                    await admin.start(sockets.web, *sockets.more("http"))
+                    await admin.start(scope.spawn)
+                    await listen_on(ports, tls, parts.hosting, admin)
                     await parts.join()
                     if journal is not None:
                         await self._begin_history(parts, journal, scope)
                     notify("READY=1")
-                    log.info(
-                        "ready",
-                        service_url=me.service_url,
-                        web_url=me.web_url,
-                        session=f"0x{store.session_id:x}",
-                    )
+                    log.info("ready", **urls_of(me), session=f"0x{store.session_id:x}")
 
                 starting = scope.spawn(start(), "start")
                 await self._stop.requested.wait()
@@ -273,14 +243,9 @@ class _Broker:
         finally:
             await peers.close()
 
-    def _build_peers(self, broker: Live[BrokerSettings]) -> HttpPeers:
-        return HttpPeers(
-            release_timeout_s=lambda: broker.value.bundle_unload_timeout_ms / 1000,
-            credentials=self._credentials(),
-        )
-
-    def _credentials(self) -> Callable[[], dict[str, str]]:
-        return BrokerCredentials(self._settings.leaf(BrokerClientSettings)).headers
+    def _build_calls(self, tls: TlsContexts) -> Calls:
+        credentials = BrokerCredentials(self._settings.leaf(BrokerClientSettings))
+        return Calls(credentials.headers, tls.client)
 
     def _build_verifier(self) -> TokenVerifier | None:
         if not self._settings.leaf(AccessSettings).authentication:
@@ -325,14 +290,21 @@ class _Broker:
         scope.spawn(every(lambda: LOOK_S, disks.measure, "disks", parts.steps), "disks")
         return disks
 
-    def _build_admin(
-        self, parts: Parts, me: BrokerAddress, measured: Sequence[object]
-    ) -> AdminServer:
-        kinds = Journal | DirectoryStorage | Disks
+    def _watch_certificates(self, tls: TlsContexts, parts: Parts, scope: Scope) -> Contexts:
+        contexts = Contexts(tls.pulsar, tls.web, tls.client)
+        interval_s = max(self._settings.leaf(TlsSettings).refresh_s, CERTIFICATES_S_MIN)
+        look = every(lambda: interval_s, contexts.refresh, "certificates", parts.steps)
+        scope.spawn(look, "certificates")
+        return contexts
+
+    def _build_admin(self, parts: Parts, calls: Calls, measured: Sequence[object]) -> AdminServer:
+        kinds = Journal | DirectoryStorage | Disks | Contexts
         more = [part for part in measured if isinstance(part, kinds)]
         sources = [*parts.telemetry.sources, *(part.samples for part in more)]
         page = MetricsPage(
-            Telemetry(sources), cluster=self._broker.cluster_name, broker=me.broker_id
+            Telemetry(sources),
+            cluster=self._broker.cluster_name,
+            broker=parts.use_cases.self_address.broker_id,
         )
         admin = AdminServer(
             parts.use_cases,
@@ -343,7 +315,7 @@ class _Broker:
             connections_cap=open_files.http_connections_cap(),
             access=parts.access,
             authenticate_metrics=self._settings.leaf(AccessSettings).metrics,
-            credentials=self._credentials(),
+            calls=calls,
         )
         sources.append(admin.samples)
         return admin

@@ -11,6 +11,7 @@ from loadmanager.adapters.zookeeper.store import ZooKeeperStore
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConfigError, ConflictError
+from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Store
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
@@ -26,7 +27,7 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
     loaded = settings.load(None, values)
     broker = loaded.leaf(BrokerSettings)
     async with ZooKeeperStore(loaded.leaf(ZooKeeperSettings)) as store:
-        await record_cluster(store, broker.cluster_name, service_url="", web_url="")
+        await record_cluster(store, broker.cluster_name)
         catalogue = Namespaces(store, Live(broker))
         for name, bundles in namespaces.items():
             namespace = NamespaceName.parse(name)
@@ -38,8 +39,9 @@ async def initialize_cluster(values: Mapping[str, str], namespaces: Mapping[str,
                 await catalogue.create_namespace(namespace, {"bundles": {"numBundles": bundles}})
 
 
-async def record_cluster(store: Store, cluster: str, *, service_url: str, web_url: str) -> None:
-    """Record a cluster in the metadata store, if the store records no cluster yet.
+async def record_cluster(store: Store, cluster: str, at: BrokerAddress | None = None) -> None:
+    """Record a cluster in the metadata store, with the addresses of a broker, if the store records
+    no cluster yet.
 
     Raises `ConfigError` when the store records other clusters only: this broker would join their
     brokers and take bundles of theirs.
@@ -56,10 +58,10 @@ async def record_cluster(store: Store, cluster: str, *, service_url: str, web_ur
         f"{paths.CLUSTERS}/{cluster}",
         write_object(
             {
-                "serviceUrl": web_url,
-                "serviceUrlTls": "",
-                "brokerServiceUrl": service_url,
-                "brokerServiceUrlTls": "",
+                "serviceUrl": at.web_url if at else "",
+                "serviceUrlTls": at.web_url_tls if at else "",
+                "brokerServiceUrl": at.service_url if at else "",
+                "brokerServiceUrlTls": at.service_url_tls if at else "",
             }
         ),
     )

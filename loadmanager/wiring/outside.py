@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from loadmanager.adapters.listener import Tls
 from loadmanager.adapters.protocol.server import BrokerServer
 from loadmanager.ports.access import Verifier
 from loadmanager.ports.clock import Clock
@@ -28,9 +29,9 @@ class Service(Hosting, Protocol):
         """Called once, before anything else, when `directory` can answer."""
         ...
 
-    async def listen(self, sock: socket.socket, listener: str = "") -> None:
-        """Serve clients on a bound socket: that of `brokerServicePort`, or one of `bindAddresses`
-        with the name of its listener.
+    async def listen(self, sock: socket.socket, listener: str = "", tls: Tls | None = None) -> None:
+        """Serve clients on a bound socket: that of `brokerServicePort`, one of `bindAddresses` with
+        the name of its listener, or one for TLS.
         """
         ...
 

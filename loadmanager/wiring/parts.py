@@ -199,7 +199,7 @@ class Parts:
             self._outside.store,
             self._outside.clock,
             broker_id=self._outside.me.broker_id,
-            web_url=self._outside.me.web_url,
+            web_url=self._outside.me.web_url or self._outside.me.web_url_tls,
             corrupt=self._corrupt,
             on_leader=self._leading.learn_of,
             path=paths.LEADER if self._extensible is None else paths.EXTENSIBLE_LEADER,

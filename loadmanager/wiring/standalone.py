@@ -31,6 +31,8 @@ STOP_MARGIN_S = 5.0
 LOCK = "standalone.lock"
 HOST = "127.0.0.1"
 PORTS = 1 << 16
+TLS_PORTS = ("brokerServicePortTls", "webServicePortTls")
+"""Of broker 0, when they are set; broker i takes them plus i."""
 PORT_ADVICE = (
     "choose another --pulsar-port, --http-port or --zookeeper-port (broker i takes the first two "
     "plus i)"
@@ -130,7 +132,7 @@ def _broker(options: StandaloneOptions, index: int, notify: Path) -> BrokerProce
 
 def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
     given = read_properties(options.config) if options.config else {}
-    return {
+    chosen = {
         **DEFAULTS,
         "loadManagerHistoryDirectory": str(options.data_dir / "history"),
         "loadManagerStorageDirectory": str(options.data_dir / "topics"),
@@ -140,14 +142,15 @@ def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
         "brokerServicePort": str(options.pulsar_port + index),
         "webServicePort": str(options.http_port + index),
     }
+    tls = {name: chosen[name] for name in TLS_PORTS if chosen.get(name, "").isdecimal()}
+    return chosen | {name: str(int(text) + index) for name, text in tls.items()}
 
 
 def _broker_ports(options: StandaloneOptions) -> list[int]:
-    return [
-        first + index
-        for first in (options.pulsar_port, options.http_port)
-        for index in range(options.brokers)
-    ]
+    given = _settings(options, 0)
+    firsts = [options.pulsar_port, options.http_port]
+    firsts += [int(given[name]) for name in TLS_PORTS if given.get(name, "").isdecimal()]
+    return [first + index for first in firsts for index in range(options.brokers)]
 
 
 def _require_ports(options: StandaloneOptions) -> None:

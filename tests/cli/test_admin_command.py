@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from adapters.admin.serving import ORDERS, Served, serving
 from adapters.admin.test_admin_subscriptions import with_messages
+from adapters.security.certificates import Authority
 from structlog.testing import capture_logs
 
 from loadmanager.cli import main
@@ -628,7 +629,14 @@ async def test_named_clusters(
             assert json.loads((await say("use", "--json"))[1]) == {
                 "urls": {"staging": served.url(0), "nowhere": "http://127.0.0.1:1"},
                 "current": "nowhere",
+                "trusts": {},
             }
+            trusted = Authority(tmp_path / "tls").trust
+            trust = ("--tls-trust-certs", str(trusted))
+            assert (await say("use", "secure", "--url", "https://127.0.0.1:1", *trust))[0] == 0
+            assert json.loads((await say("use", "--json"))[1])["trusts"] == {"secure": str(trusted)}
+            assert (await say("use", "secure", "--remove"))[0] == 0
+            assert (await say("use", "nowhere"))[0] == 0
             for wrong in ("", "a b", "-", "../x", "ü\n"):
                 assert (await say("use", wrong, "--url", "127.0.0.1:1"))[0] == 2, wrong
             assert (await say("use", "--url", "127.0.0.1:1"))[0] == 2

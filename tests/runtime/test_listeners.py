@@ -47,8 +47,7 @@ def test_the_internal_listener_comes_first() -> None:
         (("inside:pulsar://[::1:6650",), "not of the form"),
         (("inside:ftp://broker-0:6650",), "not of the form"),
         (("inside:pulsar://broker-0:6650/x",), "not of the form"),
-        (("inside:pulsar+ssl://broker-0:6651",), "TLS, which is not served"),
-        (("inside:http://broker-0:8080",), "inside has no pulsar:// address"),
+        (("inside:http://broker-0:8080",), "inside has no pulsar:// or pulsar+ssl:// address"),
         ((INSIDE, "inside:pulsar://broker-1:6650"), "inside has two pulsar addresses"),
         ((INSIDE, "outside:pulsar://broker-0:6650"), "broker-0:6650 belongs to two listeners"),
     ],
@@ -98,6 +97,28 @@ def test_addresses_of_a_listener() -> None:
     with pytest.raises(OperationalError, match="the broker do not have other listener"):
         address.of("other")
     assert read_listeners(listeners_document(listeners)) == listeners
+
+
+def test_a_listener_with_tls() -> None:
+    """Pulsar's four addresses of a listener; one with TLS alone is enough."""
+    urls = ("pulsar+ssl://a:6651", "https://a:8443", "pulsar://a:6650", "http://a:8080")
+    found = advertised(_settings(*(f"a:{url}" for url in urls), "b:pulsar+ssl://b:6651"))
+    assert found["a"] == AdvertisedListener(urls[2], urls[3], urls[0], urls[1])
+    assert found["b"] == AdvertisedListener(service_url_tls="pulsar+ssl://b:6651")
+    assert listeners_document(found)["a"] == {
+        "brokerServiceUrl": urls[2],
+        "brokerServiceUrlTls": urls[0],
+        "brokerHttpUrl": urls[3],
+        "brokerHttpsUrl": urls[1],
+    }
+    assert read_listeners(listeners_document(found)) == found
+    address = BrokerAddress("b:80", "pulsar://x:1", "http://b:80", found)
+    assert address.of("a").service_url_tls == urls[0]
+    assert address.of("a").web(secure=True) == urls[1]
+    assert address.of("b").service_url == ""
+    with pytest.raises(OperationalError, match="b:80 has no webServicePortTls"):
+        address.of("b").web(secure=True)
+    assert address.of("b").web(secure=False) == "http://b:80"
 
 
 @pytest.mark.parametrize("document", [None, 1, {"a": 1}, {"a": {}}, {"a": {"brokerServiceUrl": 1}}])

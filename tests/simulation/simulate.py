@@ -22,6 +22,7 @@ from simulation.world import Machine, SimulationError, World, logs_into
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name, topic_hash
+from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Node
 from loadmanager.runtime.shared import paths
 from loadmanager.wiring.initialize import record_cluster
@@ -359,7 +360,9 @@ def _prepare(cluster: Cluster) -> None:
         store: MemoryStore = cluster.server.tree.session(timeout_s=1e9)
         async with store:
             await record_cluster(
-                store, "standalone", service_url="pulsar://b0:6650", web_url="http://b0:8080"
+                store,
+                "standalone",
+                BrokerAddress("b0:8080", "pulsar://b0:6650", "http://b0:8080"),
             )
             namespaces = Namespaces(store, Live(BrokerSettings()))
             await namespaces.create_tenant("public", {})

@@ -156,7 +156,7 @@ def _check_records(sides: Sides) -> None:
     ("key", "value", "said"),
     [
         ("advertisedListeners", "pulsar://broker:6650", "is not of the form name:pulsar://host:"),
-        ("advertisedListeners", "a:pulsar+ssl://broker:6651", "asks for TLS, which is not served"),
+        ("brokerServicePortTls", "6651", "needs tlsCertificateFilePath and tlsKeyFilePath"),
         ("bindAddresses", "a:pulsar://0.0.0.0:6660", "a is not among advertisedListeners"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -15,6 +17,7 @@ from system.workload import client
 pytestmark = [pytest.mark.system, pytest.mark.zookeeper]
 
 TOPIC = "persistent://public/default/kept"
+DEAD = "persistent://public/default/dead"
 
 
 def receive(consumer: pulsar.Consumer, count: int) -> list[int]:
@@ -60,6 +63,65 @@ def test_every_acknowledged_message_is_consumed_after_all_brokers_were_killed(
         consumer = user.subscribe(TOPIC, "s")
         assert receive(consumer, 411) == list(range(100, 511))
         user.close()
+
+
+@pytest.mark.timeout(180)
+def test_waiting_and_rejected_messages_survive_moves(tmp_path: Path) -> None:
+    """A delayed message comes once, and not before its time. One that is rejected comes again, and
+    ends once among the dead letters. Their topic moves in between.
+    """
+    with Cluster(tmp_path, brokers=2) as cluster:
+        user = client(cluster.service_url(0, 1))
+        rules = pulsar.ConsumerDeadLetterPolicy(2, DEAD, initial_subscription_name="dead")
+        consumer = user.subscribe(
+            TOPIC,
+            "s",
+            consumer_type=pulsar.ConsumerType.Shared,
+            negative_ack_redelivery_delay_ms=500,
+            dead_letter_policy=rules,
+        )
+        producer = user.create_producer(TOPIC, batching_enabled=False)
+        sent_ms = time.time_ns() // 1_000_000
+        producer.send(b"late", deliver_after=timedelta(seconds=6))
+        producer.send(b"rejected")
+        dead, moves = user.subscribe(DEAD, "dead"), 0
+        late_ms, buried = list[int](), list[bytes]()
+        while not late_ms or not buried:
+            for message in next_of(consumer):
+                if message.data() == b"late":
+                    late_ms.append(time.time_ns() // 1_000_000)
+                    consumer.acknowledge(message)
+                else:
+                    consumer.negative_acknowledge(message)
+                if moves < 2:  # deliveries are counted anew after a move, as in Pulsar
+                    moves += 1
+                    move(cluster)
+            for message in next_of(dead):
+                buried.append(message.data())
+                dead.acknowledge(message)
+        assert buried == [b"rejected"]
+        wait_for(lambda: backlog(cluster) == 0, "nothing is left")
+        assert next_of(dead) + next_of(consumer) == []
+        assert [time_ms - sent_ms >= 6_000 for time_ms in late_ms] == [True]
+        user.close()
+
+
+def next_of(consumer: pulsar.Consumer) -> list[pulsar.Message]:
+    """The next message, if one comes."""
+    try:
+        return [consumer.receive(1_000)]
+    except pulsar.Timeout:
+        return []
+
+
+def move(cluster: Cluster) -> None:
+    """Move the topic's bundle to the other broker."""
+    asked = cluster.owner_of(TOPIC)
+    lookup = f"/lookup/v2/topic/{TOPIC.replace('://', '/')}/bundle"
+    bundle = cluster.request(asked, "GET", lookup)[1]
+    path = f"/admin/v2/namespaces/public/default/{bundle}/unload"
+    destination = cluster.broker_id(1 - asked)
+    assert cluster.request(asked, "PUT", f"{path}?destinationBroker={destination}")[0] == 204
 
 
 def brokers(cluster: Cluster) -> list[psutil.Process]:

@@ -15,10 +15,10 @@ async def test_a_store_belongs_to_one_cluster() -> None:
     cluster is refused with what to do, and records nothing.
     """
     async with MemoryTree().session(timeout_s=60) as store:
-        await record_cluster(store, "east", service_url="", web_url="")
-        await record_cluster(store, "east", service_url="", web_url="")
+        await record_cluster(store, "east")
+        await record_cluster(store, "east")
         with pytest.raises(ConfigError) as caught:
-            await record_cluster(store, "west", service_url="", web_url="")
+            await record_cluster(store, "west")
         for words in ("clusterName = west", "the cluster east", "metadataStoreUrl"):
             assert words in str(caught.value)
         assert await store.children(paths.CLUSTERS) == ["east"]
@@ -29,4 +29,4 @@ async def test_other_clusters_may_be_recorded() -> None:
     async with MemoryTree().session(timeout_s=60) as store:
         for name in ("east", "west"):
             await store.create(f"{paths.CLUSTERS}/{name}", b"{}")
-        await record_cluster(store, "west", service_url="", web_url="")
+        await record_cluster(store, "west")

@@ -132,7 +132,7 @@ async def test_unload(brokers: list[UseCases]) -> None:
     assert there.ownership.owned() == [bundle]
     with pytest.raises(OperationalError):
         await here.orders.acquire(bundle)
-    assert await here.unloading.bundle(NS, FIRST) == there.self_address.web_url
+    assert await here.unloading.bundle(NS, FIRST) == there.self_address
     assert await there.unloading.bundle(NS, FIRST) is None
     assert not there.ownership.owned()
     for bad, error in (("0x00000000_0x40000001", ConflictError), ("first", BadInputError)):
@@ -155,7 +155,7 @@ async def test_split(brokers: list[UseCases]) -> None:
     with pytest.raises(ConflictError, match="is not split"):
         await there.splitting.split(NS, FIRST, **how, unload=False)
     assert there.ownership.owned() == [f"{NS}/{FIRST}"]
-    assert await here.splitting.split(NS, FIRST, unload=False) == there.self_address.web_url
+    assert await here.splitting.split(NS, FIRST, unload=False) == there.self_address
     assert await there.splitting.split(NS, FIRST, unload=False) is None
     assert there.ownership.owned() == [f"{NS}/0x00000000_0x20000000", f"{NS}/0x20000000_0x40000000"]
     with pytest.raises(ConflictError):

@@ -12,6 +12,7 @@ from loadmanager.adapters.admin.use_cases import LeaderOperations, LeaderUse
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.nesting import REQUEST_LEVELS_MAX, nests_deeper
+from loadmanager.ports.hosting import BrokerAddress
 
 TOPIC = "{domain:persistent|non-persistent}/{tenant}/{namespace}/{topic:[^/]+}"
 """A topic in a path. aiohttp's own pattern of a variable would exclude braces."""
@@ -34,9 +35,9 @@ class RefusedError(Exception):
 class ElsewhereError(Exception):
     """Another broker must be asked: `middlewares.errors` answers 307."""
 
-    def __init__(self, web_url: str, *, authoritative: bool | None = None) -> None:
-        super().__init__(web_url)
-        self.web_url = web_url
+    def __init__(self, broker: BrokerAddress, *, authoritative: bool | None = None) -> None:
+        super().__init__(broker.broker_id)
+        self.broker = broker
         self.authoritative = authoritative
 
 
@@ -49,7 +50,7 @@ def operations(use: LeaderUse) -> LeaderOperations:
     if leader is None:
         raise OperationalError("there is no leader now; try again")
     if leader.broker_id != use.self_address.broker_id:
-        raise ElsewhereError(leader.service_url)
+        raise ElsewhereError(use.brokers.of_leader(leader))
     if use.leading.load_manager is None or use.leading.operations is None:
         raise OperationalError("this broker's term as leader begins or ends; try again")
     return use.leading.operations
@@ -78,22 +79,30 @@ def listener_of(request: web.Request) -> str:
 
 
 def redirect_to(
-    web_url: str, request: web.Request, *, authoritative: bool | None = None
+    broker: BrokerAddress, request: web.Request, *, authoritative: bool | None = None
 ) -> web.Response:
-    """307 to the same path at another broker, with `authoritative` in the query if it is given."""
+    """307 to the same path at another broker, with `authoritative` in the query if it is given.
+
+    Raises `OperationalError` when the request came over TLS and that broker has none.
+    """
     target = request.rel_url
     if authoritative is not None:
         target = target.update_query(authoritative="true" if authoritative else "false")
-    return web.Response(status=307, headers={"Location": f"{web_url}{target}"})
+    return web.Response(status=307, headers={"Location": f"{web_of(broker, request)}{target}"})
+
+
+def web_of(broker: BrokerAddress, request: web.Request) -> str:
+    """The address of a broker for the sender of a request: over TLS to those who came so."""
+    return broker.web(secure=request.secure)
 
 
 def no_content(
-    web_url: str | None, request: web.Request, *, authoritative: bool | None = None
+    broker: BrokerAddress | None, request: web.Request, *, authoritative: bool | None = None
 ) -> web.Response:
-    """204, or 307 to the broker at `web_url` if the request is for another one."""
-    if web_url is None:
+    """204, or 307 if the request is for another broker."""
+    if broker is None:
         return web.Response(status=204)
-    return redirect_to(web_url, request, authoritative=authoritative)
+    return redirect_to(broker, request, authoritative=authoritative)
 
 
 def flag(request: web.Request, name: str, *, default: bool = False) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import failed, redirect_to, whole
-from loadmanager.adapters.admin.models_pulsar import LeaderBroker
+from loadmanager.adapters.admin.models_pulsar import AddressesShown, LeaderBroker
 from loadmanager.adapters.admin.operation import TEXT, Document, Names, Query, Texts, operation
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.errors import NotFoundError
@@ -62,6 +62,7 @@ class BrokerRoutes:
             web.get("/admin/v2/clusters", self.clusters),
             web.get("/admin/v2/clusters/{cluster}", self.cluster),
             web.get("/loadmanager/v1/load-report", self.own_load_report),
+            web.get("/loadmanager/v1/addresses", self.addresses),
             web.get("/metrics", self.metrics),
             web.get("/status.html", self.status),
         ]
@@ -110,7 +111,7 @@ class BrokerRoutes:
         address = self._use.brokers.address(broker_id)
         if address is None:
             raise NotFoundError(f"Broker {broker_id} is not active")
-        return redirect_to(address.web_url, request)
+        return redirect_to(address, request)
 
     @operation(str, media=TEXT, also={500: "not yet, or the broker has no session; as in Pulsar"})
     async def ready(self, _request: web.Request) -> web.Response:
@@ -196,9 +197,26 @@ class BrokerRoutes:
             raise NotFoundError(f"Cluster {name} does not exist")
         urls = {
             "serviceUrl": self._use.self_address.web_url,
+            "serviceUrlTls": self._use.self_address.web_url_tls,
             "brokerServiceUrl": self._use.self_address.service_url,
+            "brokerServiceUrlTls": self._use.self_address.service_url_tls,
         }
+        urls = {name: url for name, url in urls.items() if url}
         return web.json_response(urls if name == self._cluster else {})
+
+    @operation(dict[str, AddressesShown])
+    async def addresses(self, _request: web.Request) -> web.Response:
+        """The addresses of each live broker; an empty one is not served."""
+        found = {}
+        for broker_id in sorted(self._use.brokers.registered):
+            if (broker := self._use.brokers.address(broker_id)) is not None:
+                found[broker_id] = {
+                    "webServiceUrl": broker.web_url,
+                    "webServiceUrlTls": broker.web_url_tls,
+                    "pulsarServiceUrl": broker.service_url,
+                    "pulsarServiceUrlTls": broker.service_url_tls,
+                }
+        return web.json_response(found)
 
     @operation(str, media="text/plain; version=0.0.4")
     async def metrics(self, _request: web.Request) -> web.Response:

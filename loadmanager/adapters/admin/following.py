@@ -17,7 +17,10 @@ from aiohttp.typedefs import Middleware
 from yarl import URL
 
 from loadmanager.adapters.admin.answers import failed
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.hosting import BrokerAddress
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 FOLLOW = "Loadmanager-Follow"
@@ -33,8 +36,9 @@ TOLD = ("Content-Type", "WWW-Authenticate", "Retry-After")
 class Following:
     """Answers for other brokers."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: UseCases, calls: Calls) -> None:
         self._use = use
+        self._calls = calls
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -58,17 +62,25 @@ class Following:
         return follow
 
     async def _repeated(self, request: web.Request, url: URL) -> web.Response:
-        leader, where = self._use.leading.leader, url.origin()
-        if leader is None or URL(leader.service_url).origin() != where:
-            broker = self._use.brokers.address(f"{url.host}:{url.port}")
-            if broker is None or URL(broker.web_url).origin() != where:
-                return failed(502, f"{where} is no broker of this cluster")
+        where = url.origin()
+        broker = self._broker_at(str(where))
+        if broker is None:
+            return failed(502, f"{where} is no broker of this cluster")
         try:
-            return await self._ask(request, url)
+            return await self._ask(request, URL(self._calls.url(broker)).join(url.relative()))
+        except OperationalError as error:
+            return failed(502, str(error))
         except TimeoutError:
             return failed(504, f"{where} did not answer within {TIMEOUT_S:g} s")
         except (aiohttp.ClientError, OSError) as error:
             return failed(502, f"{where} cannot be reached: {error or type(error).__name__}")
+
+    def _broker_at(self, base: str) -> BrokerAddress | None:
+        """The broker with that address, with TLS or without."""
+        brokers, leader = self._use.brokers, self._use.leading.leader
+        known = [brokers.address(broker_id) for broker_id in brokers.registered]
+        known += [] if leader is None else [brokers.of_leader(leader)]
+        return next((it for it in known if it and base in (it.web_url, it.web_url_tls)), None)
 
     async def _ask(self, request: web.Request, url: URL) -> web.Response:
         if self._session is None:
@@ -81,6 +93,7 @@ class Following:
                 url,
                 data=await request.read(),
                 headers=passed,
+                ssl=self._calls.tls(),
                 allow_redirects=False,
             ) as answer,
         ):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
@@ -11,9 +10,11 @@ import msgspec
 from aiohttp import web
 
 from loadmanager.adapters.admin.answers import flag, operations
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.models_heat import HeatShown, ThrottledShown
 from loadmanager.adapters.admin.operation import Query, of_leader, operation
 from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.core.errors import OperationalError
 from loadmanager.core.load.heat import BUNDLES_KEPT
 from loadmanager.ports.hosting import BrokerAddress
 
@@ -37,9 +38,9 @@ LOCAL = Query(name="local", doc="Only those of the broker that is asked.", kind=
 class HeatRoutes:
     """Heat of bundles, and throttled topics of all brokers."""
 
-    def __init__(self, use: UseCases, credentials: Callable[[], dict[str, str]] = dict) -> None:
+    def __init__(self, use: UseCases, calls: Calls) -> None:
         self._use = use
-        self._credentials = credentials
+        self._calls = calls
         self._session: aiohttp.ClientSession | None = None
         self._round = asyncio.Lock()
         self._kept: dict[str, Any] = {}
@@ -113,9 +114,10 @@ class HeatRoutes:
             async with (
                 asyncio.timeout(ANSWER_TIMEOUT_S),
                 self._session.get(
-                    broker.web_url + THROTTLED,
+                    self._calls.url(broker) + THROTTLED,
                     params={"local": "true"},
-                    headers=self._credentials(),
+                    headers=self._calls.headers(),
+                    ssl=self._calls.tls(),
                 ) as answer,
             ):
                 if answer.status != 200:
@@ -126,5 +128,7 @@ class HeatRoutes:
             return f"did not answer within {ANSWER_TIMEOUT_S:g} s"
         except (aiohttp.ClientError, OSError) as error:
             return f"cannot be reached: {error or type(error).__name__}"
+        except OperationalError as error:
+            return str(error)
         except (ValueError, LookupError, TypeError) as error:
             return f"gave no usable answer: {error}"

@@ -86,7 +86,7 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except ElsewhereError as error:
-        return redirect_to(error.web_url, request, authoritative=error.authoritative)
+        return _elsewhere(error, request)
     except RefusedError as error:
         return failed(error.status, str(error))
     except LoadManagerError as error:
@@ -97,6 +97,13 @@ async def errors(request: web.Request, handler: Handler) -> web.StreamResponse:
         # A bug of ours must not look like a broken connection. The log has the traceback.
         log.exception("a request failed", method=request.method, path=request.rel_url.raw_path)
         return failed(500, "internal error; the broker's log tells more")
+
+
+def _elsewhere(error: ElsewhereError, request: web.Request) -> web.Response:
+    try:
+        return redirect_to(error.broker, request, authoritative=error.authoritative)
+    except LoadManagerError as without_tls:
+        return failed(_status(without_tls), str(without_tls))
 
 
 def _status(error: LoadManagerError) -> int:

@@ -42,6 +42,15 @@ class FailureDomain(Shape):
     brokers: list[str]
 
 
+class AddressesShown(Shape):
+    """The addresses of a broker; an empty one is not served."""
+
+    web_service_url: str
+    web_service_url_tls: str
+    pulsar_service_url: str
+    pulsar_service_url_tls: str
+
+
 class ReleasedShown(Shape):
     """Whether the broker owned the bundle; then its clients, and how long it paused."""
 

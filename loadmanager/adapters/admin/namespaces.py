@@ -11,6 +11,7 @@ from loadmanager.adapters.admin.answers import (
     flag,
     namespace_of,
     no_content,
+    web_of,
     whole_numbers,
 )
 from loadmanager.adapters.admin.models_pulsar import BundlesData, Tenant
@@ -227,10 +228,10 @@ class NamespaceRoutes:
             flag(request, "authoritative"),
             request.query.get("destinationBroker") or None,
         )
-        web_url = await self._use.unloading.bundle(
+        owner = await self._use.unloading.bundle(
             namespace_of(request), request.match_info["bundle"], destination=destination
         )
-        return no_content(web_url, request, authoritative=None if destination else authoritative)
+        return no_content(owner, request, authoritative=None if destination else authoritative)
 
     @operation(
         body=Positions,
@@ -246,19 +247,19 @@ class NamespaceRoutes:
         positions, namespace = whole_numbers(await body(request)), namespace_of(request)
         wanted = request.match_info["bundle"]
         chosen = await self._use.splitting.choose(namespace, wanted)
-        web_url = await self._use.splitting.split(
+        owner = await self._use.splitting.split(
             namespace,
             chosen,
             algorithm=request.query.get("splitAlgorithmName") or None,
             positions=positions,
             unload=flag(request, "unload"),
         )
-        if web_url is None or chosen == wanted:
-            return no_content(web_url, request)
+        if owner is None or chosen == wanted:
+            return no_content(owner, request)
         # The owner is to split this bundle, not to choose once more.
         path = request.path.replace(f"/{wanted}/", f"/{chosen}/")
         target = request.rel_url.with_path(path).with_query(request.query)
-        return web.Response(status=307, headers={"Location": f"{web_url}{target}"})
+        return web.Response(status=307, headers={"Location": f"{web_of(owner, request)}{target}"})
 
 
 def _check_texts(document: dict[str, object], field: str) -> None:

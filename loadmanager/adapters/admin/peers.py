@@ -13,6 +13,7 @@ from aiohttp import web
 from yarl import URL
 
 from loadmanager.adapters.admin.answers import TOPIC, flag, namespace_of, topic_of, whole
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.models_pulsar import MergedHere, ReleasedShown
 from loadmanager.adapters.admin.operation import FORCE, Query, operation
 from loadmanager.adapters.admin.use_cases import UseCases
@@ -148,11 +149,10 @@ class HttpPeers:
         self,
         *,
         release_timeout_s: Callable[[], float],
-        credentials: Callable[[], dict[str, str]] = dict,
+        calls: Calls | None = None,
     ) -> None:
-        """`credentials`: the headers with which this broker proves who it is."""
         self._release_timeout_s = release_timeout_s
-        self._credentials = credentials
+        self._calls = calls or Calls()
         self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX))
 
     async def close(self) -> None:
@@ -179,7 +179,7 @@ class HttpPeers:
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
         """Ask a broker which bundles it serves."""
-        url, query = URL(broker.web_url + PATH), {"bundle": bundle} if bundle else {}
+        url, query = URL(self._calls.url(broker) + PATH), {"bundle": bundle} if bundle else {}
         _, text = await self._ask(
             broker, url, query, ACQUIRE_TIMEOUT_S, method="GET", text_max=BUNDLES_BYTES_MAX
         )
@@ -215,7 +215,7 @@ class HttpPeers:
         """Ask the owner to close a topic."""
         name = TopicName.parse(topic)
         topic = f"{name.domain}/{name.namespace}/{quote(name.local, safe='')}"
-        url = f"{owner.web_url}{TOPICS}/{topic}/close"
+        url = f"{self._calls.url(owner)}{TOPICS}/{topic}/close"
         query = {"force": "true" if force else "false"}
         try:
             status, text = await self._ask(
@@ -239,7 +239,7 @@ class HttpPeers:
     ) -> str:
         query = query if epoch is None else {**query, "epoch": str(epoch)}
         status, text = await self._ask(
-            broker, URL(f"{broker.web_url}{PATH}/{path}"), query, timeout_s
+            broker, URL(f"{self._calls.url(broker)}{PATH}/{path}"), query, timeout_s
         )
         if status == 409:
             raise OperationalError(f"{broker.broker_id} answered {status}: {text}")
@@ -259,7 +259,11 @@ class HttpPeers:
             async with (
                 asyncio.timeout(timeout_s),
                 self._session.request(
-                    method, url, params=query, headers=self._credentials()
+                    method,
+                    url,
+                    params=query,
+                    headers=self._calls.headers(),
+                    ssl=self._calls.tls(),
                 ) as answer,
             ):
                 text = (await answer.text())[:text_max]

@@ -247,7 +247,7 @@ class ThrottlingRoutes:
             raise NotFoundError(
                 f"Topic {topic} is not open: it has neither producers nor consumers"
             )
-        return redirect_to(owner.web_url, request)
+        return redirect_to(owner, request)
 
 
 async def _rate(request: web.Request, kind: Any) -> Any:

@@ -16,6 +16,7 @@ from loadmanager.adapters.admin.access import access_of
 from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.events import EventRoutes
 from loadmanager.adapters.admin.following import Following
 from loadmanager.adapters.admin.heat import HeatRoutes
@@ -43,13 +44,13 @@ from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.topic_stats import StatsRoutes
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.adapters.listener import Listener, Spawn, Tls
 from loadmanager.ports.access import Access
 from loadmanager.ports.telemetry import Sample
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
 KEEP_ALIVE_S = 75.0
-BACKLOG = 512
 STOP_TIMEOUT_S = 2.0
 TELL_INTERVAL_S = 60.0
 """Refused connections are logged at most once in this time."""
@@ -79,17 +80,18 @@ class AdminServer:
         connections_cap: int = 0,
         access: Access | None = None,
         authenticate_metrics: bool = False,
-        credentials: Callable[[], dict[str, str]] = dict,
+        calls: Calls | None = None,
     ) -> None:
         """`connections_cap`: the most connections that the process can serve; 0: any number.
-        `credentials`: the headers with which this broker asks others.
+        `calls`: how this broker asks others.
         """
         self._settings = settings or AdminSettings()
         self._connections_max = min(
             self._settings.connections_max, connections_cap or self._settings.connections_max
         )
         self._told_at_s, self._answers = -math.inf, Counter[int]()
-        self._following = Following(use)
+        calls = calls or Calls()
+        self._following = Following(use, calls)
         application = web.Application(
             middlewares=[
                 log_access(self._answers),
@@ -100,8 +102,8 @@ class AdminServer:
             ],
             client_max_size=BODY_BYTES_MAX,
         )
-        self._owners = TopicOwners(use, credentials)
-        self._heat = HeatRoutes(use, credentials)
+        self._owners = TopicOwners(use, calls)
+        self._heat = HeatRoutes(use, calls)
         parts: list[Routes] = [
             BrokerRoutes(use, cluster=cluster, version=version, metrics=metrics),
             PeerRoutes(use),
@@ -136,7 +138,8 @@ class AdminServer:
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
         )
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
+        self._spawn: Spawn
         self._ports = application[LISTENERS] = dict[int, str]()
 
     def samples(self) -> Iterator[Sample]:
@@ -144,14 +147,21 @@ class AdminServer:
         for status, times in sorted(self._answers.items()):
             yield ANSWERS.sample(times, str(status))
 
-    async def start(self, sock: socket.socket, *more: tuple[str, socket.socket]) -> None:
-        """Listen on bound sockets; those in `more` are for the clients of a listener each."""
+    async def start(self, spawn: Spawn) -> None:
+        """Get ready to `listen`; `spawn` starts the tasks."""
+        self._spawn = spawn
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
-        for listener, bound in (("", sock), *more):
-            self._ports[bound.getsockname()[1]] = listener
-            server = await loop.create_server(self._accept, sock=bound, backlog=BACKLOG)
-            self._listeners.append(server)
+
+    async def listen(self, sock: socket.socket, listener: str = "", tls: Tls | None = None) -> None:
+        """Accept connections of a bound socket; their clients belong to a listener."""
+        self._ports[sock.getsockname()[1]] = listener
+        self._listeners.append(
+            Listener(sock, self._accept, self._failed, spawn=self._spawn, tls=tls)
+        )
+
+    @staticmethod
+    def _failed(what: str, error: Exception) -> None:
+        log.error(what, exc_info=error)
 
     def _accept(self) -> asyncio.Protocol:
         server = self._runner.server

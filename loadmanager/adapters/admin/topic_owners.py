@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -20,6 +20,7 @@ from loadmanager.adapters.admin.answers import (
     flag,
     topic_of,
 )
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.errors import NotFoundError, OperationalError
@@ -48,9 +49,9 @@ def documents(topics: Iterable[TopicName], answers: Iterable[tuple[int, str]]) -
 class TopicOwners:
     """Requests about topics go to the owners of their bundles."""
 
-    def __init__(self, use: UseCases, credentials: Callable[[], dict[str, str]] = dict) -> None:
+    def __init__(self, use: UseCases, calls: Calls) -> None:
         self._use = use
-        self._credentials = credentials
+        self._calls = calls
         self._session: aiohttp.ClientSession | None = None
         self._asking = asyncio.Semaphore(ASKED_AT_ONCE)
 
@@ -81,7 +82,7 @@ class TopicOwners:
                 topic, authoritative=flag(request, "authoritative")
             )
             if owner.broker.broker_id != self._use.self_address.broker_id:
-                raise ElsewhereError(owner.broker.web_url, authoritative=owner.authoritative)
+                raise ElsewhereError(owner.broker, authoritative=owner.authoritative)
         if not recorded and not host.is_open(topic):
             raise await self._missing(topic)
         return host
@@ -140,7 +141,7 @@ class TopicOwners:
                 timeout=aiohttp.ClientTimeout(total=PARTITION_TIMEOUT_S)
             )
         lookup = await self._use.directory.lookup(topic)
-        url = URL(lookup.broker.web_url + path, encoded=True)
+        url = URL(self._calls.url(lookup.broker) + path, encoded=True)
         authoritative = "true" if lookup.authoritative else "false"
         method = "GET" if request.method == "HEAD" else request.method  # the bodies are needed
         try:
@@ -148,7 +149,8 @@ class TopicOwners:
                 method,
                 url.update_query({**request.query, "authoritative": authoritative}),
                 json=document,
-                headers=self._credentials(),
+                headers=self._calls.headers(),
+                ssl=self._calls.tls(),
             ) as answer:
                 return answer.status, await answer.text()
         except (aiohttp.ClientError, OSError, TimeoutError) as error:

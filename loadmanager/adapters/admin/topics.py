@@ -84,14 +84,14 @@ class TopicRoutes:
         )
         broker = lookup.broker.of(listener_of(request))
         if lookup.redirect:
-            return redirect_to(broker.web_url, request, authoritative=lookup.authoritative)
+            return redirect_to(broker, request, authoritative=lookup.authoritative)
         return web.json_response(
             {
                 "brokerUrl": broker.service_url,
-                "brokerUrlTls": "",
-                "brokerUrlSsl": "",
+                "brokerUrlTls": broker.service_url_tls,
+                "brokerUrlSsl": broker.service_url_tls,
                 "httpUrl": broker.web_url,
-                "httpUrlTls": "",
+                "httpUrlTls": broker.web_url_tls,
                 "nativeUrl": broker.service_url,
             }
         )

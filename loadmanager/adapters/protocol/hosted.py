@@ -377,13 +377,22 @@ def unite(
             bundles[merged].topics[name] = hosted
 
 
-def url_for(client: Client, destination: BrokerAddress | None) -> str:
-    """Where a client may find its topic; empty if the broker cannot tell: it looks the topic up.
+def tell_where(
+    command: pb.CommandCloseProducer | pb.CommandCloseConsumer,
+    client: Client,
+    destination: BrokerAddress | None,
+) -> None:
+    """Name the broker to which the client of a closed producer or consumer shall go, if the broker
+    can tell; else the client looks the topic up.
 
     A broker with several listeners does not know which one a client uses that named none.
     """
     if destination is None or (len(destination.listeners) > 1 and not client.listener):
-        return ""
-    if client.listener in destination.listeners:
-        return destination.listeners[client.listener].service_url
-    return "" if client.listener else destination.service_url
+        return
+    if client.listener and client.listener not in destination.listeners:
+        return
+    broker = destination.of(client.listener)
+    if broker.service_url:
+        command.assignedBrokerServiceUrl = broker.service_url
+    if broker.service_url_tls:
+        command.assignedBrokerServiceUrlTls = broker.service_url_tls

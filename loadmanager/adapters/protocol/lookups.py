@@ -29,7 +29,7 @@ MODES = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 
 def on_connect(connection: Connection, frame: Frame) -> None:
-    """CONNECT: answer CONNECTED. Credentials are ignored."""
+    """CONNECT: answer CONNECTED. Where access is guarded, `access.Guard` has let it through."""
     if connection.connected:
         raise FrameError("CONNECT came twice")
     request = frame.command.connect
@@ -111,10 +111,12 @@ async def _look_up(
 
 def _answer_lookup(connection: Connection, request_id: int, listener: str, lookup: Lookup) -> None:
     """Raises `OperationalError` when the broker has no such listener."""
+    broker = lookup.broker.of(listener)
     response = pb.CommandLookupTopicResponse(
         request_id=request_id,
         response=0 if lookup.redirect else 1,
-        brokerServiceUrl=lookup.broker.of(listener).service_url,
+        brokerServiceUrl=broker.service_url,
+        brokerServiceUrlTls=broker.service_url_tls,
         authoritative=lookup.authoritative,
         proxy_through_service_url=False,
     )

@@ -25,8 +25,8 @@ from loadmanager.adapters.protocol.hosted import (
     clients_of,
     divide,
     stats_of,
+    tell_where,
     unite,
-    url_for,
 )
 from loadmanager.adapters.protocol.resumer import Resumer
 from loadmanager.adapters.protocol.storing import Storing
@@ -212,8 +212,7 @@ class TopicRegistry:
         command = pb.CommandCloseProducer(
             producer_id=producer.producer_id, request_id=REQUEST_ID_NONE
         )
-        if url := url_for(connection, destination):
-            command.assignedBrokerServiceUrl = url
+        tell_where(command, connection, destination)
         connection.send(encode(close_producer=command))
         self.dispatcher.written(connection)
 
@@ -226,8 +225,7 @@ class TopicRegistry:
         command = pb.CommandCloseConsumer(
             consumer_id=consumer.consumer_id, request_id=REQUEST_ID_NONE
         )
-        if url := url_for(connection, destination):
-            command.assignedBrokerServiceUrl = url
+        tell_where(command, connection, destination)
         connection.send(encode(close_consumer=command))
         self.dispatcher.written(connection)
 

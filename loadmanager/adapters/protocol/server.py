@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from typing import Any
 
+from loadmanager.adapters.listener import Listener, Tls
 from loadmanager.adapters.protocol.access import Guard
 from loadmanager.adapters.protocol.connection import Connection, Handler
 from loadmanager.adapters.protocol.consumers import (
@@ -24,7 +25,6 @@ from loadmanager.adapters.protocol.consumers import (
 )
 from loadmanager.adapters.protocol.hosted import Client, HostedTopic
 from loadmanager.adapters.protocol.keeping import Keeping
-from loadmanager.adapters.protocol.listener import Listener
 from loadmanager.adapters.protocol.lookups import (
     on_connect,
     on_get_topics,
@@ -120,14 +120,17 @@ class BrokerServer(TopicRegistry):
             saving = self._repeat(lambda: 1 / rate.value.cursor_saves_per_s, storing.save_cursors)
             self._tasks += (self.spawn(saving, "cursors"),)
 
-    async def listen(self, sock: socket.socket, listener: str = "") -> None:
+    async def listen(self, sock: socket.socket, listener: str = "", tls: Tls | None = None) -> None:
         """Accept connections of a bound socket; their clients belong to a listener."""
         handlers = self.handlers
         accepting = Listener(
-            sock, lambda: Connection(self, handlers, listener), self.failures.report
+            sock,
+            lambda: Connection(self, handlers, listener),
+            self.failures.report,
+            spawn=self.spawn,
+            tls=tls,
         )
         self._listeners += (accepting,)
-        self._tasks += (self.spawn(accepting.run(), "accept"),)
 
     async def _repeat(self, interval_s: Callable[[], float], step: Callable[[], None]) -> None:
         while True:

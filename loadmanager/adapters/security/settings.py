@@ -56,3 +56,71 @@ class BrokerClientSettings:
         "With what: token:…, or file:///path, which is read again for each request",
         secret=True,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """TLS of brokerServicePortTls and webServicePortTls."""
+
+    certificate: str = conf(
+        "tlsCertificateFilePath", "", "This broker's certificate, and those that vouch for it (PEM)"
+    )
+    key: str = conf("tlsKeyFilePath", "", "The certificate's private key (PEM)")
+    trust: str = conf(
+        "tlsTrustCertsFilePath",
+        "",
+        "Who vouches for certificates of clients (PEM); empty: clients are asked for none",
+    )
+    require_client: bool = conf(
+        "tlsRequireTrustedClientCertOnConnect",
+        False,
+        "Clients must have a certificate that tlsTrustCertsFilePath vouches for",
+    )
+    refresh_s: float = conf(
+        "tlsCertRefreshCheckDurationSec",
+        300.0,
+        "How often changed files of certificates are looked for, also those of brokerClient…; 0: "
+        "every second",
+        minimum=0,
+    )
+    protocols: tuple[str, ...] = conf("tlsProtocols", (), "TLSv1.2, TLSv1.3 or both; empty: both")
+    ciphers: tuple[str, ...] = conf(
+        "tlsCiphers",
+        (),
+        "Cipher suites of TLS 1.2, by Java's or OpenSSL's names; empty: OpenSSL's choice. Those of "
+        "TLS 1.3 always count",
+    )
+    web_protocols: tuple[str, ...] = conf(
+        "webServiceTlsProtocols", (), "As tlsProtocols, for webServicePortTls; empty: tlsProtocols"
+    )
+    web_ciphers: tuple[str, ...] = conf(
+        "webServiceTlsCiphers", (), "As tlsCiphers, for webServicePortTls; empty: tlsCiphers"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerClientTlsSettings:
+    """TLS of what brokers ask each other."""
+
+    enabled: bool = conf(
+        "brokerClientTlsEnabled", False, "Brokers ask each other over webServicePortTls"
+    )
+    trust: str = conf(
+        "brokerClientTrustCertsFilePath",
+        "",
+        "Who vouches for certificates of brokers (PEM); empty: tlsTrustCertsFilePath, or else "
+        "those whom the system trusts",
+    )
+    verify_host: bool = conf(
+        "tlsHostnameVerificationEnabled",
+        True,
+        "A broker's certificate must be for the name by which it is asked",
+    )
+    certificate: str = conf(
+        "brokerClientCertificateFilePath",
+        "",
+        "The certificate that this broker shows to others (PEM); empty: none",
+    )
+    key: str = conf("brokerClientKeyFilePath", "", "The private key of that certificate (PEM)")
+    protocols: tuple[str, ...] = conf("brokerClientTlsProtocols", (), "As tlsProtocols")
+    ciphers: tuple[str, ...] = conf("brokerClientTlsCiphers", (), "As tlsCiphers")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import msgspec
 
@@ -22,7 +24,7 @@ from loadmanager.cli.admin import (
     watching,
 )
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, given_url
+from loadmanager.cli.admin.command import AdminGroup, Output, given_trust, given_url
 from loadmanager.cli.terminal import table
 from loadmanager.core.errors import BadInputError
 
@@ -93,6 +95,9 @@ def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
     if url is not None:
         contexts.check_name(name)
         known.urls[name] = AdminClient(url, timeout_s=1).url
+        known.trusts.pop(name, None)
+        if given_trust():
+            known.trusts[name] = str(Path(given_trust()).resolve())
     elif name not in known.urls:
         names = ", ".join(sorted(known.urls)) or "none yet"
         raise BadInputError(f"{name} is no name of a cluster; add --url (names: {names})")

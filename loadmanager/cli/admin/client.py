@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from typing import Any, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -16,10 +18,36 @@ from loadmanager.core.errors import BadInputError, OperationalError
 
 T = TypeVar("T")
 
+ADDRESSES = "/loadmanager/v1/addresses"
 REDIRECTS_MAX = 20
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 REASON_MAX = 500
 REFUSED_AS_INPUT = (400, 405, 406, 412, 413)
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """Whom a client trusts, and who it is; all are PEM files, empty for none."""
+
+    trust: str = ""
+    """Empty: whom the system trusts."""
+    certificate: str = ""
+    key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises `BadInputError` for a file that cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.trust or None)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key or None, password=_no_password)
+        except OSError as error:
+            files = ", ".join(file for file in (self.trust, self.certificate, self.key) if file)
+            raise BadInputError(f"{files}: {error.strerror or 'no PEM'}") from None
+        return context
+
+
+def _no_password() -> str:
+    raise BadInputError("the private key is encrypted, which is not supported")
 
 
 class _RedirectedError(Exception):
@@ -39,15 +67,38 @@ class AdminClient:
     Ignores proxies of the environment, because brokers redirect to internal addresses.
     """
 
-    def __init__(self, url: str, *, timeout_s: float, token: str = "") -> None:
+    def __init__(
+        self, url: str, *, timeout_s: float, token: str = "", tls: TlsFiles | None = None
+    ) -> None:
+        """Raises `BadInputError` for a URL that is none, and for files that cannot be used."""
         self.url = _base(url)
         self._timeout_s = timeout_s
         self._token = token
-        self._opener = urllib.request.build_opener(_KeepRedirects, urllib.request.ProxyHandler({}))
+        self._tls = tls or TlsFiles()
+        handlers: list[Any] = [_KeepRedirects, urllib.request.ProxyHandler({})]
+        if self._secure or self._tls != TlsFiles():
+            handlers.append(urllib.request.HTTPSHandler(context=self._tls.context()))
+        self._opener = urllib.request.build_opener(*handlers)
+        self._addresses: dict[str, dict[str, str]] = {}
+        """brokerId → its addresses, once they were asked for."""
+
+    @property
+    def _secure(self) -> bool:
+        return self.url.startswith("https:")
 
     def at(self, broker_id: str) -> AdminClient:
-        """A client for another broker, named by its brokerId."""
-        return AdminClient(f"http://{broker_id}", timeout_s=self._timeout_s, token=self._token)
+        """A client for another broker, named by its brokerId; over TLS if this one is.
+
+        Raises `OperationalError` when that broker does not serve TLS.
+        """
+        url = f"http://{broker_id}"
+        if self._secure:
+            if broker_id not in self._addresses:
+                self._addresses.update(self.get(ADDRESSES))
+            url = self._addresses.get(broker_id, {}).get("webServiceUrlTls", "")
+            if not url:
+                raise OperationalError(f"{broker_id} does not serve its admin API over TLS")
+        return AdminClient(url, timeout_s=self._timeout_s, token=self._token, tls=self._tls)
 
     def get(self, path: str) -> Any:
         """The parsed body of the answer to a GET; None for an empty body.
@@ -143,6 +194,11 @@ class AdminClient:
                 "port of the binary protocol"
             ) from None
         except (OSError, ValueError) as error:
+            if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
+                raise OperationalError(
+                    f"{where} is not trusted: {getattr(error, 'reason', error)}; "
+                    "--tls-trust-certs FILE says who vouches for it"
+                ) from None
             reason = getattr(error, "reason", None) or error
             raise OperationalError(
                 f"no answer from {where}: {reason}; is this the HTTP port of a running broker? "

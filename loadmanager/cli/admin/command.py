@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from loadmanager.cli.admin import contexts
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client import AdminClient, TlsFiles
 from loadmanager.cli.options import Command, Group
 
 URL = "http://localhost:8080"
@@ -85,6 +85,31 @@ _OPTIONS: tuple[click.Parameter, ...] = (
         metavar="TOKEN",
         help="who you are: a token, or file:///path of one (or LOADMANAGER_TOKEN)",
     ),
+    click.Option(
+        ["--tls-trust-certs"],
+        expose_value=False,
+        envvar="LOADMANAGER_TLS_TRUST_CERTS",
+        callback=_keep,
+        metavar="FILE",
+        help="who vouches for the brokers' certificates (PEM; default: as `admin use` says, else "
+        "whom the system trusts)",
+    ),
+    click.Option(
+        ["--tls-cert"],
+        expose_value=False,
+        envvar="LOADMANAGER_TLS_CERT",
+        callback=_keep,
+        metavar="FILE",
+        help="your certificate, for brokers that ask for one (PEM)",
+    ),
+    click.Option(
+        ["--tls-key"],
+        expose_value=False,
+        envvar="LOADMANAGER_TLS_KEY",
+        callback=_keep,
+        metavar="FILE",
+        help="its private key, if it is in a file of its own (PEM)",
+    ),
     click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="print JSON"),
     click.Option(
         ["--timeout"],
@@ -99,8 +124,17 @@ _OPTIONS: tuple[click.Parameter, ...] = (
 
 def given_url() -> str | None:
     """What --url says in the running command."""
-    url: str | None = click.get_current_context().meta.get("loadmanager.url")
-    return url
+    return _given("url") or None
+
+
+def given_trust() -> str:
+    """What --tls-trust-certs says in the running command; empty: nothing."""
+    return _given("tls_trust_certs")
+
+
+def _given(name: str) -> str:
+    text: str = click.get_current_context().meta.get(f"loadmanager.{name}", "")
+    return text
 
 
 class AdminCommand(_WithOptions):
@@ -111,11 +145,12 @@ class AdminCommand(_WithOptions):
         from loadmanager.cli.terminal import show
 
         assert self.callback is not None
-        url = given_url() or contexts.load().url or URL
+        known = contexts.load() if given_url() is None else contexts.Contexts()
         admin = AdminClient(
-            url,
+            given_url() or known.url or URL,
             timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
             token=ctx.meta.get("loadmanager.token", ""),
+            tls=TlsFiles(given_trust() or known.trust, _given("tls_cert"), _given("tls_key")),
         )
         output: Output = ctx.invoke(self.callback, admin, **ctx.params)
         if "loadmanager.json" in ctx.meta:

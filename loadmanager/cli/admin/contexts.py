@@ -16,11 +16,18 @@ class Contexts(msgspec.Struct):
 
     urls: dict[str, str] = {}
     current: str | None = None
+    trusts: dict[str, str] = {}
+    """Name → the file with those who vouch for the brokers' certificates."""
 
     @property
     def url(self) -> str | None:
         """The URL in use."""
         return self.urls.get(self.current or "")
+
+    @property
+    def trust(self) -> str:
+        """The file of the name in use; empty: whom the system trusts."""
+        return self.trusts.get(self.current or "", "")
 
 
 def path() -> Path:
@@ -51,6 +58,7 @@ def remove(contexts: Contexts, name: str) -> None:
     if contexts.urls.pop(name, None) is None:
         names = ", ".join(sorted(contexts.urls)) or "none yet"
         raise BadInputError(f"{name} is no name of a cluster (names: {names})")
+    contexts.trusts.pop(name, None)
     if contexts.current == name:
         contexts.current = None
     save(contexts)

@@ -40,6 +40,7 @@ from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.documents import Corrupt, read_object, write_object
 from loadmanager.runtime.shared.listeners import listeners_document, read_listeners
+from loadmanager.runtime.shared.owners import owner_in, text_of
 from loadmanager.runtime.shared.sessions import SessionMark, absent, in_session, session_over
 
 CACHED_OWNERS_MAX = 500_000
@@ -331,9 +332,9 @@ def _lock_value(address: BrokerAddress) -> bytes:
     """Pulsar's `NamespaceEphemeralData`."""
     value: dict[str, Any] = {
         "nativeUrl": address.service_url,
-        "nativeUrlTls": "",
+        "nativeUrlTls": address.service_url_tls,
         "httpUrl": address.web_url,
-        "httpUrlTls": "",
+        "httpUrlTls": address.web_url_tls,
         "disabled": False,
         "advertisedListeners": listeners_document(address.listeners),
     }
@@ -343,9 +344,16 @@ def _lock_value(address: BrokerAddress) -> bytes:
 def _owner_of(node: Node, path: str) -> Owner:
     """The owner that a lock names. Raises `CorruptDataError` when it names none."""
     value = read_object(node.value, path)
-    service_url, web_url = value.get("nativeUrl"), value.get("httpUrl")
-    if not isinstance(service_url, str) or not isinstance(web_url, str):
+    service_url, web_url = text_of(value, "nativeUrl"), text_of(value, "httpUrl")
+    service_url_tls, web_url_tls = text_of(value, "nativeUrlTls"), text_of(value, "httpUrlTls")
+    address = BrokerAddress(
+        owner_in(value, path),
+        service_url,
+        web_url,
+        read_listeners(value.get("advertisedListeners")),
+        service_url_tls=service_url_tls,
+        web_url_tls=web_url_tls,
+    )
+    if not service_url and not service_url_tls:
         raise CorruptDataError(f"{path} names no owner; repair or delete the node")
-    listeners = read_listeners(value.get("advertisedListeners"))
-    address = BrokerAddress(web_url.partition("://")[2], service_url, web_url, listeners)
     return Owner(address, node.ephemeral_owner)

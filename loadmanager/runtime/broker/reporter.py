@@ -212,8 +212,10 @@ class Reporter:
         owned = self.ownership.owned()
         host = self.hosting.usage()
         report = LocalBrokerData(
-            web_service_url=self.self_address.web_url,
-            pulsar_service_url=self.self_address.service_url,
+            web_service_url=self.self_address.web_url or None,
+            web_service_url_tls=self.self_address.web_url_tls or None,
+            pulsar_service_url=self.self_address.service_url or None,
+            pulsar_service_url_tls=self.self_address.service_url_tls or None,
             cpu=_usage(self._usage.cpu),
             memory=_usage(self._usage.memory),
             direct_memory=ResourceUsage(
@@ -255,7 +257,9 @@ class Reporter:
             return msgspec.json.encode(
                 BrokerLookupData(
                     web_service_url=report.web_service_url,
+                    web_service_url_tls=report.web_service_url_tls,
                     pulsar_service_url=report.pulsar_service_url,
+                    pulsar_service_url_tls=report.pulsar_service_url_tls,
                     advertised_listeners=report.advertised_listeners,
                     load_manager_class_name=report.load_manager_class_name,
                     start_timestamp=report.start_timestamp,

@@ -88,10 +88,10 @@ class Splitting:
         positions: Sequence[int] = (),
         unload: bool,
         automatic: bool = False,
-    ) -> str | None:
+    ) -> BrokerAddress | None:
         """Split a bundle if this broker owns it.
 
-        Returns None if so, else the web URL of the owner, which the caller must ask. `automatic`:
+        Returns None if so, else the owner, which the caller must ask. `automatic`:
         split only if that divides the open topics; do nothing if it does not. An operator's request
         counts all topics that exist, and raises `ConflictError` if the algorithm finds no boundary:
         Pulsar says nothing then.
@@ -138,11 +138,11 @@ class Splitting:
                 )
         return None
 
-    async def _other_owner(self, bundle: str) -> str | None:
-        """The web URL of a bundle's owner; None for this broker, which acquires it if need be."""
+    async def _other_owner(self, bundle: str) -> BrokerAddress | None:
+        """A bundle's owner; None for this broker, which acquires it if need be."""
         owner = await self.ownership.owner(bundle)
         if owner is not None and owner.address != self.self_address:
-            return owner.address.web_url
+            return owner.address
         if owner is None:
             await self.ownership.acquire(bundle, "to be split", Cause.SPLIT)
         return None

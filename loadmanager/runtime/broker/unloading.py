@@ -51,8 +51,8 @@ class Unloading:
 
     async def bundle(
         self, namespace: NamespaceName, bundle_range: str, *, destination: str | None = None
-    ) -> str | None:
-        """Unload one bundle; returns None, or the web URL of the broker that the caller must ask.
+    ) -> BrokerAddress | None:
+        """Unload one bundle; returns None, or the broker that the caller must ask.
 
         That broker is the owner; with a destination it is the leader, which moves the bundle, and
         prefers the destination at its next placement (Pulsar's unload affinity).
@@ -67,11 +67,11 @@ class Unloading:
         if owner is None:
             return None
         if owner.address != self.self_address:
-            return owner.address.web_url
+            return owner.address
         await self.release(bundle, None, "admin")
         return None
 
-    async def _to(self, bundle: str, destination: str) -> str | None:
+    async def _to(self, bundle: str, destination: str) -> BrokerAddress | None:
         if self.brokers.address(destination) is None:
             raise ConflictError(
                 f"Destination broker {destination} is not active: the brokers are "
@@ -81,7 +81,7 @@ class Unloading:
             leader = self.leading.leader
             if leader is None or leader.broker_id == self.self_address.broker_id:
                 raise OperationalError("The leader is not known yet; try again")
-            return leader.service_url
+            return self.brokers.of_leader(leader)
         assert self.leading.operations is not None  # `Leading` gets it before the load manager
         await self.leading.operations.move(bundle, destination)
         return None

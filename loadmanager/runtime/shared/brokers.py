@@ -16,6 +16,7 @@ from loadmanager.core.load.reports import (
     decode_local_broker_data,
 )
 from loadmanager.ports.clock import Clock
+from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.store import Change, ChangeKind, Store
 from loadmanager.runtime.shared import paths
@@ -138,6 +139,14 @@ class Brokers:
             report.pulsar_service_url or "",
             report.web_service_url or "",
             read_listeners(report.advertised_listeners),
+            service_url_tls=report.pulsar_service_url_tls or "",
+            web_url_tls=report.web_service_url_tls or "",
+        )
+
+    def of_leader(self, leader: Leader) -> BrokerAddress:
+        """The address of the leader; without a report of it, the one with which it was elected."""
+        return self.address(leader.broker_id) or BrokerAddress(
+            leader.broker_id, "", leader.service_url
         )
 
 

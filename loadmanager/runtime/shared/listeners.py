@@ -14,8 +14,15 @@ from loadmanager.core.errors import ConfigError
 from loadmanager.ports.hosting import AdvertisedListener
 from loadmanager.runtime.shared.settings import BrokerSettings
 
-SCHEMES = ("pulsar", "http")
+SCHEMES = ("pulsar", "http", "pulsar+ssl", "https")
 PORT_MAX = 65_535
+_URLS = {
+    "brokerServiceUrl": "service_url",
+    "brokerServiceUrlTls": "service_url_tls",
+    "brokerHttpUrl": "web_url",
+    "brokerHttpsUrl": "web_url_tls",
+}
+"""Pulsar's name of each address of an `AdvertisedListener`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +50,13 @@ def advertised(settings: BrokerSettings) -> dict[str, AdvertisedListener]:
             raise ConfigError(f"{key}: {host}:{port} belongs to two listeners")
         urls[scheme] = f"{scheme}://{_bracketed(host)}:{port}"
     for name, urls in found.items():
-        if "pulsar" not in urls:
-            raise ConfigError(f"{key}: listener {name} has no pulsar:// address")
+        if "pulsar" not in urls and "pulsar+ssl" not in urls:
+            raise ConfigError(f"{key}: listener {name} has no pulsar:// or pulsar+ssl:// address")
     internal = settings.internal_listener or next(iter(found), "")
     if found and internal not in found:
         raise ConfigError(f"internalListenerName = {internal!r} is not among the {key}")
     return {
-        name: AdvertisedListener(found[name]["pulsar"], found[name].get("http", ""))
+        name: AdvertisedListener(*(found[name].get(scheme, "") for scheme in SCHEMES))
         for name in sorted(found, key=lambda name: name != internal)
     }
 
@@ -61,13 +68,31 @@ def binds(settings: BrokerSettings) -> list[Bind]:
     for bind in found:
         if bind.listener not in names:
             raise ConfigError(f"{key}: listener {bind.listener} is not among advertisedListeners")
-    ports = [settings.broker_port, settings.web_port, *(bind.port for bind in found)]
+    ports = [*own_ports(settings).values(), *(bind.port for bind in found)]
     for port in ports:
         if port and ports.count(port) > 1:
             raise ConfigError(
-                f"{key}, brokerServicePort and webServicePort: port {port} is there twice"
+                f"{key}, brokerServicePort, webServicePort and those for TLS: port {port} is "
+                "there twice"
             )
     return found
+
+
+def own_ports(settings: BrokerSettings) -> dict[str, int | None]:
+    """Scheme → the broker's own port for it; None: it has none."""
+    ports = (
+        settings.broker_port,
+        settings.web_port,
+        settings.broker_port_tls,
+        settings.web_port_tls,
+    )
+    return dict(zip(SCHEMES, ports, strict=True))
+
+
+def served_schemes(settings: BrokerSettings) -> set[str]:
+    """The schemes that a broker listens to."""
+    own = {scheme for scheme, port in own_ports(settings).items() if port is not None}
+    return own | {bind.scheme for bind in binds(settings)}
 
 
 def _entry(key: str, text: str) -> tuple[str, str, str, int]:
@@ -81,8 +106,6 @@ def _entry(key: str, text: str) -> tuple[str, str, str, int]:
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ConfigError(form) from None
-    if parts.scheme in ("pulsar+ssl", "https"):
-        raise ConfigError(f"{key}: {text!r} asks for TLS, which is not served")
     if parts.scheme not in SCHEMES or not host or not port or parts.path.strip("/"):
         raise ConfigError(form)
     return name, parts.scheme, host, port
@@ -96,8 +119,9 @@ def listeners_document(listeners: Mapping[str, AdvertisedListener]) -> dict[str,
     """Pulsar's JSON of advertised listeners."""
     return {
         name: {
-            "brokerServiceUrl": listener.service_url,
-            **({"brokerHttpUrl": listener.web_url} if listener.web_url else {}),
+            key: getattr(listener, field)
+            for key, field in _URLS.items()
+            if getattr(listener, field)
         }
         for name, listener in listeners.items()
     }
@@ -107,9 +131,10 @@ def read_listeners(document: object) -> dict[str, AdvertisedListener]:
     """The listeners of a document that another broker wrote; what cannot be used is left out."""
     found: dict[str, AdvertisedListener] = {}
     for name, urls in document.items() if isinstance(document, dict) else ():
-        if isinstance(urls, dict) and isinstance(urls.get("brokerServiceUrl"), str):
-            web_url = urls.get("brokerHttpUrl")
-            found[str(name)] = AdvertisedListener(
-                urls["brokerServiceUrl"], web_url if isinstance(web_url, str) else ""
-            )
+        if isinstance(urls, dict):
+            texts = {
+                field: urls[key] for key, field in _URLS.items() if isinstance(urls.get(key), str)
+            }
+            if texts.get("service_url") or texts.get("service_url_tls"):
+                found[str(name)] = AdvertisedListener(**texts)
     return found

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from loadmanager.core.errors import CorruptDataError
 from loadmanager.ports.store import Store
 from loadmanager.runtime.shared import paths
@@ -17,7 +20,18 @@ async def stored_owner(store: Store, bundle: str) -> str | None:
     node = await store.get(path)
     if node is None or node.ephemeral_owner == 0:
         return None
-    web_url = read_object(node.value, path).get("httpUrl")
-    if not isinstance(web_url, str):
+    return owner_in(read_object(node.value, path), path)
+
+
+def owner_in(lock: Mapping[str, Any], path: str) -> str:
+    """The brokerId of the owner in a lock's document. Raises `CorruptDataError` likewise."""
+    broker_id = (text_of(lock, "httpUrl") or text_of(lock, "httpUrlTls")).partition("://")[2]
+    if not broker_id:
         raise CorruptDataError(f"{path} names no owner; repair or delete the node")
-    return web_url.partition("://")[2]
+    return broker_id
+
+
+def text_of(document: Mapping[str, Any], key: str) -> str:
+    """A text in a document; empty if there is none."""
+    value = document.get(key)
+    return value if isinstance(value, str) else ""

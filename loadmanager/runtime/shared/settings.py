@@ -41,17 +41,31 @@ class BrokerSettings:
         "More addresses to listen on, name:pulsar://host:port or name:http://host:port, each for "
         "the clients of an advertised listener",
     )
-    broker_port: int = conf(
+    broker_port: int | None = conf(
         "brokerServicePort",
         6650,
-        "Port of the binary protocol; 0 takes a free one",
+        "Port of the binary protocol; 0 takes a free one, empty: with TLS only",
         minimum=0,
         maximum=65535,
     )
-    web_port: int = conf(
+    web_port: int | None = conf(
         "webServicePort",
         8080,
-        "Port of the admin API, lookups and metrics; 0 takes a free one",
+        "Port of the admin API, lookups and metrics; 0 takes a free one, empty: with TLS only",
+        minimum=0,
+        maximum=65535,
+    )
+    broker_port_tls: int | None = conf(
+        "brokerServicePortTls",
+        None,
+        "Port of the binary protocol over TLS; 0 takes a free one, empty: none",
+        minimum=0,
+        maximum=65535,
+    )
+    web_port_tls: int | None = conf(
+        "webServicePortTls",
+        None,
+        "Port of the admin API, lookups and metrics over TLS; 0 takes a free one, empty: none",
         minimum=0,
         maximum=65535,
     )

@@ -16,9 +16,11 @@ from adapters.admin.contract import Contract
 from wiring.running import Cluster, Running, a_cluster, until
 from yarl import URL
 
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.security.tls import Context
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 from loadmanager.ports.access import Verifier
@@ -87,7 +89,8 @@ class Served:
 
     def url(self, index: int = 0) -> str:
         """Base address of a broker's API."""
-        return self.brokers[index].address.web_url
+        address = self.brokers[index].address
+        return address.web_url or address.web_url_tls
 
     def broker_id(self, index: int) -> str:
         """Name of a broker."""
@@ -133,6 +136,11 @@ class Served:
         return answer.body
 
 
+def _session(credentials: dict[str, str], tls: Context | None) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(ssl=tls.value if tls else True)
+    return aiohttp.ClientSession(headers=credentials, connector=connector)
+
+
 async def _metrics() -> tuple[bytes, str]:
     return b"pulsar_x 1\n", "text/plain; version=0.0.4"
 
@@ -158,16 +166,27 @@ async def serving(
     connections_cap: int = 0,
     verifier: Verifier | None = None,
     token: str = "",
+    tls: tuple[Context, Context] | None = None,
 ) -> AsyncIterator[Served]:
     """Start brokers that ask each other over HTTP, with a tenant acme that has a namespace
     acme/orders of four bundles. `token`: that of the brokers, and of requests without another.
+    `tls`: of the servers, and of the brokers and requests; then there is no port without.
     """
     credentials = {"Authorization": f"Bearer {token}"} if token else {}
     socks = [socket.create_server(("127.0.0.1", 0)) for _ in range(brokers)]
     hosts = [f"127.0.0.1:{sock.getsockname()[1]}" for sock in socks]
-    addresses = [BrokerAddress(host, f"pulsar://{host}", f"http://{host}") for host in hosts]
+    addresses = [
+        BrokerAddress(
+            host, "", "", web_url_tls=f"https://{host}", service_url_tls=f"pulsar+ssl://{host}"
+        )
+        if tls
+        else BrokerAddress(host, f"pulsar://{host}", f"http://{host}")
+        for host in hosts
+    ]
+    served_by, asked_by = tls or (None, None)
     async with AsyncExitStack() as stack:
-        peers = HttpPeers(release_timeout_s=lambda: 5, credentials=lambda: credentials)
+        calls = Calls(lambda: credentials, asked_by)
+        peers = HttpPeers(release_timeout_s=lambda: 5, calls=calls)
         stack.push_async_callback(peers.close)
         cluster = await stack.enter_async_context(
             a_cluster(values, addresses=addresses, peers=peers, verifier=verifier)
@@ -182,14 +201,15 @@ async def serving(
                 settings=settings,
                 connections_cap=connections_cap,
                 access=broker.parts.access,
-                credentials=lambda: credentials,
+                calls=calls,
             )
-            await server.start(sock)
+            await server.start(cluster.scope.spawn)
+            await server.listen(sock, tls=served_by)
             stack.push_async_callback(server.stop)
             servers.append(server)
-        session = await stack.enter_async_context(aiohttp.ClientSession(headers=credentials))
+        session = await stack.enter_async_context(_session(credentials, asked_by))
         served = Served(cluster, session, servers, _contract(servers[0]))
-        await record_cluster(cluster.brokers[0].store, CLUSTER, service_url="", web_url="")
+        await record_cluster(cluster.brokers[0].store, CLUSTER)
         assert (
             await served.ask("PUT", "/admin/v2/tenants/acme", {"allowedClusters": [CLUSTER]})
         ).status == 204

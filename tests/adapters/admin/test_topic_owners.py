@@ -9,8 +9,10 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer, make_mocked_request
 
+from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.topic_owners import ASKED_AT_ONCE, TopicOwners
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.runtime.tasks import for_each
 
 TOPIC = TopicName.parse("persistent://public/default/many")
@@ -33,14 +35,14 @@ async def test_all_requests_together_ask_for_a_few_partitions_at_a_time() -> Non
     app = web.Application()
     app.router.add_get("/{rest:.*}", slow)
     async with TestServer(app) as server:
-        broker = SimpleNamespace(broker_id="b", web_url=str(server.make_url("")).rstrip("/"))
+        broker = BrokerAddress("b", "", str(server.make_url("")).rstrip("/"))
         found = SimpleNamespace(broker=broker, authoritative=False)
 
         async def lookup(_topic: TopicName) -> Any:
             return found
 
         use = SimpleNamespace(directory=SimpleNamespace(lookup=lookup), for_each=for_each)
-        owners = TopicOwners(use)  # type: ignore[arg-type]
+        owners = TopicOwners(use, Calls())  # type: ignore[arg-type]
         path = "/admin/v2/persistent/public/default/many/stats"
         topics = [TOPIC.partition_name(index) for index in range(50)]
         answers = await asyncio.gather(

@@ -1,0 +1,128 @@
+"""The ports of a broker process: bound first, because the broker's name contains one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass
+
+from loadmanager.adapters.admin.server import AdminServer
+from loadmanager.adapters.security.settings import BrokerClientTlsSettings, TlsSettings
+from loadmanager.adapters.security.tls import Context, client_context, server_context
+from loadmanager.core.errors import OperationalError
+from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.runtime.shared.listeners import advertised, binds, own_ports, served_schemes
+from loadmanager.runtime.shared.settings import BrokerSettings
+from loadmanager.settings import Settings
+from loadmanager.wiring.outside import Service
+
+TLS_SCHEMES = {"pulsar+ssl", "https"}
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A bound socket."""
+
+    scheme: str
+    sock: socket.socket
+    listener: str = ""
+    """The advertised listener whose clients come to it; empty: all others."""
+
+    @property
+    def web(self) -> bool:
+        """Whether it is for HTTP."""
+        return self.scheme.startswith("http")
+
+    @property
+    def number(self) -> int:
+        """The port's number."""
+        return int(self.sock.getsockname()[1])
+
+
+@dataclass(frozen=True, slots=True)
+class TlsContexts:
+    """The TLS of a process; None: none."""
+
+    pulsar: Context | None
+    web: Context | None
+    client: Context | None
+
+    def of(self, port: Port) -> Context | None:
+        """The TLS of a port."""
+        if port.scheme not in TLS_SCHEMES:
+            return None
+        return self.web if port.web else self.pulsar
+
+
+def tls_contexts(settings: Settings) -> TlsContexts:
+    """Read the certificates that are needed. Raises `ConfigError`."""
+    tls, client = settings.leaf(TlsSettings), settings.leaf(BrokerClientTlsSettings)
+    schemes = served_schemes(settings.leaf(BrokerSettings))
+    return TlsContexts(
+        server_context(tls, web=False) if "pulsar+ssl" in schemes else None,
+        server_context(tls, web=True) if "https" in schemes else None,
+        client_context(client, tls) if client.enabled else None,
+    )
+
+
+def bind_all(broker: BrokerSettings, stack: contextlib.ExitStack) -> list[Port]:
+    """All ports of a broker; leaving the stack closes them. Raises `OperationalError`."""
+    ports = [
+        Port(scheme, stack.enter_context(_listen(broker.bind_address, number)))
+        for scheme, number in own_ports(broker).items()
+        if number is not None
+    ]
+    return ports + [
+        Port(bind.scheme, stack.enter_context(_listen(bind.host, bind.port)), bind.listener)
+        for bind in binds(broker)
+    ]
+
+
+def address_of(broker: BrokerSettings, ports: list[Port]) -> BrokerAddress:
+    """Where others reach the broker of these ports."""
+    host = broker.advertised_address or socket.getfqdn()
+    urls = {
+        port.scheme: f"{port.scheme}://{host}:{port.number}" for port in ports if not port.listener
+    }
+    listeners = advertised(broker)
+    internal = next(iter(listeners.values()), None)
+    return BrokerAddress(
+        (urls.get("http") or urls["https"]).partition("://")[2],
+        internal.service_url if internal else urls.get("pulsar", ""),
+        urls.get("http", ""),
+        listeners,
+        service_url_tls=internal.service_url_tls if internal else urls.get("pulsar+ssl", ""),
+        web_url_tls=urls.get("https", ""),
+    )
+
+
+async def listen_on(
+    ports: list[Port], tls: TlsContexts, hosting: Service, admin: AdminServer
+) -> None:
+    """Have the service and the admin API accept what comes to their ports."""
+    for port in ports:
+        listen = admin.listen if port.web else hosting.listen
+        context = tls.of(port)
+        if context is None:
+            await listen(port.sock, port.listener)
+        else:
+            await listen(port.sock, port.listener, context)
+
+
+def urls_of(broker: BrokerAddress) -> dict[str, str]:
+    """The addresses that a broker has, for its log."""
+    urls = {
+        "service_url": broker.service_url,
+        "service_url_tls": broker.service_url_tls,
+        "web_url": broker.web_url,
+        "web_url_tls": broker.web_url_tls,
+    }
+    return {name: url for name, url in urls.items() if url}
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, reuse_port=False)
+    except OSError as error:
+        raise OperationalError(f"cannot listen on {host}:{port}: {error.strerror}") from None
