@@ -75,6 +75,11 @@ class Access(Protocol):
         ...
 
     @property
+    def anonymous(self) -> bool:
+        """Whether clients that prove nothing have a role."""
+        ...
+
+    @property
     def refresh_s(self) -> float:
         """How often connections are checked whose proof ends."""
         ...

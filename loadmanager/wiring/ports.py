@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import structlog
 
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.security.settings import BrokerClientTlsSettings, TlsSettings
 from loadmanager.adapters.security.tls import Context, client_context, server_context
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
-from loadmanager.runtime.shared.listeners import advertised, binds, own_ports, served_schemes
+from loadmanager.runtime.broker.access import AccessSettings
+from loadmanager.runtime.shared.listeners import (
+    advertised,
+    binds,
+    bracketed,
+    own_ports,
+    served_schemes,
+)
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.settings import Settings
 from loadmanager.wiring.outside import Service
+
+log = structlog.get_logger("broker")
 
 TLS_SCHEMES = {"pulsar+ssl", "https"}
 
@@ -65,6 +77,36 @@ def tls_contexts(settings: Settings) -> TlsContexts:
     )
 
 
+def guarded(broker: BrokerSettings, access: AccessSettings) -> BrokerSettings:
+    """Where a broker listens: without authentication on loopback only, unless it is told to be
+    open. Then it also says that it is reached there, if nothing else was said.
+    """
+    if access.authentication or access.open:
+        return broker
+    host = _loopback(broker.bind_address)
+    return replace(
+        broker,
+        bind_address=host,
+        advertised_address=broker.advertised_address
+        or ("" if host == broker.bind_address else host),
+        bind_addresses=tuple(
+            f"{bind.listener}:{bind.scheme}://{bracketed(_loopback(bind.host))}:{bind.port}"
+            for bind in binds(broker)
+        ),
+    )
+
+
+def _loopback(host: str) -> str:
+    """The host if it is this machine alone, else the address that is."""
+    try:
+        found = {info[4][0] for info in socket.getaddrinfo(host, None)}
+    except OSError:
+        return host  # to listen there will fail, and say so
+    if found and all(ipaddress.ip_address(address).is_loopback for address in found):
+        return host
+    return "::1" if ":" in host else "127.0.0.1"
+
+
 def bind_all(broker: BrokerSettings, stack: contextlib.ExitStack) -> list[Port]:
     """All ports of a broker; leaving the stack closes them. Raises `OperationalError`."""
     ports = [
@@ -76,6 +118,19 @@ def bind_all(broker: BrokerSettings, stack: contextlib.ExitStack) -> list[Port]:
         Port(bind.scheme, stack.enter_context(_listen(bind.host, bind.port)), bind.listener)
         for bind in binds(broker)
     ]
+
+
+def warn_if_guarded(asked: BrokerSettings, broker: BrokerSettings) -> None:
+    """Say that the broker does not listen where it was asked to."""
+    if (asked.bind_address, asked.bind_addresses) == (broker.bind_address, broker.bind_addresses):
+        return
+    log.warning(
+        "there is no authentication, so this broker can be reached from its own machine only: "
+        "authenticationEnabled=true protects it, loadManagerAllowUnauthenticatedAccess=true opens "
+        "it to everybody",
+        bindAddress=asked.bind_address,
+        listens_on=broker.bind_address,
+    )
 
 
 def address_of(broker: BrokerSettings, ports: list[Port]) -> BrokerAddress:

@@ -50,7 +50,7 @@ def operations(use: LeaderUse) -> LeaderOperations:
     if leader is None:
         raise OperationalError("there is no leader now; try again")
     if leader.broker_id != use.self_address.broker_id:
-        raise ElsewhereError(use.brokers.of_leader(leader))
+        raise ElsewhereError(use.address_of(leader))
     if use.leading.load_manager is None or use.leading.operations is None:
         raise OperationalError("this broker's term as leader begins or ends; try again")
     return use.leading.operations

@@ -14,6 +14,7 @@ from loadmanager.adapters.admin.leading import ROOT, LeadingRoutes
 from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.use_cases import BundlesOf, Leading
+from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 
 REQUESTS_MAX = 64
@@ -39,6 +40,10 @@ class FleetUse:
     namespaces: BundlesOf
     watched: Watched
     metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+
+    def address_of(self, _leader: Leader) -> BrokerAddress:
+        """Where the leader is asked: there is one."""
+        return self.self_address
 
 
 class FleetRoutes:

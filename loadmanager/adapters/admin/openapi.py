@@ -14,7 +14,7 @@ from aiohttp import web
 
 from loadmanager.adapters.admin.access import OPEN
 from loadmanager.adapters.admin.models import Reason
-from loadmanager.adapters.admin.operation import TEXT, Operation, Query, operation, operation_of
+from loadmanager.adapters.admin.operation import Operation, Query, operation, operation_of
 
 PATH = "/openapi.json"
 JSON = "application/json"
@@ -32,7 +32,8 @@ other broker instead of answering 307, for pages in a browser. The paths below
 COMMON = {
     400: "The request is malformed: the reason names the field.",
     401: "Authentication is on, and the request does not prove whose it is.",
-    403: "Authorization is on, and the role may not do this.",
+    403: "Authorization is on, and the role may not do this; or a page in a browser asks, from "
+    "elsewhere or under a name that is not the broker's.",
     500: "Stored data is corrupt, or a bug: the broker's log tells more.",
     503: "What the answer needs is not there now, such as a leader or the metadata store: try "
     "again.",
@@ -41,6 +42,7 @@ WITH_BODY = {
     408: "The body did not arrive in time.",
     413: "The body is too large.",
 }
+NOT_JSON = "The body is not JSON by its `Content-Type`."
 FOLLOWED = {
     502: "`Loadmanager-Follow` was given, and the other broker cannot be reached.",
     504: "`Loadmanager-Follow` was given, and the other broker did not answer in time.",
@@ -140,10 +142,9 @@ def _operation(
         },
     }
     if declared.body is not None:
-        media = TEXT if declared.body is str else JSON
         entry["requestBody"] = {
             "required": declared.body_required,
-            "content": {media: {"schema": schema_of[repr(declared.body)]}},
+            "content": {JSON: {"schema": schema_of[repr(declared.body)]}},
         }
     if path in OPEN:
         entry["security"] = [{}]
@@ -159,6 +160,8 @@ def statuses(method: str, path: str, declared: Operation) -> dict[int, str]:
         common |= {404: MISSING, 412: NOT_ALLOWED}
         if method != "GET":
             common[409] = CHANGED
+    if method != "GET":
+        common[415] = NOT_JSON
     if "{topic}" in path:
         common[501] = NOT_PULSARS
     if declared.query or declared.body is not None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.access import access_of
 from loadmanager.adapters.admin.answers import LISTENERS
@@ -44,6 +45,7 @@ from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.topic_stats import StatsRoutes
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.adapters.admin.visitors import visitors
 from loadmanager.adapters.listener import Listener, Spawn, Tls
 from loadmanager.ports.access import Access
 from loadmanager.ports.telemetry import Sample
@@ -93,13 +95,7 @@ class AdminServer:
         calls = calls or Calls()
         self._following = Following(use, calls)
         application = web.Application(
-            middlewares=[
-                log_access(self._answers),
-                concurrency_limit(self._settings.requests_max),
-                self._following.middleware(),
-                errors,
-                *([] if access is None else [access_of(access, metrics=authenticate_metrics)]),
-            ],
+            middlewares=self._middlewares(use, access, metrics=authenticate_metrics),
             client_max_size=BODY_BYTES_MAX,
         )
         self._owners = TopicOwners(use, calls)
@@ -146,6 +142,19 @@ class AdminServer:
         """Answers by status, as far as there were any."""
         for status, times in sorted(self._answers.items()):
             yield ANSWERS.sample(times, str(status))
+
+    def _middlewares(
+        self, use: UseCases, access: Access | None, *, metrics: bool
+    ) -> list[Middleware]:
+        proven = access is not None and not access.anonymous
+        return [
+            log_access(self._answers),
+            concurrency_limit(self._settings.requests_max),
+            self._following.middleware(),
+            errors,
+            visitors(use.self_address, use.brokers, allowed=self._settings.hosts, proven=proven),
+            *([] if access is None else [access_of(access, metrics=metrics)]),
+        ]
 
     async def start(self, spawn: Spawn) -> None:
         """Get ready to `listen`; `spawn` starts the tasks."""

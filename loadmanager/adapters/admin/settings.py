@@ -23,6 +23,12 @@ class AdminSettings:
         "HTTP connections at the same time; further ones are closed",
         minimum=1,
     )
+    hosts: tuple[str, ...] = conf(
+        "loadManagerAllowedHosts",
+        (),
+        "More names by which the admin API is reached, beside the advertised ones and those "
+        "without a dot; *: any name. Matters without authentication, and for pages of other hosts",
+    )
     header_bytes_max: int = conf(
         "httpMaxRequestHeaderSize",
         8192,

@@ -241,6 +241,7 @@ class LeaderUse(Protocol):
     def leading(self) -> Leading: ...
     @property
     def namespaces(self) -> BundlesOf: ...
+    def address_of(self, leader: Leader) -> BrokerAddress: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,3 +275,7 @@ class UseCases:
     """broker.conf key → value in force."""
     stop: Callable[[int], None]
     """Begins a graceful stop that unloads at most so many bundles/s (0: any number)."""
+
+    def address_of(self, leader: Leader) -> BrokerAddress:
+        """Where the leader is asked."""
+        return self.brokers.of_leader(leader)

@@ -57,6 +57,12 @@ class AccessSettings:
     anonymous: str = conf(
         "anonymousUserRole", "", "The role of clients that prove nothing; empty: they are refused"
     )
+    open: bool = conf(
+        "loadManagerAllowUnauthenticatedAccess",
+        False,
+        "Without authenticationEnabled, listen where bindAddress and bindAddresses say: whoever "
+        "reaches a port may do everything. Else the broker then listens on loopback only",
+    )
     authorization: bool = conf(
         "authorizationEnabled", False, "Roles may do only what they are permitted to do"
     )
@@ -88,6 +94,10 @@ class BrokerAccess:
     @property
     def authorizes(self) -> bool:
         return self.settings.value.authorization
+
+    @property
+    def anonymous(self) -> bool:
+        return bool(self.settings.value.anonymous)
 
     @property
     def refresh_s(self) -> float:

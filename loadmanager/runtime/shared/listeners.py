@@ -48,7 +48,7 @@ def advertised(settings: BrokerSettings) -> dict[str, AdvertisedListener]:
             raise ConfigError(f"{key}: listener {name} has two {scheme} addresses")
         if taken.setdefault(f"{host}:{port}", name) != name:
             raise ConfigError(f"{key}: {host}:{port} belongs to two listeners")
-        urls[scheme] = f"{scheme}://{_bracketed(host)}:{port}"
+        urls[scheme] = f"{scheme}://{bracketed(host)}:{port}"
     for name, urls in found.items():
         if "pulsar" not in urls and "pulsar+ssl" not in urls:
             raise ConfigError(f"{key}: listener {name} has no pulsar:// or pulsar+ssl:// address")
@@ -111,7 +111,8 @@ def _entry(key: str, text: str) -> tuple[str, str, str, int]:
     return name, parts.scheme, host, port
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """A host as URLs have it."""
     return f"[{host}]" if ":" in host else host
 
 

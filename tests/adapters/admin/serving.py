@@ -108,6 +108,8 @@ class Served:
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
         """One request, with a media type if one is given; redirects are not followed."""
+        if media is None and (body is not None or raw is not None):
+            media = "application/json"
         data = raw if raw is not None else (None if body is None else json.dumps(body).encode())
         async with self.session.request(
             method,

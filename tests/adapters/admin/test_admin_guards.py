@@ -13,6 +13,8 @@ from loadmanager.adapters.admin.server import BODY_BYTES_MAX
 from loadmanager.adapters.admin.settings import AdminSettings
 
 TENANT = b'{"allowedClusters": ["standalone"]}'
+MEDIA = {"Content-Type": "application/json"}
+JSON = b"Content-Type: application/json\r\n"
 NAMESPACE = "/admin/v2/namespaces/acme/new"
 
 
@@ -98,7 +100,7 @@ async def test_a_body_that_is_too_large() -> None:
     """The answer is 413, whether the size was announced or not."""
     async with serving(1) as served:
         async with served.session.put(
-            served.url() + NAMESPACE, data=io.BytesIO(b" " * (BODY_BYTES_MAX + 1))
+            served.url() + NAMESPACE, data=io.BytesIO(b" " * (BODY_BYTES_MAX + 1)), headers=MEDIA
         ) as answer:
             assert answer.status == 413
 
@@ -106,7 +108,9 @@ async def test_a_body_that_is_too_large() -> None:
             for _ in range(BODY_BYTES_MAX // 65536 + 2):
                 yield b" " * 65536
 
-        async with served.session.put(served.url() + NAMESPACE, data=chunks()) as answer:
+        async with served.session.put(
+            served.url() + NAMESPACE, data=chunks(), headers=MEDIA
+        ) as answer:
             assert answer.status == 413
         assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
 
@@ -128,7 +132,8 @@ async def test_requests_at_once_are_bounded() -> None:
     async with serving(1, AdminSettings(requests_max=1)) as served:
         host, _, port = served.broker_id(0).partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        head = b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        head = b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\n" + JSON
+        head += b"Content-Length: %d\r\n\r\n"
         writer.write(head % len(TENANT))
         await writer.drain()
         try:
@@ -188,7 +193,7 @@ async def test_bodies_that_break_off(rest: bytes) -> None:
         host, _, port = served.broker_id(0).partition(":")
         with structlog.testing.capture_logs() as lines:
             reader, writer = await asyncio.open_connection(host, int(port))
-            writer.write(b"PUT /admin/v2/tenants/half HTTP/1.1\r\nHost: x\r\n" + rest)
+            writer.write(b"PUT /admin/v2/tenants/half HTTP/1.1\r\nHost: x\r\n" + JSON + rest)
             writer.write_eof()
             async with asyncio.timeout(5):
                 answer = await reader.read()

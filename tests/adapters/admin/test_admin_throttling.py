@@ -247,7 +247,9 @@ async def test_unknown_fields_are_named(served: Served) -> None:
 async def test_nesting_without_end_is_400(served: Served) -> None:
     """A body that nests too deeply is refused with 400."""
     async with served.session.post(
-        f"{served.url()}{TOPIC_PATH}/publishRate", data='{"x":' + "[" * 200_000
+        f"{served.url()}{TOPIC_PATH}/publishRate",
+        data='{"x":' + "[" * 200_000,
+        headers={"Content-Type": "application/json"},
     ) as answer:
         assert answer.status == 400
 

@@ -1,0 +1,117 @@
+"""Keeps web pages from using the admin API through the browser of somebody who may reach it.
+
+A page can send requests anywhere, and read the answers from hosts under its own name, which its
+owner may point at any address. So a request that changes something must be sent to a name that is
+this broker's, by no page from elsewhere, with a body that browsers do not send without asking.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from functools import cache
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+from loadmanager.adapters.admin.answers import failed
+from loadmanager.adapters.admin.middlewares import ALWAYS_ANSWERED
+from loadmanager.adapters.admin.use_cases import Brokers
+from loadmanager.ports.hosting import BrokerAddress
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+READS = frozenset({"GET", "HEAD"})
+ANY = "*"
+
+
+def visitors(
+    me: BrokerAddress, brokers: Brokers, *, allowed: tuple[str, ...], proven: bool
+) -> Middleware:
+    """Answer 403 to what a page from elsewhere sends, and 415 to a body that is not JSON.
+
+    `allowed`: more names of this broker, or `*`. `proven`: whoever asks must prove who he is, which
+    a page cannot, so that any name will do. Names without a dot are nobody's, and addresses, too.
+    """
+    added = {name.lower() for name in allowed}
+
+    @cache
+    def names() -> set[str]:
+        return {*own_names(me), *added}
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        changes = request.method not in READS
+        if not proven and (changes or _local(request)) and request.path not in ALWAYS_ANSWERED:
+            host = host_of(f"//{request.headers.get('Host', '')}")
+            if ANY not in added and host not in names() and not nobodys(host):
+                return failed(
+                    403,
+                    f"{host} is not a name of this broker; loadManagerAllowedHosts adds names",
+                )
+        if changes:
+            if _from_elsewhere(request, added, brokers):
+                return failed(403, "a web page from elsewhere may change nothing here")
+            if request.body_exists and not _is_json(request.content_type):
+                return failed(415, "the body must be JSON: send Content-Type: application/json")
+        return await handler(request)
+
+    return guard
+
+
+def own_names(me: BrokerAddress) -> Iterator[str]:
+    """The names by which this broker says that it is reached, and those of its machine."""
+    yield socket.gethostname().lower()
+    yield host_of(f"//{me.broker_id}")
+    yield from (host_of(url) for url in (me.web_url, me.web_url_tls))
+    for listener in me.listeners.values():
+        yield from (host_of(url) for url in (listener.web_url, listener.web_url_tls))
+        yield from (host_of(url) for url in (listener.service_url, listener.service_url_tls))
+
+
+def host_of(url: str) -> str:
+    """The host of a URL, in small letters; empty if there is none."""
+    try:
+        return (urlsplit(url).hostname or "").rstrip(".")
+    except ValueError:
+        return url.lower()
+
+
+def nobodys(host: str) -> bool:
+    """Whether a host is one that the owner of a page cannot point at others: an address, a name
+    without a dot, or none.
+    """
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return "." not in host or host.endswith(".localhost")
+    return True
+
+
+def _local(request: web.Request) -> bool:
+    """Whether a request came from this machine."""
+    return request.remote is not None and request.remote in ("127.0.0.1", "::1")
+
+
+def _from_elsewhere(request: web.Request, added: set[str], brokers: Brokers) -> bool:
+    """Whether the page that sent a request comes from another place than a broker."""
+    origin = request.headers.get("Origin")
+    if origin is None:
+        return request.headers.get("Sec-Fetch-Site") == "cross-site"
+    place = origin.partition("://")[2].lower()
+    if not place:
+        return True  # "null"
+    if place == request.headers.get("Host", "").lower() or host_of(origin) in added - {ANY}:
+        return False
+    return not any(place == urlsplit(url).netloc for url in _urls(brokers))
+
+
+def _urls(brokers: Brokers) -> Iterator[str]:
+    for broker_id in brokers.registered:
+        if (address := brokers.address(broker_id)) is not None:
+            yield from (url for url in (address.web_url, address.web_url_tls) if url)
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type == "application/json" or content_type.endswith("+json")
