@@ -41,7 +41,7 @@ from loadmanager.runtime.fleet.advice import switch_command
 from loadmanager.runtime.fleet.picture import OWN_BALANCING
 from loadmanager.runtime.fleet.settings import ACT, APPROVE
 from loadmanager.runtime.fleet.snapshot_line import snapshot_line
-from loadmanager.runtime.fleet.work import EPOCH, FleetOutside, FleetSettingsOf, FleetWork
+from loadmanager.runtime.fleet.work import FleetOutside, FleetSettingsOf, FleetWork
 from loadmanager.runtime.shared.leading import Leading
 from loadmanager.runtime.tasks import Scope, Steps, every, forever, sleep
 from loadmanager.settings.fleet import ClusterSettings
@@ -190,7 +190,7 @@ class Cluster:
         url = f"http://{self.options.listen[0]}:{self.port}"
         outside = FleetOutside(
             name=self.name,
-            me=Leader(f"fleet-{self.name}", url, EPOCH),
+            me=Leader(f"fleet-{self.name}", url, self.clock.now_ms() // 1000),
             reader=reader,
             orders=AdminOrders(client, reader),
             wishes=WishesFile(self.folder / "wishes.json", self.clock),
@@ -294,7 +294,7 @@ async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
         reader = AdminReader(client, clock)
         with_nothing = FleetOutside(
             name=cluster.name,
-            me=Leader("snapshot", "", EPOCH),
+            me=Leader("snapshot", "", 1),
             reader=reader,
             orders=AdminOrders(client, reader),
             wishes=WishesFile(Path("/nonexistent/wishes.json"), clock),

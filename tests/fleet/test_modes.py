@@ -140,6 +140,21 @@ async def test_a_plan_that_drifted_is_refused(tmp_path: Path) -> None:
         assert daemon.pulsar.moved == []
 
 
+async def test_a_plan_of_an_earlier_start_is_refused(tmp_path: Path) -> None:
+    """Its id may not become that of another plan."""
+    async with watching(tmp_path, settings=APPROVE, epoch=7) as daemon:
+        switch_off(daemon)
+        await daemon.cycle()
+        plan_id = str(daemon.work.advice.plan_id)
+    async with watching(tmp_path, settings=APPROVE, epoch=8) as daemon:
+        switch_off(daemon)
+        await daemon.cycle()
+        assert daemon.work.advice.plan_id != plan_id
+        with pytest.raises(DriftError, match="made in term 7"):
+            await daemon.work.operations.plans.execute(plan_id)
+        assert daemon.pulsar.moved == []
+
+
 async def test_modes_that_move_nothing_say_so(tmp_path: Path) -> None:
     """Whoever asks for a move by hand is told which mode allows it."""
     async with watching(tmp_path, settings={"mode": "advise"}) as daemon:

@@ -84,6 +84,7 @@ async def watching(
     *,
     settings: dict[str, str] | None = None,
     token: str | None = None,
+    epoch: int = 1,
     **state: Any,
 ) -> AsyncIterator[Watching]:
     """A fake cluster with so many bundles on each broker, and the daemon's parts."""
@@ -99,7 +100,7 @@ async def watching(
             reader = AdminReader(client, clock)
             outside = FleetOutside(
                 name="test",
-                me=Leader("fleet-test", "http://127.0.0.1:1", 1),
+                me=Leader("fleet-test", "http://127.0.0.1:1", epoch),
                 reader=reader,
                 orders=AdminOrders(client, reader, LOOKS_S),
                 wishes=WishesFile(folder / "wishes.json", clock),

@@ -55,6 +55,17 @@ def plans_execute(admin: AdminClient, plan: str) -> Output:
 
     A plan without moves, and one that was carried out already, are refused, too.
     """
+    return _executed(admin, plan)
+
+
+@group.command("approve")
+@click.argument("plan")
+def plans_approve(admin: AdminClient, plan: str) -> Output:
+    """The same as execute, for the plans of `loadmanager fleet --mode approve`."""
+    return _executed(admin, plan)
+
+
+def _executed(admin: AdminClient, plan: str) -> Output:
     told = json.loads(admin.send("POST", f"{PLANS}/{quote(plan, safe='')}/execute"))
     count = len(told["moves"])
     text = f"{count} moves are queued; `loadmanager admin plans show {plan}` tells their outcome"

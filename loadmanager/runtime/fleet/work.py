@@ -46,8 +46,6 @@ from loadmanager.runtime.leader.preferred import Preferred
 from loadmanager.runtime.shared.events import Events
 from loadmanager.runtime.tasks import Interval, Scope, Steps, every
 
-EPOCH = 1
-"""There are no terms: one daemon at a time steers a cluster, by a lock."""
 SLOW_S = 10.0
 
 log = structlog.get_logger("fleet")
@@ -71,7 +69,9 @@ class FleetOutside:
     name: str
     """The cluster's name in the daemon's configuration."""
     me: Leader
-    """This daemon, which leads for as long as it lives."""
+    """This daemon, which leads for as long as it lives. Its epoch is another one at each start, so
+    that no plan of an earlier start can be approved.
+    """
     reader: ClusterReader
     orders: Orders
     wishes: WishBook
@@ -118,7 +118,7 @@ class FleetWork:
         clock, carried = outside.clock, Carried()
         self.picture = Picture(clock)
         self.moves = Moves(
-            epoch=EPOCH,
+            epoch=self.outside.me.epoch,
             settings=settings.moves,
             brokers=self.picture,
             wishes=outside.wishes,
@@ -133,7 +133,7 @@ class FleetWork:
             observe=self._moved,
         )
         self.load_manager = LoadManager(
-            epoch=EPOCH,
+            epoch=self.outside.me.epoch,
             view=view,
             policies=self.picture,
             moves=self.moves,
@@ -190,7 +190,7 @@ class FleetWork:
             merging=NoMerging(),
             overview=self._build_overview(draining),
             plans=FleetPlans(
-                epoch=EPOCH,
+                epoch=self.outside.me.epoch,
                 load_manager=self.load_manager,
                 moves=self.moves,
                 settings_with=self.settings.settings_with,
@@ -286,7 +286,11 @@ class FleetWork:
         self.counts.on_plan(plan)
         self._append(
             *decisions(
-                self.outside.clock.now_ms(), self.outside.name, plan, epoch=EPOCH, cycle=cycle
+                self.outside.clock.now_ms(),
+                self.outside.name,
+                plan,
+                epoch=self.outside.me.epoch,
+                cycle=cycle,
             )
         )
 
@@ -294,7 +298,9 @@ class FleetWork:
         self.load_manager.moved(move)
         self.counts.on_move(move)
         now_ms, cycle = self.outside.clock.now_ms(), self.load_manager.cycles
-        self._append(move_record(now_ms, self.outside.name, move, epoch=EPOCH, cycle=cycle))
+        self._append(
+            move_record(now_ms, self.outside.name, move, epoch=self.outside.me.epoch, cycle=cycle)
+        )
 
     def _record(self, broker: str, reading: BrokerReading) -> None:
         now_ms, report = self.outside.clock.now_ms(), reading.report
