@@ -14,7 +14,7 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 # What `make matrix` looks for; each as pythonX.Y or among pyenv's versions.
 PYTHONS := 3.11 3.12 3.13 3.14
 
-.PHONY: help install install-run install-analysis run analyze page fast test test-clients test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
+.PHONY: help install install-run install-analysis run demo analyze page fast test test-clients test-pulsar test-oracle test-oracle-vectors lint coverage mutants matrix dist docs bench proto broker-conf clean
 .DEFAULT_GOAL := help
 
 help:
@@ -33,6 +33,7 @@ help:
 	@echo "make mutants      how many edits of core/strategies its tests notice (a sample; ten minutes)"
 	@echo "make matrix       core tests and a running cluster on each Python of $(PYTHONS) found here"
 	@echo "make broker-conf  write config/broker.conf from the settings in the code"
+	@echo "make demo         a cluster under a skewed load that balances itself, and its page; Ctrl-C ends it"
 	@echo "make page         build the page at /ui from ui/ into the package (needs Node and npm)"
 	@echo "make docs         reference pages from the code, then docs/ as HTML in docs/_build"
 	@echo "make dist         sdist and wheel in dist/"
@@ -70,6 +71,9 @@ run: install-run
 
 analyze: install-analysis
 	@$(BIN)/loadmanager analyze --date "$$(date -u +%F)"
+
+demo: install-run
+	@$(BIN)/loadmanager demo
 
 fast: lint
 	$(BIN)/pytest --quiet --numprocesses 2 -m "not slow" tests/core

@@ -23,6 +23,7 @@ from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
 
 COMMANDS = (
     "standalone",
+    "demo",
     "broker",
     "fleet",
     "config",

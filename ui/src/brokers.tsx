@@ -2,9 +2,8 @@
 import type { JSX } from "preact";
 import { useMemo, useState } from "preact/hooks";
 import { bytes, count, duration, messages, percent, plural } from "./format";
-import { STALE_MS } from "./model";
 import type { Broker, Cordon } from "./model";
-import { cluster, panel } from "./state";
+import { cluster, panel, staleAfter } from "./state";
 import { use } from "./store";
 import { Section } from "./section";
 import { Rows } from "./virtual";
@@ -51,7 +50,7 @@ export function cordonText(cordon: Cordon): string {
 }
 
 export function isStale(broker: Broker): boolean {
-  return broker.state !== "gone" && (broker.reportAgeMs ?? 0) > STALE_MS;
+  return broker.state !== "gone" && (broker.reportAgeMs ?? 0) > staleAfter.value;
 }
 
 const RESOURCES: Record<string, string> = {

@@ -36,11 +36,19 @@ export function figure(value: unknown): string {
   return Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)));
 }
 
-// public/default/0x40000000_0x50000000 → 0x4000…5000 of public/default
+// 0x7fffffff_0xbfffffff → 80–c0: as many digits as tell a range from its neighbours.
 export function shortRange(range: string): string {
-  const [from = "", to = ""] = range.split("_");
-  const short = (hash: string): string => hash.replace(/^0x/, "").replace(/0+$/, "").padEnd(2, "0");
-  return `${short(from)}–${short(to)}`;
+  const [from, to] = range.split("_").map((text) => parseInt(text, 16));
+  if (from === undefined || to === undefined || Number.isNaN(from) || Number.isNaN(to)) return range;
+  let digits = 2;
+  while (digits < 8 && to - from < 16 ** (8 - digits)) digits += 1;
+  const unit = 16 ** (8 - digits);
+  const most = 16 ** digits - 1;
+  const shown = (hash: number): string =>
+    Math.min(most, Math.round(hash / unit))
+      .toString(16)
+      .padStart(digits, "0");
+  return `${shown(from)}–${shown(to)}`;
 }
 
 export function split(bundle: string): { namespace: string; range: string } {

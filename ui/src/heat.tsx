@@ -209,7 +209,7 @@ export function Heat(): JSX.Element {
       id="heat"
       title="Heat of bundles"
       about={all > shown ? `the ${count(shown)} hottest of ${count(all)}` : count(shown)}
-      tools={samples && <Legend most={peak(samples)} />}
+      tools={samples && !nothing && <Legend most={peak(samples)} />}
       empty={nothing}
     >
       {samples && !nothing && (

@@ -60,7 +60,7 @@ function status(now: Cluster): { text: string; level: string } {
     return { text: `Moves are paused until ${clock(paused.until)}${note}.`, level: "warn" };
   }
   if (stale) {
-    const text = `${plural(stale, "broker has", "brokers have")} not reported for a minute.`;
+    const text = `${plural(stale, "broker is", "brokers are")} late with the report.`;
     return { text, level: "warn" };
   }
   if (!now.balancing) return { text: "The balancer is switched off.", level: "warn" };

@@ -221,5 +221,3 @@ export interface Throttled {
   notAsked: number;
   noAnswer: Record<string, string>;
 }
-
-export const STALE_MS = 60_000;

@@ -15,7 +15,7 @@ export function pauses(list: Move[]): { median: number; longest: number } | null
     .filter((pause): pause is number => typeof pause === "number")
     .sort((a, b) => a - b);
   if (!known.length) return null;
-  return { median: known[Math.floor(known.length / 2)] ?? 0, longest: known.at(-1) ?? 0 };
+  return { median: known[Math.floor((known.length - 1) / 2)] ?? 0, longest: known.at(-1) ?? 0 };
 }
 
 function result(move: Move): string {
@@ -33,7 +33,7 @@ function result(move: Move): string {
 function Row({ move }: { move: Move }): JSX.Element {
   const name = useNames();
   return (
-    <li class={`move ${move.state}`}>
+    <li class={`move-row ${move.state}`}>
       <span class="dot" title={move.state} aria-label={move.state} role="img" />
       <button class="link" onClick={() => panel.set({ kind: "bundle", name: move.bundle })}>
         {shortBundle(move.bundle)}

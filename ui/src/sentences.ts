@@ -2,6 +2,15 @@
 import { clock, figure, percent, plural, shortRange, split } from "./format";
 import type { Decision, Move, Skip, Unload } from "./model";
 
+// Whether a bundle was made from another one by splits, or is that one.
+export function isPartOf(bundle: string, whole: string): boolean {
+  const [a, b] = [split(bundle), split(whole)];
+  if (a.namespace !== b.namespace) return false;
+  const [from = NaN, to = NaN] = a.range.split("_").map((text) => parseInt(text, 16));
+  const [first = NaN, last = NaN] = b.range.split("_").map((text) => parseInt(text, 16));
+  return first <= from && to <= last;
+}
+
 export interface Sentence {
   mark: "move" | "quiet" | "place" | "split" | "merge" | "bad";
   head: string;
@@ -13,7 +22,8 @@ export function shortBundle(bundle: string): string {
   return range.startsWith("0x") ? `${namespace} ${shortRange(range)}` : bundle;
 }
 
-const words = (name: string): string => name.replace(/_/g, " ");
+const words = (name: string): string =>
+  name.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`).replace(/_/g, " ");
 
 export function numbers(why: Record<string, number | string> | undefined): string {
   return Object.entries(why ?? {})

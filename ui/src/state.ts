@@ -32,6 +32,20 @@ export const problems = new Store<Record<string, string>>({});
 export const panel = new Store<Panel>(null);
 export const toast = new Store<{ text: string; bad: boolean } | null>(null);
 
+// A broker reports when its load changes, and at least so often; a minute more is a sign of trouble.
+const REPORTS = "loadBalancerReportUpdateMaxIntervalMinutes";
+export const staleAfter = new Store(16 * 60_000);
+
+async function readIntervals(): Promise<void> {
+  try {
+    const keys = await get<Record<string, string>>("/admin/v2/brokers/configuration/runtime");
+    const minutes = Number(keys[REPORTS]);
+    if (minutes > 0) staleAfter.set((minutes + 1) * 60_000);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+  }
+}
+
 const gone = new Map<string, { broker: Broker; since: number }>();
 let timer = 0;
 let turn = 0;
@@ -94,8 +108,10 @@ export async function refresh(): Promise<void> {
   try {
     await turnOnce();
     failures = 0;
-    if (link.value.state !== "ok")
+    if (link.value.state !== "ok") {
       link.set({ state: "ok", message: "", since: Date.now(), retryAt: 0 });
+      void readIntervals();
+    }
     wait = Math.max(INTERVAL_MS, SLOW_FACTOR * (performance.now() - began));
   } catch (error) {
     if (!(error instanceof Failure)) throw error;

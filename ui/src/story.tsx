@@ -15,7 +15,8 @@ import { Chips, heatClass, resourcesOf } from "./brokers";
 import { Entries } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
 import type { Broker, Bundle, Decision, Story } from "./model";
-import { cluster, heat, panel } from "./state";
+import { isPartOf } from "./sentences";
+import { cluster, decisions, heat, panel } from "./state";
 import { use } from "./store";
 
 const AGAIN_MS = 3_000;
@@ -103,6 +104,8 @@ function owned(story: Story): ComponentChildren {
 
 function OfBundle({ name }: { name: string }): JSX.Element {
   const { document: story, problem } = useAgain<Story>(`${V1}/bundles/${name}?limit=50`);
+  const known = use(decisions) ?? [];
+  const history = story ? withAncestors(story, known) : [];
   const { namespace, range } = split(name);
   return (
     <>
@@ -137,8 +140,8 @@ function OfBundle({ name }: { name: string }): JSX.Element {
             <button onClick={() => unloadBundle(story)}>Unload…</button>
           </div>
           <h3>Why it is here</h3>
-          {story.history.length ? (
-            <Entries list={story.history} />
+          {history.length ? (
+            <Entries list={history} />
           ) : (
             <p class="empty">
               The leader has decided nothing about it in its term: it is where it was when the term
@@ -149,6 +152,16 @@ function OfBundle({ name }: { name: string }): JSX.Element {
       )}
     </>
   );
+}
+
+// A child of a split was at its parent's owner before: what became of the parent is its story, too.
+function withAncestors(story: Story, known: Decision[]): Decision[] {
+  const own = new Set(story.history.map(({ id }) => id));
+  const before = known.filter(
+    ({ id, bundle, kind }) =>
+      bundle && kind !== "place" && !own.has(id) && isPartOf(story.bundle, bundle),
+  );
+  return [...story.history, ...before].sort((a, b) => b.ts - a.ts);
 }
 
 function pinText(story: Story): string {

@@ -1,0 +1,12 @@
+"""Runs a command of loadmanager in a process that ends with its parent, however that ends."""
+
+from __future__ import annotations
+
+import sys
+
+from loadmanager.adapters.system.parent import stop_with_parent
+from loadmanager.cli import main
+
+if __name__ == "__main__":
+    stop_with_parent()
+    sys.exit(main(sys.argv[1:]))

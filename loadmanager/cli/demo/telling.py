@@ -1,0 +1,83 @@
+"""What happens in the demo, as lines for people: from the leader's decisions, moves and loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from loadmanager.cli.demo.workload import PERIOD_S, busiest
+
+SETTLED_S = 12.0
+"""So long after the last move the load counts as settled, if it is even."""
+EVEN = 0.15
+"""Loads that differ by no more count as even."""
+
+Document = Mapping[str, Any]
+
+
+class Teller:
+    """Turns what the leader answers into lines; each is told once."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+        self._hints: set[str] = set()
+        self._acted_s = 0.0
+        self._settled = False
+        self._period = 0
+
+    def lines(
+        self, now_s: float, cluster: Document, decisions: Sequence[Document]
+    ) -> Iterator[str]:
+        """What is new, `now_s` after the clients began."""
+        period = int(now_s / PERIOD_S)
+        if period > self._period:
+            self._period, self._settled, self._acted_s = period, False, now_s
+            yield f"The busiest topic is {busiest(period)} now: other bundles become hot."
+        for decision in reversed(decisions):
+            if decision["id"] not in self._told:
+                said = list(self._decision(decision))
+                if said:
+                    self._told.add(decision["id"])
+                    self._settled, self._acted_s = False, now_s
+                    yield from said
+        loads = sorted(broker["usage"] or 0.0 for broker in cluster["brokers"])
+        if not self._settled and loads and now_s - self._acted_s > SETTLED_S:
+            waiting = cluster["moves"]["waiting"] + cluster["moves"]["running"]
+            if not waiting and loads[-1] - loads[0] <= EVEN:
+                self._settled = True
+                shown = ", ".join(f"{load:.0%}" for load in loads)
+                yield f"Settled: the brokers carry {shown}. {cluster['bundles']} bundles."
+                yield from self._hint(
+                    "settled", "Decisions. They say why nothing moves now; that goes on."
+                )
+
+    def _decision(self, decision: Document) -> Iterator[str]:
+        if decision["kind"] == "split":
+            yield f"Splits: {_short(decision['bundle'])}, because of its {decision['reason']}"
+            yield from self._hint("split", "Heat of bundles. One row ends, two begin.")
+        elif decision["kind"] == "shed" and decision.get("unloads"):
+            count = decision.get("unloadsCount", len(decision["unloads"]))
+            yield f"{decision['strategy']} decides to move {count} bundle{'s' * (count != 1)}."
+        elif decision["kind"] == "move" and decision["state"] == "done":
+            outcome = decision["outcome"] or {}
+            pause = outcome.get("pauseMs")
+            took = "" if pause is None else f", without an owner for {pause:.0f} ms"
+            yield (
+                f"Moved: {_short(decision['bundle'])} from {decision['source']} to "
+                f"{decision['destination'] or outcome.get('owner')}{took}"
+            )
+            yield from self._hint(
+                "move",
+                "Brokers, whose bars even out. A blue notch in the heat is a move; click its row.",
+            )
+
+    def _hint(self, what: str, text: str) -> Iterator[str]:
+        if what not in self._hints:
+            self._hints.add(what)
+            yield f"    Look at: {text}"
+
+
+def _short(bundle: str) -> str:
+    namespace, _, span = bundle.rpartition("/")
+    low, _, high = span.partition("_")
+    return f"{namespace} {low}…{high[2:]}"

@@ -1,0 +1,164 @@
+"""The page in a real browser, on real brokers that serve stock clients."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapters.admin.serving import serving
+from adapters.security.tokens import ADMIN, VALUES, token, verifier
+from browser.chromium import CHROMIUM, Page, browser
+from system.cluster import Cluster, wait_for
+from system.workload import client
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine"),
+]
+TOPIC = "persistent://public/default/shown"
+V1 = "/loadmanager/v1"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two brokers, and a client that publishes to one topic."""
+    settings = {
+        "loadBalancerReportUpdateMinIntervalMillis": "500",
+        "statsUpdateFrequencyInSecs": "1",
+        "loadBalancerSheddingIntervalMinutes": "0.05",
+    }
+    folder = tmp_path_factory.mktemp("browser")
+    with Cluster(folder, brokers=2, settings=settings) as running:
+        stop = threading.Event()
+        thread = threading.Thread(target=_publish, args=(running.service_url(), stop))
+        thread.start()
+        yield running
+        stop.set()
+        thread.join()
+
+
+def _publish(url: str, stop: threading.Event) -> None:
+    connected = client(url)
+    producer = connected.create_producer(TOPIC)
+    while not stop.wait(0.02):
+        producer.send_async(b"x" * 1000, lambda _result, _id: None)
+    connected.close()
+
+
+def bundle_of(cluster: Cluster) -> dict[str, Any]:
+    """The one bundle with its owner, once it is reported."""
+
+    def reported() -> Any:
+        bundles = cluster.get(0, f"{V1}/bundles")["bundles"]
+        return bundles[0] if bundles and bundles[0]["rate"] else None
+
+    return dict(wait_for(reported, "the bundle is reported"))
+
+
+async def until_focused(page: Page, text: str) -> None:
+    """Press Tab until an element with this text has the focus."""
+    for _ in range(30):
+        await page.key("Tab")
+        if await page.value("document.activeElement.innerText") == text:
+            return
+    raise AssertionError(f"{text} cannot be reached by Tab")
+
+
+async def test_what_it_shows_and_does(cluster: Cluster) -> None:
+    """Bars, heat, decisions; a story; a move by mouse, a pause and another move by keyboard.
+    Nothing is asked of another host, nothing goes wrong, and a phone shows all of it.
+    """
+    bundle = bundle_of(cluster)
+    asked = next(i for i in range(2) if cluster.broker_id(i) != _leader(cluster))
+    async with browser() as page:
+        await page.size(1200, 800)
+        await page.go(f"http://{cluster.broker_id(asked)}/")
+        await page.wait("document.querySelectorAll('.broker').length === 2")
+        await page.wait_text("leader", "#brokers")
+        await page.wait_text("public/default", "#heat")
+        await page.wait_text("moved nothing", "#decisions")
+        await page.wait_text("No limit held anybody", "#throttled")
+
+        await page.click("#heat-rows .row")
+        await page.wait_text(bundle["owner"], "aside")
+        await page.click("aside button", "Move…")
+        await page.wait_text("gives it up", "dialog")
+        await page.click("dialog button", "Move it")
+        await page.wait_text("moved to", ".toast")
+        moved = bundle_of(cluster)
+        assert moved["owner"] != bundle["owner"]
+        await page.wait_text("of 1 client back", "#moves")
+        await page.key("Escape")
+        await page.wait("!document.querySelector('aside')")
+
+        await page.key("p")
+        await page.wait_text("No queued move begins", "dialog")
+        await until_focused(page, "Pause")
+        await page.key("Enter")
+        await page.wait_text("Moves are paused until", ".summary")
+        await page.key("h")
+        await page.key("Enter")
+        await page.wait_text(moved["owner"], "aside")
+        await until_focused(page, "Move…")
+        await page.key("Enter")
+        await page.wait_text("gives it up", "dialog")
+        await until_focused(page, "Move it")
+        await page.key("Enter")
+        await page.wait_text(f"moved to {bundle['owner']}", ".toast")
+        await page.key("?")
+        await page.wait_text("Keys", "dialog")
+        await page.key("Escape")
+        await page.key("p")
+        await page.wait_text("Resume moves", "dialog")
+        await until_focused(page, "Resume")
+        await page.key("Enter")
+        await page.wait("!document.querySelector('.summary').innerText.includes('paused')")
+
+        await page.click("button", "What would move?")
+        await page.wait_text("would move nothing now", "dialog")
+        await page.key("Escape")
+        await page.size(400, 800, dark=True)
+        for _ in range(2):  # with and without the story
+            assert await page.value("document.documentElement.scrollWidth <= innerWidth")
+            await page.key("Escape")
+        assert page.errors == []
+        host = cluster.broker_id(asked)
+        assert {url.split("/")[2] for url in page.requests} == {host}
+
+
+def _leader(cluster: Cluster) -> str:
+    return str(cluster.get(0, f"{V1}/cluster")["leader"]["broker"])
+
+
+async def test_a_visitor_must_prove_who_he_is() -> None:
+    """The page asks for a token, refuses a wrong one, and keeps the right one in its tab only."""
+    async with (
+        serving(1, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served,
+        browser() as page,
+    ):
+        await page.go(served.url() + "/ui")
+        await page.wait_text("Who are you?")
+        for given, shown in ((token("stranger"), "may not see"), (token(ADMIN), "Bundles")):
+            await page.value(f"document.querySelector('input').value = {given!r}")
+            await page.click("button", "Use it")
+            await page.wait_text(shown)
+        assert await page.value("JSON.stringify(localStorage) + document.cookie") == "{}"
+
+
+async def test_the_broker_of_the_page_dies(cluster: Cluster, tmp_path: Path) -> None:
+    """The page says so, keeps what it knew, names the others, and goes on when there is an answer
+    again. Here the other broker dies, too, as its leader.
+    """
+    async with browser() as page:
+        await page.go(f"http://{cluster.broker_id(0)}/ui")
+        await page.wait("document.querySelectorAll('.broker').length === 2")
+        cluster.kill(1)
+        await page.wait_text("gone", "#brokers")
+        await page.wait_text("is gone", ".summary")
+        cluster.kill(0)
+        await page.wait_text("does not answer", ".trouble")
+        await page.wait_text("What you see is of", ".trouble")
+        assert await page.value("document.querySelectorAll('.broker').length") == 2
