@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +39,13 @@ def _address(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[
     return host.strip("[]"), int(port)
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 @click.group(cls=Group, epilog=EXAMPLES, invoke_without_command=True)
 @click.option("--config", type=FILE, metavar="FILE", help="clusters, a section each")
 @click.option("--pulsar", metavar="URL[,URL…]", help="HTTP addresses of some brokers")
@@ -58,6 +66,12 @@ def _address(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[
     metavar="HOST:PORT",
     help="HTTP API, without authentication; a further cluster has the next port",
 )
+@click.option(
+    "--open",
+    "to_all",
+    is_flag=True,
+    help="allow --listen on other addresses than loopback: whoever reaches it may do everything",
+)
 @log_format
 @click.pass_context
 def command(
@@ -70,6 +84,7 @@ def command(
     overrides: Sequence[str],
     data_dir: Path,
     listen: tuple[str, int],
+    to_all: bool,
     log_format: str | None,
 ) -> int:
     """Watch Pulsar clusters, say what to move and why, and move it when allowed to."""
@@ -84,6 +99,11 @@ def command(
     ctx.obj = clusters(read_file(config) if config else {"default": {}}, values)
     if ctx.invoked_subcommand is not None:
         return 0
+    if not to_all and not _is_loopback(listen[0]):
+        raise ConfigError(
+            f"--listen {listen[0]}: the API has no authentication; choose a loopback address, or "
+            "add --open if everybody who reaches it may do everything"
+        )
     return run_fleet(ctx.obj, FleetOptions(data_dir, listen, log_format=log_format))
 
 

@@ -78,12 +78,30 @@ pulsar={pulsar.url()}
             told = await ask(port, "/loadmanager/v1/fleet", until=lambda told: told["problems"])
             assert told["mode"] == "advise"
             assert "Incomplete" in told["held"]
+            async with aiohttp.ClientSession() as session:
+                pause = f"http://127.0.0.1:{port}/loadmanager/v1/moves/pause"
+                page = {"Origin": "http://elsewhere.example"}
+                async with session.put(pause, json={"seconds": 9}, headers=page) as answer:
+                    assert answer.status == 403
+                async with session.put(pause, json={"seconds": 9}) as answer:
+                    assert answer.status == 200
             process.send_signal(signal.SIGTERM)
             _, log = await process.communicate()
             assert process.returncode == 0
             assert b"Traceback" not in log
         assert {line.partition(" ")[0] for line in pulsar.log} == {"GET"}
     assert list((tmp_path / "data" / "history").glob("cluster=east/kind=decision/*/*"))
+
+
+async def test_an_open_address_is_refused(tmp_path: Path) -> None:
+    """Unless that is what the operator says."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "loadmanager", "fleet", "--pulsar", "http://127.0.0.1:1",
+        "--data-dir", str(tmp_path), "--listen", "0.0.0.0:0", stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, log = await process.communicate()
+    assert process.returncode == 2
+    assert b"no authentication" in log
 
 
 async def test_wrong_settings_end_with_status_2(tmp_path: Path) -> None:

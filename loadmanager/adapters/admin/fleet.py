@@ -14,6 +14,7 @@ from loadmanager.adapters.admin.leading import ROOT, LeadingRoutes
 from loadmanager.adapters.admin.middlewares import concurrency_limit, errors, log_access
 from loadmanager.adapters.admin.moves import MoveRoutes
 from loadmanager.adapters.admin.use_cases import BundlesOf, Leading
+from loadmanager.adapters.admin.visitors import visitors
 from loadmanager.ports.election import Leader
 from loadmanager.ports.hosting import BrokerAddress
 
@@ -79,12 +80,40 @@ class FleetRoutes:
         return web.Response(body=page, headers={"Content-Type": kind})
 
 
+class _Alone:
+    """The daemon is no broker, and knows of none whose pages may ask it for changes."""
+
+    def __init__(self, me: BrokerAddress) -> None:
+        self._me = me
+
+    @property
+    def registered(self) -> set[str]:
+        """None."""
+        return set()
+
+    def address(self, broker_id: str) -> BrokerAddress | None:
+        """None."""
+        return None
+
+    def of_leader(self, leader: Leader) -> BrokerAddress:
+        """The daemon."""
+        return self._me
+
+
 class FleetServer:
-    """Serves one cluster's API on one port. There is no authentication: keep it on loopback."""
+    """Serves one cluster's API on one port. There is no authentication: keep it on loopback. What
+    web pages send from elsewhere is refused.
+    """
 
     def __init__(self, use: FleetUse) -> None:
+        me = use.self_address
         application = web.Application(
-            middlewares=[log_access(Counter()), concurrency_limit(REQUESTS_MAX), errors],
+            middlewares=[
+                log_access(Counter()),
+                concurrency_limit(REQUESTS_MAX),
+                errors,
+                visitors(me, _Alone(me), allowed=(), proven=False),
+            ],
             client_max_size=BODY_BYTES_MAX,
         )
         for part in (FleetRoutes(use), LeadingRoutes(use), MoveRoutes(use)):
