@@ -31,6 +31,7 @@ COMMANDS = (
     "doctor",
     "decide",
     "replay",
+    "tournament",
     "tokens",
     "analyze",
 )

@@ -59,6 +59,7 @@ hot min: minutes of brokers above 85 %
 again: bundles that were moved twice within an hour
 pause s: seconds that clients were without an owner because of moves
 settle min: after an event, until the spread is usual again"""
+NO_CYCLES = 4
 CONFIGURED = "configured"
 """What the candidate without a text is called."""
 BARS = "▁▂▃▄▅▆▇█"
@@ -154,7 +155,7 @@ def _reader() -> Any:
 def _exactly(
     history: str | None, cluster: str | None, dates: Sequence[str], *, as_json: bool
 ) -> int:
-    """Decide recorded cycles again; 1 if a live move did not come out again."""
+    """Decide recorded cycles again; 1 if a live move did not come out again, 4 without cycles."""
     if history is None:
         raise BadInputError("--exact: a HISTORY is expected")
     recorded_days = _reader()
@@ -174,6 +175,8 @@ def _exactly(
     else:
         for date, outcome in outcomes.items():
             print("\n".join([f"{date}:", *lines(outcome)]))
+    if not any(each.cycles for each in outcomes.values()):
+        return NO_CYCLES
     return 0 if all(each.reproduced == each.moves for each in outcomes.values()) else 1
 
 

@@ -233,10 +233,15 @@ def _why(move: Move, plan: Plan) -> str:
 
 def lines(result: Exactness, shown: int = 20) -> list[str]:
     """The outcome for people."""
-    made = [
-        f"{result.cycles} cycles decided again, {result.same} with the same moves",
-        f"{result.moves} moves of the live leader, {result.reproduced} ({result.share:.1%}) again",
-    ]
+    made = ["no cycle could be decided again: the history has no usable records of cycles"]
+    if result.cycles:
+        made = [
+            f"{result.cycles} cycles decided again, {result.same} with the same moves",
+            (
+                f"{result.moves} moves of the live leader, {result.reproduced} "
+                f"({result.share:.1%}) again"
+            ),
+        ]
     if result.lost_reports:
         made.append(f"{result.lost_reports} reports refer to records that are not here")
     made += [f"{count} cycles were passed over: {why}" for why, count in result.passed_over.items()]

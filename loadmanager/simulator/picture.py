@@ -96,3 +96,36 @@ def _events(minutes: Sequence[Minute]) -> list[str]:
                 f'y2="{HEIGHT - BOTTOM}"><title>{told}</title></line>'
             )
     return made
+
+
+def pareto(points: Mapping[str, tuple[float, float, bool]]) -> str:
+    """Candidates by what they cost: moves per day to the right, spread upwards; (moves, spread,
+    efficient). Efficient ones, which nobody beats in everything, are filled.
+    """
+    right = max((moves for moves, _, _ in points.values()), default=0.0) or 1.0
+    top = max((spread for _, spread, _ in points.values()), default=0.0) or 1.0
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
+        "<title>Spread of usage in points, by moves a day</title>",
+        STYLE,
+    ]
+    for value in (0.0, top / 2, top):
+        y = _y(value, top)
+        parts.append(
+            f'<line class="axis" x1="{LEFT}" x2="{WIDTH - 12}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        )
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.1f}</text>')
+    for part in (0.0, 0.5, 1.0):
+        anchor = "start" if part == 0 else "end" if part == 1 else "middle"
+        parts.append(
+            f'<text x="{_x(part):.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="{anchor}">'
+            f"{part * right:.0f} moves</text>"
+        )
+    for name, (moves, spread, efficient) in points.items():
+        x, y = _x(moves / right), _y(spread, top)
+        fill = COLOURS[0] if efficient else "none"
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{fill}" stroke="{COLOURS[0]}">'
+            f"<title>{escape(name)}: {moves:.0f} moves, spread {spread:.1f}</title></circle>"
+        )
+    return "\n".join([*parts, "</svg>", ""])

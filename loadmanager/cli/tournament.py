@@ -1,0 +1,224 @@
+"""`loadmanager tournament`: which settings would have served the recorded days better?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import click
+import msgspec
+
+from loadmanager import settings
+from loadmanager.cli.options import FILE, Command, config
+from loadmanager.cli.terminal import show, table
+from loadmanager.core.errors import BadInputError, ConfigError, OperationalError
+from loadmanager.simulator import candidates
+from loadmanager.simulator.picture import pareto
+from loadmanager.simulator.tournament import Results, Standings, Weights, standings
+
+EXAMPLES = """examples:
+  loadmanager tournament data/history --config broker.conf
+  loadmanager tournament data/history --random 60 --calm 0.5 --pareto days.svg
+  loadmanager tournament s3://bucket/history --master spark://head:7077 --output /shared/tournament
+
+The objective is balance x spread (points) + headroom x time of brokers above 85 % (percent)
++ calm x moves per broker and hour; lower is better. A recommendation was chosen on the first half
+of the days and judged on the other half: it gains at least 5 % there, and more than by chance.
+Otherwise nothing is recommended. Results are kept below --output: a second run pays only for what
+is new. Spark's workers must see that folder.
+"""
+SHOWN = 15
+
+
+@click.command(cls=Command, epilog=EXAMPLES)
+@click.argument("history")
+@click.option("--date", "dates", multiple=True, metavar="YYYY-MM-DD", help="default: every day")
+@click.option("--cluster", help="which cluster, when the history has several")
+@config("broker.conf with the settings in force")
+@click.option(
+    "--random", "drawn", default=30, type=click.IntRange(0, 10_000), help="drawn by chance"
+)
+@click.option("--no-grid", is_flag=True, help="do not try every combination of the grid")
+@click.option("--try", "tried", multiple=True, metavar="STRATEGY", help="also this, as in replay")
+@click.option("--seed", default=1, help="of what is drawn")
+@click.option("--balance", default=1.0, type=click.FloatRange(0), help="weight of spread")
+@click.option("--headroom", default=1.0, type=click.FloatRange(0), help="weight of overload")
+@click.option("--calm", default=0.2, type=click.FloatRange(0), help="weight of moves")
+@click.option("--output", type=FILE, default=Path("data/tournament"), help="where results are kept")
+@click.option("--master", help="Spark master (default local[*])")
+@click.option("--no-spark", is_flag=True, help="run everything in this process")
+@click.option("--pareto", "picture", type=FILE, metavar="FILE", help="draw spread by moves as SVG")
+@click.option("--json", "as_json", is_flag=True, help="everything, for programs")
+def command(
+    history: str,
+    config: Path | None,
+    overrides: dict[str, str],
+    *,
+    dates: Sequence[str],
+    cluster: str | None,
+    output: Path,
+    master: str | None,
+    no_spark: bool,
+    picture: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
+    """Try many settings on recorded days, rank them, and recommend what is clearly better.
+
+    Exit status: 0 a recommendation, 4 none.
+    """
+    tournament = _prepared(history, cluster, dates, output, settings.load(config, overrides))
+    weights = Weights(**{name: options.pop(name) for name in ("balance", "headroom", "calm")})
+    tried = _candidates(**options)
+    left, _ = tournament.tasks(tried)
+    days, all_tasks = len(tournament.dates), len(tried) * len(tournament.dates)
+    cpu_s = sum(task.seconds for task in left)
+    _say(
+        f"{len(tried)} candidates x {days} days: {len(left)} of {all_tasks} results are not known; "
+        f"about {cpu_s:.0f} s of CPU"
+    )
+    began_s = time.monotonic()
+    with _session(master, needed=bool(left) and not no_spark) as spark:
+        results = tournament.play(tried, spark, _progress)
+    _say(f"done in {time.monotonic() - began_s:.0f} s")
+    outcome = standings(results, candidates.LIVE, weights)
+    if picture is not None:
+        _draw(picture, outcome, results)
+    diff = _diff(tournament, outcome)
+    if as_json:
+        print(msgspec.json.encode({**asdict(outcome), "diff": diff}).decode())
+    else:
+        _show(outcome, results, diff)
+    return 0 if diff else 4
+
+
+def _prepared(
+    history: str, cluster: str | None, dates: Sequence[str], output: Path, base: settings.Settings
+) -> Any:
+    try:
+        from loadmanager.wiring import recorded_days
+        from loadmanager.wiring.tournament import Tournament
+    except ImportError as error:
+        raise ConfigError(
+            f"a tournament needs PySpark and fsspec: pip install 'loadmanager[analysis]' ({error})"
+        ) from None
+    source = recorded_days.history(history)
+    name = recorded_days.cluster_of(source, cluster)
+    tournament = Tournament(output, base)
+    for date in dates or source.dates(name):
+        try:
+            recording = recorded_days.recorded_day(source, name, date)
+        except BadInputError as error:
+            if dates:
+                raise
+            _say(f"left out: {error}")
+            continue
+        tournament.add(date, recording.day)
+        _say(
+            f"{date}: {recording.day.minutes} minutes, {len(recording.day.bundles)} bundles; their "
+            f"bytes explain {recording.explained:.0%} of the brokers' usage"
+        )
+    if not tournament.dates:
+        raise BadInputError(f"{history}: cluster {name} has no day that can be lived again")
+    return tournament
+
+
+def _candidates(*, drawn: int, no_grid: bool, tried: Sequence[str], seed: int) -> list[str]:
+    made = [candidates.LIVE, *tried, *([] if no_grid else candidates.grid())]
+    return list(dict.fromkeys([*made, *candidates.drawn(drawn, seed)]))
+
+
+@contextmanager
+def _session(master: str | None, *, needed: bool) -> Iterator[Any]:
+    if not needed:
+        yield None
+        return
+    from loadmanager.wiring.tournament import spark_session
+
+    with spark_session(master) as spark:
+        yield spark
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _progress(done: int, tasks: int) -> None:
+    if done == tasks or done % max(tasks // 20, 1) == 0:
+        _say(f"{done} of {tasks}")
+
+
+def _diff(tournament: Any, outcome: Standings) -> list[str]:
+    """How broker.conf should change; empty if nothing is recommended."""
+    from loadmanager.wiring.tournament import conf_diff
+
+    verdict = outcome.verdict
+    if verdict is None or not verdict.recommended:
+        return []
+    return conf_diff(tournament.keys(outcome.live), tournament.keys(verdict.winner))
+
+
+def _show(outcome: Standings, results: Results, diff: Sequence[str]) -> None:
+    headers = (
+        "place",
+        "candidate",
+        "cost",
+        "from",
+        "to",
+        "spread",
+        "hot min",
+        "moves",
+        "efficient",
+    )
+    rows: list[list[str | int | float | None]] = []
+    for place, ranked in enumerate(outcome.ranking, start=1):
+        if place > SHOWN and ranked.candidate != outcome.live:
+            continue
+        name = ranked.candidate or "(the settings in force)"
+        rows.append(
+            [
+                place,
+                name,
+                round(ranked.cost, 2),
+                round(ranked.low, 2),
+                round(ranked.high, 2),
+                *_figures(results[ranked.candidate]),
+                "yes" if ranked.efficient else "",
+            ]
+        )
+    verdict = outcome.verdict
+    told = [f"The settings in force cost {outcome.regret:.2f} points more than the best candidate."]
+    if verdict is None:
+        told.append("Nothing is recommended: that needs two days at least.")
+    else:
+        told.append(
+            f"Back-test: best on {verdict.chosen_on[0]} to {verdict.chosen_on[-1]}: "
+            f"{verdict.winner or 'the settings in force'}; on {verdict.judged_on[0]} to "
+            f"{verdict.judged_on[-1]} its gain is {verdict.gain:.1%} ({verdict.low:.1%} to "
+            f"{verdict.high:.1%})."
+        )
+        head = "Recommended" if verdict.recommended else "Nothing is recommended"
+        told.append(f"{head}: {verdict.reason}.")
+    show(table(headers, rows), "\n".join(told), "\n".join(diff))
+
+
+def _figures(days: Mapping[str, Any]) -> list[float]:
+    names = "spread", "hot_minutes", "moves"
+    return [round(fmean(getattr(day, name) for day in days.values()), 2) for name in names]
+
+
+def _draw(path: Path, outcome: Standings, results: Results) -> None:
+    points = {}
+    for ranked in outcome.ranking:
+        spread, _, moves = _figures(results[ranked.candidate])
+        points[ranked.candidate or "the settings in force"] = moves, spread, ranked.efficient
+    try:
+        path.write_text(pareto(points), encoding="utf-8")
+    except OSError as error:
+        raise OperationalError(f"--pareto {path}: {error.strerror}") from None
