@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,6 +17,7 @@ from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.calls import Calls
+from loadmanager.adapters.admin.connections import Connection, Connections
 from loadmanager.adapters.admin.events import EventRoutes
 from loadmanager.adapters.admin.following import Following
 from loadmanager.adapters.admin.heat import HeatRoutes
@@ -52,10 +52,7 @@ from loadmanager.ports.telemetry import Sample
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
-KEEP_ALIVE_S = 75.0
 STOP_TIMEOUT_S = 2.0
-TELL_INTERVAL_S = 60.0
-"""Refused connections are logged at most once in this time."""
 
 log = structlog.get_logger("admin")
 
@@ -88,10 +85,13 @@ class AdminServer:
         `calls`: how this broker asks others.
         """
         self._settings = settings or AdminSettings()
-        self._connections_max = min(
-            self._settings.connections_max, connections_cap or self._settings.connections_max
+        self._connections = Connections(
+            most=min(
+                self._settings.connections_max, connections_cap or self._settings.connections_max
+            ),
+            at_address_max=self._settings.connections_per_address_max,
         )
-        self._told_at_s, self._answers = -math.inf, Counter[int]()
+        self._answers = Counter[int]()
         calls = calls or Calls()
         self._following = Following(use, calls)
         application = web.Application(
@@ -130,7 +130,7 @@ class AdminServer:
             access_log=None,
             handle_signals=False,
             shutdown_timeout=STOP_TIMEOUT_S,
-            keepalive_timeout=KEEP_ALIVE_S,
+            keepalive_timeout=self._settings.idle_ms / 1000,
             max_line_size=self._settings.header_bytes_max,
             max_field_size=self._settings.header_bytes_max,
         )
@@ -148,6 +148,7 @@ class AdminServer:
     ) -> list[Middleware]:
         proven = access is not None and not access.anonymous
         return [
+            self._connections.middleware(),
             log_access(self._answers),
             concurrency_limit(self._settings.requests_max),
             self._following.middleware(),
@@ -176,21 +177,7 @@ class AdminServer:
         server = self._runner.server
         if server is None:
             return _Refusing()
-        if len(server.connections) >= self._connections_max:
-            self._tell_refused()
-            return _Refusing()
-        return server()
-
-    def _tell_refused(self) -> None:
-        now_s = asyncio.get_running_loop().time()
-        if now_s - self._told_at_s >= TELL_INTERVAL_S:
-            self._told_at_s = now_s
-            log.warning(
-                "HTTP connections are refused: raise maxHttpServerConnections or the limit of "
-                "open files, whichever is reached",
-                connections=self._connections_max,
-                maxHttpServerConnections=self._settings.connections_max,
-            )
+        return Connection(server(), self._connections)
 
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""
@@ -202,7 +189,7 @@ class AdminServer:
 
 
 class _Refusing(asyncio.Protocol):
-    """Closes a connection beyond the limit."""
+    """Closes a connection that came too late."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()

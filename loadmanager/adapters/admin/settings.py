@@ -20,8 +20,21 @@ class AdminSettings:
     connections_max: int = conf(
         "maxHttpServerConnections",
         2048,
-        "HTTP connections at the same time; further ones are closed",
+        "HTTP connections at the same time; beyond that, the address with the most of them loses "
+        "an idle one",
         minimum=1,
+    )
+    connections_per_address_max: int = conf(
+        "loadManagerMaxHttpConnectionsPerIp",
+        512,
+        "HTTP connections of one address; beyond that, an idle one is closed; 0: any number",
+        minimum=0,
+    )
+    idle_ms: int = conf(
+        "httpServerIdleTimeout",
+        30_000,
+        "An HTTP connection is closed when no further request came for so long",
+        minimum=1000,
     )
     hosts: tuple[str, ...] = conf(
         "loadManagerAllowedHosts",

@@ -7,8 +7,10 @@ import io
 
 import pytest
 import structlog
-from adapters.admin.serving import serving
+from adapters.admin.serving import Served, serving
+from aiohttp import web
 
+from loadmanager.adapters.admin.connections import Connection, Connections
 from loadmanager.adapters.admin.server import BODY_BYTES_MAX
 from loadmanager.adapters.admin.settings import AdminSettings
 
@@ -149,31 +151,107 @@ async def test_requests_at_once_are_bounded() -> None:
         assert "slow" in await served.get("/admin/v2/tenants")
 
 
-async def test_connections_are_bounded() -> None:
-    """A connection beyond the limit is closed at once; the others go on."""
+async def _connect(served: Served) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, number = served.broker_id(0).partition(":")
+    return await asyncio.open_connection(host, int(number))
+
+
+async def _closed(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(5):
+        try:
+            return await reader.read() == b""
+        except ConnectionError:
+            return True
+
+
+@pytest.mark.parametrize(
+    ("settings", "cap"),
+    [
+        (AdminSettings(connections_max=3), 0),
+        (AdminSettings(), 3),
+        (AdminSettings(connections_per_address_max=3), 0),
+    ],
+    ids=["in all", "by open files", "of one address"],
+)
+async def test_connections_are_bounded(settings: AdminSettings, cap: int) -> None:
+    """Beyond the limit the one that was used least recently is closed, and the new one is served;
+    one with a request in progress stays.
+    """
     with structlog.testing.capture_logs() as logs:
-        await _one_too_many(AdminSettings(connections_max=2), 0)
-    assert [
-        entry["connections"] for entry in logs if "HTTP connections are refused" in entry["event"]
-    ] == [2]
+        async with serving(1, settings, connections_cap=cap) as served:
+            await served.session.close()
+            busy_reader, busy = await _connect(served)
+            head = b"PUT /admin/v2/tenants/slow HTTP/1.1\r\nHost: x\r\n" + JSON
+            busy.write(head + b"Content-Length: %d\r\n\r\n" % len(TENANT))
+            others = [await _connect(served) for _ in range(5)]
+            for reader, _ in others[:3]:
+                assert await _closed(reader)
+            for reader, writer in others[3:]:
+                writer.write(b"GET /admin/v2/brokers/version HTTP/1.0\r\n\r\n")
+                assert (await reader.readline()).startswith(b"HTTP/1.0 200")
+            busy.write(TENANT)
+            assert (await busy_reader.readline()).startswith(b"HTTP/1.1 204")
+            for writer in (busy, *(writer for _, writer in others)):
+                writer.close()
+    assert sum("idle HTTP connections are closed" in entry["event"] for entry in logs) == 1
 
 
-async def test_connections_leave_files_for_others() -> None:
-    """The limit of open files bounds the connections, too."""
-    await _one_too_many(AdminSettings(), 2)
+def test_an_address_with_many_connections_gives_way() -> None:
+    """However many come from a few addresses, one from another is kept."""
+
+    async def fill() -> None:
+        connections = Connections(most=10, at_address_max=0)
+        wires = [Wire(f"10.0.0.{number % 2}") for number in range(50)]
+        peer = Wire("10.0.1.1")
+        for wire in (*wires[:30], peer, *wires[30:]):
+            Connection(asyncio.Protocol(), connections).connection_made(wire)
+        assert not peer.aborted
+        assert sum(not wire.aborted for wire in wires) == 9
+
+    asyncio.run(fill())
 
 
-async def _one_too_many(settings: AdminSettings, cap: int) -> None:
-    async with serving(1, settings, connections_cap=cap) as served:
-        host, _, port = served.broker_id(0).partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        extra_reader, extra_writer = await asyncio.open_connection(host, int(port))
-        async with asyncio.timeout(5):
-            assert await extra_reader.read() == b""
-        writer.write(b"GET /admin/v2/brokers/version HTTP/1.0\r\n\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.0 200")
-        writer.close()
-        extra_writer.close()
+class Wire(asyncio.Transport):
+    """A transport of a client at an address."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__({"peername": (address, 1)})
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+async def test_a_connection_that_says_nothing() -> None:
+    """Is closed, whether it sent nothing or half a request; one that asks again later is not."""
+    connections = Connections(most=10, at_address_max=0, head_timeout_s=0.2)
+    application = web.Application(middlewares=[connections.middleware()])
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    application.router.add_get("/", answer)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    assert runner.server is not None
+    make = runner.server
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: Connection(make(), connections), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    talking, writer = await asyncio.open_connection("127.0.0.1", port)
+    request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+    writer.write(request)
+    assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+    for silent in (b"", b"GET / HTTP/1.1\r\nHost: x\r\n"):
+        reader, quiet = await asyncio.open_connection("127.0.0.1", port)
+        quiet.write(silent)
+        assert await _closed(reader)
+        quiet.close()
+    writer.write(request)
+    assert (await talking.readuntil(b"ok")).startswith(b"HTTP/1.1 200")
+    writer.close()
+    server.close()
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,155 @@
+"""Which HTTP connections are kept: none that says nothing, and none that keeps others out.
+
+When there are too many, the address that has the most gives up one: the connection on which nobody
+has asked anything for the longest time. So a few addresses cannot keep brokers and health checks of
+others out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+HEAD_TIMEOUT_S = 10.0
+"""How long the first line and headers of a connection may take."""
+TELL_INTERVAL_S = 60.0
+"""Closed connections are logged at most once in this time."""
+
+log = structlog.get_logger("admin")
+
+
+@dataclass(slots=True, kw_only=True)
+class Connections:
+    """The connections of all HTTP ports. `at_address_max`: 0 for any number."""
+
+    most: int
+    at_address_max: int
+    head_timeout_s: float = HEAD_TIMEOUT_S
+    _at: dict[str, dict[asyncio.Protocol, Connection]] = field(default_factory=dict)
+    """Address → its connections by the protocol that serves each, the least recently used first."""
+    _count: int = 0
+    _told_at_s: float = float("-inf")
+
+    def enter(self, connection: Connection) -> None:
+        """A connection is there; it, or another one, is closed if that is too many."""
+        here = self._at.setdefault(connection.address, {})
+        here[connection.inner] = connection
+        self._count += 1
+        if 0 < self.at_address_max < len(here):
+            self._close_one(here, "of one address")
+        elif self._count > self.most:
+            self._close_one(max(self._at.values(), key=len), "of all addresses")
+
+    def leave(self, connection: Connection) -> None:
+        """A connection is gone."""
+        here = self._at.get(connection.address, {})
+        if here.pop(connection.inner, None) is not None:
+            self._count -= 1
+            if not here:
+                del self._at[connection.address]
+
+    def _close_one(self, here: dict[asyncio.Protocol, Connection], which: str) -> None:
+        """Close the one that was used least recently and is not in use now, else the last."""
+        connections = list(here.values())
+        idle = (connection for connection in connections if not connection.requests)
+        victim = next(idle, connections[-1])
+        self.leave(victim)
+        victim.abort()
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._told_at_s >= TELL_INTERVAL_S:
+            self._told_at_s = now_s
+            log.warning(
+                "idle HTTP connections are closed, because there are too many: "
+                "maxHttpServerConnections, loadManagerMaxHttpConnectionsPerIp and the limit of "
+                "open files bound them",
+                too_many=which,
+                address=victim.address,
+                connections=self._count,
+            )
+
+    def middleware(self) -> Middleware:
+        """Notes which connections are in use."""
+
+        @web.middleware
+        async def note(request: web.Request, handler: Handler) -> web.StreamResponse:
+            here = self._at.get(request.remote or "", {})
+            connection = here.get(request.protocol)
+            if connection is None:
+                return await handler(request)
+            connection.begin()
+            try:
+                return await handler(request)
+            finally:
+                connection.requests -= 1
+                if here.pop(connection.inner, None) is not None:
+                    here[connection.inner] = connection  # now it is the most recently used
+
+        return note
+
+
+class Connection(asyncio.Protocol):
+    """Passes on to `inner` what happens to one connection; closes it if no request comes."""
+
+    def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
+        self.inner = inner
+        self.address = ""
+        self.requests = 0
+        """Requests in progress."""
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """A request is there."""
+        self.requests += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one by behaviour
+        peer = transport.get_extra_info("peername")
+        self.address = str(peer[0]) if isinstance(peer, tuple) else ""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._connections.head_timeout_s, self.abort)
+        self.inner.connection_made(transport)
+        self._connections.enter(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._connections.leave(self)
+        self.inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        self.inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """See `asyncio.Protocol`."""
+        return self.inner.eof_received()
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self.inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self.inner.resume_writing()
