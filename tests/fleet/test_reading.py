@@ -174,3 +174,26 @@ def test_a_secret_that_cannot_be_read_is_told_at_the_start(tmp_path: Path) -> No
     settings = PulsarSettings(urls=("http://h:1",), token_file=str(tmp_path / "none"))
     with pytest.raises(OperationalError, match="cannot be read"):
         PulsarClient(settings)
+
+
+async def test_policies_of_a_namespace_that_is_new(tmp_path: Path) -> None:
+    """They are read with the reading that shows it; those of the others are not read again."""
+    async with watching(tmp_path, settings={"mode": "advise"}) as daemon:
+        daemon.pulsar.groups[NAMESPACE] = "g1"
+        owners = dict(daemon.pulsar.owners)
+        daemon.pulsar.owners.clear()
+        await daemon.work.read()
+        assert daemon.work.picture.missing(60) is None
+        assert daemon.work.picture.groups == {}
+        daemon.pulsar.owners.update(owners)
+        daemon.pulsar.nonsense["/antiAffinity"] = _failed
+        await daemon.work.read()
+        assert "policies of acme/shop" in str(daemon.work.hold.reason())
+        daemon.pulsar.nonsense.clear()
+        await daemon.work.read()
+        assert daemon.work.hold.reason() is None
+        assert daemon.work.picture.groups == {NAMESPACE: "g1"}
+        await daemon.work.read()
+        assert (
+            sum(line.endswith("/antiAffinity") for line in daemon.pulsar.log) == 1 + 3
+        )  # a failed one is asked of every broker

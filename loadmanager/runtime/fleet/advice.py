@@ -23,6 +23,8 @@ class Shadow:
     name: str
     memories: Memories = field(default_factory=Memories)
     plan: Plan | None = None
+    problem: str = ""
+    """Why it made no plan in the last cycle."""
 
 
 @dataclass(slots=True)
@@ -43,10 +45,14 @@ class Advice:
             changed = dataclasses.replace(
                 settings, shedder=shadow.name, placement=_placement(settings, shadow.name)
             )
-            decided, shadow.memories = cycle.shed(snapshot, changed, shadow.memories)
-            shadow.plan, shadow.memories = cycle.destinations(
-                snapshot, decided, changed, shadow.memories, self.rng
-            )
+            shadow.plan, shadow.problem = None, ""
+            try:
+                decided, shadow.memories = cycle.shed(snapshot, changed, shadow.memories)
+                shadow.plan, shadow.memories = cycle.destinations(
+                    snapshot, decided, changed, shadow.memories, self.rng
+                )
+            except Exception as error:  # noqa: BLE001 - it must not keep the configured one from deciding
+                shadow.problem = f"{type(error).__name__}: {error}"[:300]
 
     def document(self) -> dict[str, Any]:
         """For operators: each move with a command line that makes it."""
@@ -55,7 +61,11 @@ class Advice:
             "planId": self.plan_id,
             "plan": None if self.plan is None else _document(self.plan),
             "shadows": [
-                {"strategy": shadow.name, "plan": shadow.plan and _document(shadow.plan)}
+                {
+                    "strategy": shadow.name,
+                    "plan": shadow.plan and _document(shadow.plan),
+                    "problem": shadow.problem or None,
+                }
                 for shadow in self.shadows
             ],
         }

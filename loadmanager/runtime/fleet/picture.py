@@ -39,6 +39,8 @@ class Picture:
     """When the list of brokers was last read; likewise the others."""
     settings_ms: int | None = None
     policies_ms: int | None = None
+    uncovered: set[str] = field(default_factory=set)
+    """Namespaces that brokers serve and whose policies have not been read."""
     problems: dict[str, str] = field(default_factory=dict)
     """Part → why it could not be read when it was last tried."""
 
@@ -87,6 +89,10 @@ class Picture:
             if read_ms is None or (read_ms < oldest_ms and part in self.problems):
                 why = self.problems.get(part, "not read yet")
                 return f"Incomplete: the {part} are not known: {why}"
+        if self.uncovered:
+            why = self.problems.get("policies", "not read yet")
+            first = min(self.uncovered)
+            return f"Incomplete: the policies of {first} are not known: {why}"
         return None
 
     def document(self) -> dict[str, Any]:

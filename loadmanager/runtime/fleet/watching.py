@@ -7,7 +7,7 @@ whose report is too old, and nothing at all while the policies are not known.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import structlog
@@ -15,7 +15,7 @@ import structlog
 from loadmanager.core.bundles.names import is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import Live
-from loadmanager.core.errors import LoadManagerError
+from loadmanager.core.errors import LoadManagerError, OperationalError
 from loadmanager.core.load.carried import Carried
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.ports.clock import Clock
@@ -25,7 +25,7 @@ from loadmanager.runtime.fleet.settings import FleetSettings
 from loadmanager.runtime.tasks import for_each
 
 NAMESPACES_MAX = 5_000
-"""Anti-affinity groups are read of at most so many namespaces."""
+"""With more, the policies are not known: their groups would take too many requests."""
 
 log = structlog.get_logger("fleet")
 
@@ -92,11 +92,16 @@ class Watching:
         """Read Pulsar's settings, its leader and the policies."""
         await self._part("settings", self._read_settings)
         if self.picture.cluster:
-            await self._part("policies", self._read_policies)
+            everything = partial(self._read_policies, None)
+            await self._part("policies", everything)
 
-    def uncovered(self) -> bool:
-        """Whether policies have not been read yet, or not those of all namespaces."""
-        return self.picture.policies_ms is None or bool(self._namespaces() - self.covered)
+    async def read_new_policies(self) -> None:
+        """Read the policies if that has not been done, and those of namespaces that are new."""
+        if self.picture.policies_ms is None:
+            await self.read_policies()
+        elif new := self._namespaces() - self.covered:
+            await self._part("policies", partial(self._read_policies, new))
+        self.picture.uncovered = self._namespaces() - self.covered
 
     def _namespaces(self) -> set[str]:
         return {
@@ -111,13 +116,22 @@ class Watching:
         self.picture.leader = await self.reader.leader()
         self.picture.settings_ms = self.clock.now_ms()
 
-    async def _read_policies(self) -> None:
+    async def _read_policies(self, new: set[str] | None) -> None:
+        """Read the policies; groups of these namespaces only, or of all."""
         namespaces = self._namespaces()
-        self.picture.policies = await self.reader.policies(
-            self.picture.cluster, sorted(namespaces)[:NAMESPACES_MAX]
+        if len(namespaces) > NAMESPACES_MAX:
+            raise OperationalError(f"{len(namespaces)} namespaces: more than {NAMESPACES_MAX}")
+        wanted = namespaces if new is None else new
+        read = await self.reader.policies(self.picture.cluster, sorted(wanted))
+        if new is not None:
+            groups = {**self.picture.policies.groups, **read.groups}
+            read = replace(read, groups=groups)
+        self.picture.policies, self.covered = (
+            read,
+            namespaces if new is None else self.covered | new,
         )
-        self.covered = namespaces
-        self.picture.policies_ms = self.clock.now_ms()
+        if new is None:
+            self.picture.policies_ms = self.clock.now_ms()
 
     async def _part(self, part: str, read: Callable[[], Awaitable[None]]) -> bool:
         """Read a part; a failure is told once, and again when it is another one."""

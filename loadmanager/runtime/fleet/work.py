@@ -264,8 +264,7 @@ class FleetWork:
         """Read the brokers, and the policies of namespaces that are new."""
         await self.watching.read_brokers()
         self.outside.orders.brokers = tuple(sorted(self.picture.answering))
-        if self.watching.uncovered():
-            await self.watching.read_policies()
+        await self.watching.read_new_policies()
         if self.settings.fleet.value.mode == ACT:
             self.acting.look()
 
