@@ -420,6 +420,10 @@ MANAGER = {"loadManagerClassName": "ExtensibleLoadManagerImpl"}
         ),
         ({"loadManagerMigrationEnabled": "true"}, {"loadManagerMigrationEnabled": WARNING}),
         ({"loadManagerStorageDirectory": ""}, {"loadManagerStorageDirectory": WARNING}),
+        (
+            {"loadManagerAllowUnauthenticatedAccess": "true"},
+            {"loadManagerAllowUnauthenticatedAccess": WARNING},
+        ),
     ],
 )
 def test_settings(values: dict[str, str], expected: dict[str, Level]) -> None:

@@ -70,13 +70,7 @@ def _token(ctx: click.Context, option: click.Parameter, value: str | None) -> No
     _keep(ctx, option, value)
 
 
-_OPTIONS: tuple[click.Parameter, ...] = (
-    click.Option(
-        ["--url"],
-        expose_value=False,
-        callback=_keep,
-        help=f"HTTP address of any broker (default: as `admin use` says, else {URL})",
-    ),
+CREDENTIALS: tuple[click.Parameter, ...] = (
     click.Option(
         ["--token"],
         expose_value=False,
@@ -110,6 +104,16 @@ _OPTIONS: tuple[click.Parameter, ...] = (
         metavar="FILE",
         help="its private key, if it is in a file of its own (PEM)",
     ),
+)
+"""Who asks, and whom it trusts: `client` reads them."""
+_OPTIONS: tuple[click.Parameter, ...] = (
+    click.Option(
+        ["--url"],
+        expose_value=False,
+        callback=_keep,
+        help=f"HTTP address of any broker (default: as `admin use` says, else {URL})",
+    ),
+    *CREDENTIALS,
     click.Option(["--json"], is_flag=True, expose_value=False, callback=_keep, help="print JSON"),
     click.Option(
         ["--timeout"],
@@ -137,6 +141,15 @@ def _given(name: str) -> str:
     return text
 
 
+def client(url: str, *, timeout_s: float, trust: str) -> AdminClient:
+    """A client with the `CREDENTIALS` of the running command; `trust` stands in for a missing one.
+
+    Raises `BadInputError` as `AdminClient` does.
+    """
+    files = TlsFiles(given_trust() or trust, _given("tls_cert"), _given("tls_key"))
+    return AdminClient(url, timeout_s=timeout_s, token=_given("token"), tls=files)
+
+
 class AdminCommand(_WithOptions):
     """Its function takes an `AdminClient` and the arguments, and returns an `Output`."""
 
@@ -146,11 +159,10 @@ class AdminCommand(_WithOptions):
 
         assert self.callback is not None
         known = contexts.load() if given_url() is None else contexts.Contexts()
-        admin = AdminClient(
+        admin = client(
             given_url() or known.url or URL,
             timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
-            token=ctx.meta.get("loadmanager.token", ""),
-            tls=TlsFiles(given_trust() or known.trust, _given("tls_cert"), _given("tls_key")),
+            trust=known.trust,
         )
         output: Output = ctx.invoke(self.callback, admin, **ctx.params)
         if "loadmanager.json" in ctx.meta:

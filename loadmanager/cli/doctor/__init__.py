@@ -12,7 +12,7 @@ import click
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import URL
+from loadmanager.cli.admin.command import CREDENTIALS, URL, client
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
 from loadmanager.cli.doctor.findings import Finding, Level, ordered, problem
 from loadmanager.cli.options import FILE, Command, overrides
@@ -31,20 +31,18 @@ TIMEOUT_S = 5.0
 STATUS = {Level.PROBLEM: 1, Level.WARNING: 3, Level.FINE: 0}
 
 
-@click.command(cls=Command, epilog=EXAMPLES)
+class _Doctor(Command):
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        *own, last = super().get_params(ctx)  # the last one is --help
+        return [*own, *CREDENTIALS, last]
+
+
+@click.command(cls=_Doctor, epilog=EXAMPLES)
 @click.option(
     "--url", help=f"HTTP address of any broker (default: as `admin use` says, else {URL})"
 )
 @click.option("--config", type=FILE, metavar="FILE", help="look at this broker.conf")
 @overrides
-@click.option(
-    "--token",
-    envvar="LOADMANAGER_TOKEN",
-    metavar="TOKEN",
-    default="",
-    show_default=False,
-    help="who you are: a token (or LOADMANAGER_TOKEN)",
-)
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0.1, max=60),
@@ -58,7 +56,6 @@ def command(
     url: str | None,
     config: Path | None,
     overrides: dict[str, str],
-    token: str,
     timeout: float,
     as_json: bool,
 ) -> int:
@@ -77,10 +74,9 @@ def command(
     if settings is not None:
         findings += configuration.check(settings)
     if url is not None or settings is None:
-        where = url or contexts.load().url or URL
-        findings += _cluster(
-            AdminClient(where, timeout_s=timeout, token=token), machine, timeout_s=timeout
-        )
+        known = contexts.load() if url is None else contexts.Contexts()
+        admin = client(url or known.url or URL, timeout_s=timeout, trust=known.trust)
+        findings += _cluster(admin, machine, timeout_s=timeout)
     findings = ordered(findings)
     worst = findings[0].level if findings else Level.FINE
     if as_json:

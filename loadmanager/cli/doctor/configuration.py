@@ -15,6 +15,7 @@ from loadmanager.core.strategies.shedding.avg import AvgSettings
 from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
 from loadmanager.core.strategies.shedding.transfer import TransferSettings
 from loadmanager.core.strategies.splitting.settings import SplitSettings
+from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.settings import EXTENSIBLE, Settings, load, problems
 
@@ -30,6 +31,14 @@ def check(settings: Settings, brokers: int | None = None) -> Iterator[Finding]:
     for bad in problems(settings):
         yield problem(PART, ", ".join(bad.names), bad.text, "mend it: no broker starts with it")
     yield from _given(settings)
+    access = settings.leaf(AccessSettings)
+    if access.open and not access.authentication:
+        yield warning(
+            PART,
+            "loadManagerAllowUnauthenticatedAccess",
+            "whoever reaches a port of a broker may do everything",
+            "authenticationEnabled=true, or keep the ports within a network that you trust",
+        )
     yield from _strategies(settings)
     yield from _thresholds(settings)
     yield from _times(settings)
