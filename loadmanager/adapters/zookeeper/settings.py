@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from loadmanager.core.conf import conf
 from loadmanager.core.errors import ConfigError
 
+AUTH_BYTES_MAX = 4096
 _HOST = re.compile(r"([\w.-]+|\[[0-9a-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 
 
@@ -46,6 +48,27 @@ class ZooKeeperSettings:
         "When the session expires: begin a new one, or end the process",
         choices=("reconnect", "shutdown"),
     )
+
+    auth_file: str = conf(
+        "loadManagerZooKeeperAuthFile",
+        "",
+        "A file with user:password, as which this broker is known to ZooKeeper (digest). What it "
+        "creates then is for that user only; all brokers of a cluster need the same. Empty: nobody",
+    )
+
+    def credentials(self) -> str:
+        """`user:password`; empty without a file. Raises `ConfigError`."""
+        if not self.auth_file:
+            return ""
+        try:
+            with Path(self.auth_file).open() as file:
+                text = file.read(AUTH_BYTES_MAX).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"loadManagerZooKeeperAuthFile cannot be read: {error}") from None
+        user, _, password = text.partition(":")
+        if not user or not password or not text.isprintable():
+            raise ConfigError("loadManagerZooKeeperAuthFile: one line user:password is expected")
+        return text
 
     def __post_init__(self) -> None:
         """Raise `ConfigError` if the URL is not that of a ZooKeeper ensemble."""

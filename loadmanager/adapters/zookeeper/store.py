@@ -17,6 +17,7 @@ from kazoo.exceptions import (
     BadVersionError,
     ConnectionClosedError,
     KazooException,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -27,6 +28,7 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import EventType, KazooState, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL
 
 from loadmanager.adapters.bounded_queue import BoundedQueue
 from loadmanager.adapters.zookeeper.client import TreeWatchingClient
@@ -116,6 +118,7 @@ class ZooKeeperStore:
         self._client = TreeWatchingClient(
             hosts=settings.hosts + (f"/{settings.chroot}" if settings.chroot else ""),
             timeout=settings.session_timeout_ms / 1000,
+            **_known_as(settings.credentials()),
             # Retries are frequent, because the lease runs out meanwhile.
             connection_retry=KazooRetry(max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0),
         )
@@ -416,6 +419,13 @@ class ZooKeeperStore:
         return int(txid)
 
 
+def _known_as(credentials: str) -> dict[str, Any]:
+    """kazoo's arguments for a user: what it creates is for that user only."""
+    if not credentials:
+        return {}
+    return {"auth_data": [("digest", credentials)], "default_acl": CREATOR_ALL_ACL}
+
+
 def _value_of(answer: Any) -> Any:
     """The value of an answer. Raises kazoo's error if the caller handles it, else one of ours."""
     if answer.successful():
@@ -425,6 +435,11 @@ def _value_of(answer: Any) -> Any:
         raise error
     if isinstance(error, NoChildrenForEphemeralsError):
         raise ConflictError("an ephemeral node has no children")
+    if isinstance(error, NoAuthError):
+        raise OperationalError(
+            "ZooKeeper does not permit this: the nodes belong to another user than "
+            "loadManagerZooKeeperAuthFile names"
+        )
     if isinstance(error, KazooException | ConnectionClosedError | KazooTimeoutError):
         raise OperationalError(f"ZooKeeper: {type(error).__name__} {error}".rstrip())
     raise error
