@@ -35,6 +35,8 @@ AFRESH_MS = 3_600_000
 """A reader may begin in the middle of a term: everything is named again so often."""
 BUNDLES_AT_ONCE = 1_000
 """Averages in a record."""
+AVERAGES_MAX = 20_000
+"""Averages of more bundles are not recorded: making the records would hold up the event loop."""
 
 
 class Draws:
@@ -72,7 +74,7 @@ class CycleLog:
         self._afresh_ms, self._day = now_ms, day_of(now_ms)
         self._before.clear()
         self._reports.afresh()
-        names = sorted(view.bundle_data)
+        names = sorted(view.bundle_data) if len(view.bundle_data) <= AVERAGES_MAX else []
         for start in range(0, max(len(names), 1), BUNDLES_AT_ONCE):
             part = {name: view.bundle_data[name] for name in names[start : start + BUNDLES_AT_ONCE]}
             self._history.append(
