@@ -83,7 +83,7 @@ class RealPulsar:
                 "--broker-service-url", f"pulsar://127.0.0.1:{self.binary[0]}",
             ],
             cwd=self.home,
-            env=self._environment(),
+            env=self._environment(PULSAR_MEM=small),
             check=True,
             capture_output=True,
             timeout=READY_TIMEOUT_S,

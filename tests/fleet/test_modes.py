@@ -190,6 +190,7 @@ async def test_the_breaker_stops_after_a_move_that_failed(tmp_path: Path) -> Non
         assert daemon.pulsar.moved == []
         states = {move["state"] for move in work.operations.list_moves(99)["moves"]}
         assert states == {"failed", "cancelled"}
+        assert "CircuitBreaker" in work.operations.list_moves(9)["paused"]["note"]
         await daemon.cycle()
         assert daemon.pulsar.moved == []
         await work.operations.pause(None)

@@ -59,6 +59,11 @@ class Breaker:
         left_s = (self._until_ms - now_ms) / 1000
         return f"CircuitBreaker: {self._why}; moves go on in {left_s:.0f} s, or when resumed"
 
+    @property
+    def until_ms(self) -> int:
+        """When it closes by itself, if it is open."""
+        return round(self._until_ms)
+
     def close(self) -> bool:
         """An operator has looked; returns whether it was open."""
         was_open, self._until_ms, self._failures = self._until_ms > 0, 0.0, 0

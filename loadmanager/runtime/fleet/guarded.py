@@ -96,6 +96,15 @@ class FleetOperations(Operations):
             self, broker, drain=drain, until_restart=until_restart, note=note
         )
 
+    def list_moves(self, limit: int) -> dict[str, Any]:
+        """See the base class. The open circuit breaker is a pause."""
+        document = Operations.list_moves(self, limit)
+        breaker = self.hold.acting.breaker
+        reason = breaker.reason(self.moves.clock.now_ms())
+        if document["paused"] is None and reason is not None:
+            document["paused"] = {"until": breaker.until_ms, "note": reason}
+        return document
+
     async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:
         """See the base class. The end of a pause also closes the circuit breaker."""
         if seconds is None:
