@@ -20,7 +20,7 @@ from aiohttp import web
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from browser.chromium import CHROMIUM, browser
+from browser.chromium import CHROMIUM, Page, browser
 
 from loadmanager.adapters.admin.page import PageRoutes
 
@@ -144,13 +144,23 @@ async def _measure(brokers: int, bundles: int, frames: int) -> None:
         await page.wait("document.querySelector('#heat-rows canvas')")
         nodes = await page.value("document.querySelectorAll('*').length")
         asked = made.asked
+        await page.command("Performance.enable", timeDomain="threadTicks")
+        before = await _busy_s(page)
         times = sorted(await page.value(FRAMES.replace("COUNT", str(frames))))
+        busy_ms = (await _busy_s(page) - before) * 1000 / len(times)
         print(
             f"{brokers} brokers, {bundles} bundles: {nodes} elements; {made.asked - asked} answers "
             f"during {sum(times) / 1000:.1f} s; frames median {times[len(times) // 2]:.1f} ms, "
-            f"p99 {times[int(len(times) * 0.99)]:.1f} ms, longest {times[-1]:.1f} ms"
+            f"p99 {times[int(len(times) * 0.99)]:.1f} ms, longest {times[-1]:.1f} ms; the page's "
+            f"thread used {busy_ms:.1f} ms of CPU a frame"
         )
     await runner.cleanup()
+
+
+async def _busy_s(page: Page) -> float:
+    """CPU time of the page's thread so far."""
+    metrics = (await page.command("Performance.getMetrics"))["metrics"]
+    return float(next(each["value"] for each in metrics if each["name"] == "TaskDuration"))
 
 
 def main(argv: list[str]) -> int:
