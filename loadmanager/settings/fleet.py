@@ -131,6 +131,8 @@ def parse(name: str, values: Mapping[str, str]) -> ClusterSettings:
             own[target.leaf][target.field] = parse_value(target, text)
         except ValueError as error:
             problems.append(f"{key} = {text!r}: {error}")
+    if not own[PulsarSettings].get("urls"):
+        problems.append("pulsar: http://host:8080 of at least one broker is expected (--pulsar)")
     problems += [f"{key}: {why}" for key in others if (why := _without_effect(key))]
     if problems:
         raise ConfigError(f"cluster {name}: {'; '.join(problems)}")

@@ -126,7 +126,11 @@ class Cluster:
         return self.options.data_dir / self.name
 
     def listen(self, stack: contextlib.ExitStack) -> None:
-        """Bind its HTTP port. Raises `OperationalError`."""
+        """Bind its HTTP port. Raises `OperationalError`, and `ConfigError` for addresses and
+        certificates that cannot be used; credentials may come later.
+        """
+        with contextlib.suppress(OperationalError):
+            PulsarClient(self.settings.pulsar)
         host = self.options.listen[0]
         try:
             self.sock = stack.enter_context(socket.create_server((host, self.port)))
@@ -288,6 +292,13 @@ async def _journal(cluster: Cluster) -> AsyncIterator[Journal]:
 
 async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
     """Read a cluster once; returns its line for `decide`. Raises `OperationalError`."""
+    try:
+        return await _one_snapshot(cluster)
+    except* OperationalError as errors:
+        raise OperationalError("; ".join(map(str, errors.exceptions))) from None
+
+
+async def _one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:
     configure("warning", json=None, broker="fleet")
     async with PulsarClient(cluster.pulsar) as client, Scope("snapshot") as scope:
         clock = SystemClock()

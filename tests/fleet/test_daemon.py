@@ -93,6 +93,23 @@ pulsar={pulsar.url()}
     assert list((tmp_path / "data" / "history").glob("cluster=east/kind=decision/*/*"))
 
 
+async def test_a_snapshot_of_a_cluster_that_does_not_answer() -> None:
+    """A sentence, not a traceback; and no address at all is a wrong setting."""
+    for more, status, said in (
+        (("--pulsar", "http://127.0.0.1:1"), 1, b"loadmanager fleet: GET http://127.0.0.1:1/"),
+        ((), 2, b"pulsar: http://host:8080 of at least one broker is expected"),
+        (("--pulsar", "ftp://h"), 2, b"http://host:port or https://host:port is expected"),
+    ):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "loadmanager", "fleet", *more, "snapshot",
+            stderr=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        _, log = await process.communicate()
+        assert said in log
+        assert b"Traceback" not in log
+        assert process.returncode == status
+
+
 async def test_an_open_address_is_refused(tmp_path: Path) -> None:
     """Unless that is what the operator says."""
     process = await asyncio.create_subprocess_exec(
