@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from loadmanager.core.bundles.names import NamespaceName
@@ -152,6 +152,8 @@ class NamespaceBundles:
     namespace: NamespaceName
     boundaries: tuple[int, ...]
     version: int = -1
+    _names: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Bundles that were asked for: each lookup asks for one. Index of the upper boundary → name."""
 
     @property
     def ranges(self) -> list[BundleRange]:
@@ -166,14 +168,18 @@ class NamespaceBundles:
         """All bundle names in ascending order of range."""
         return [f"{self.namespace}/{span}" for span in self.ranges]
 
-    def range_of_hash(self, value: int) -> BundleRange:
-        """The range that contains `value`; 0xffffffff belongs to the last bundle."""
-        index = min(bisect_right(self.boundaries, value) - 1, len(self.boundaries) - 2)
-        return BundleRange(self.boundaries[index], self.boundaries[index + 1])
-
     def bundle_of_topic(self, topic: str) -> str:
         """Name of the bundle of a full topic name."""
-        return f"{self.namespace}/{self.range_of_hash(topic_hash(topic))}"
+        return self.bundle_of_hash(topic_hash(topic))
+
+    def bundle_of_hash(self, value: int) -> str:
+        """Name of the bundle that contains `value`; 0xffffffff belongs to the last bundle."""
+        at = min(bisect_right(self.boundaries, value), len(self.boundaries) - 1)
+        name = self._names.get(at)
+        if name is None:
+            span = BundleRange(self.boundaries[at - 1], self.boundaries[at])
+            name = self._names[at] = f"{self.namespace}/{span}"
+        return name
 
     def require(self, bundle_range: str) -> BundleRange:
         """Parse a range and check that it is a bundle of this namespace now (Pulsar
@@ -183,7 +189,8 @@ class NamespaceBundles:
         exists.
         """
         parsed = BundleRange.parse(bundle_range)
-        if parsed not in self.ranges:
+        at = bisect_right(self.boundaries, parsed.lower)
+        if self.boundaries[at - 1 : at + 1] != (parsed.lower, parsed.upper):
             there = [
                 str(span)
                 for span in self.ranges
