@@ -49,6 +49,8 @@ EAGER_KEYS = {
     "loadBalancerBundleUnloadMinThroughputThreshold": "0",
     "loadBalancerSheddingConditionHitCountThreshold": "0",
 }
+OURS = ("BalancedShedder",)
+"""Pulsar has no such shedder."""
 REPORT_BUNDLES = 75
 """Makes a report of about 20 KB."""
 COLD_BUNDLES = (10_000, 100_000)
@@ -98,7 +100,7 @@ def _shape(brokers: int, bundles: int, repeat: int, *, java: bool) -> None:
             over = _Over(name, reports, loads, tops)
             ours = [_times(call, repeat) for call in (over.all_changed, over.some, over.decide)]
             print(f"{name:20} {'  '.join(map(_text, ours))}   {over.moves:5} moves")
-            if not java:
+            if not java or name in OURS:
                 continue
             path = extensible if registry.SHEDDERS[name].extensible else modular
             theirs = java_times(path, name, EAGER_KEYS, rounds=repeat)
