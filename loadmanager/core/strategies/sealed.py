@@ -120,11 +120,9 @@ def _refused(sealed: Sealed, snapshot: ClusterSnapshot, moves: Sequence[Unload])
     allowed, refused = guards.Guards(usable, sealed.settings).admit(moves)
     for skip in refused:
         yield Drift("refused", skip.reason, skip.what)
-    for before, after in zip(
-        [move for move in moves if move.bundle in {one.bundle for one in allowed}],
-        allowed,
-        strict=True,
-    ):
+    planned = {move.bundle: move for move in moves}
+    for after in allowed:
+        before = planned[after.bundle]
         if after.destination != before.destination:
             yield Drift("destination", str(after.why["notTo"]), before.bundle)
 
