@@ -130,15 +130,20 @@ class RealPulsar:
 
     def request(self, method: str, path: str, body: Any = None, *, index: int = 0) -> Any:
         """The answer of the admin API."""
-        request = urllib.request.Request(
-            f"{self.url(index)}/admin/v2/{path}",
-            data=None if body is None else json.dumps(body).encode(),
-            method=method,
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            raw = answer.read()
-        return json.loads(raw) if raw else None
+        url = f"{self.url(index)}/admin/v2/{path}"
+        data = None if body is None else json.dumps(body).encode()
+        while True:
+            headers = {"Content-Type": "application/json"}
+            request = urllib.request.Request(url, data=data, method=method, headers=headers)
+            try:
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    raw = answer.read()
+                return json.loads(raw) if raw else None
+            except urllib.error.HTTPError as error:
+                if error.code != 307:  # urllib follows no redirect of a PUT
+                    raise
+                url = error.headers["Location"]
+                error.close()
 
     def owners(self) -> dict[str, str]:
         """Bundle of the namespace → its broker, as the brokers that answer say."""
