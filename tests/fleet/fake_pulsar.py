@@ -272,6 +272,8 @@ class FakeBroker:
         return web.json_response({"brokerUrl": "pulsar://127.0.0.1:6650"})
 
     async def unload(self, request: web.Request) -> web.Response:
+        if request.content_type != "application/json":
+            return web.Response(status=415)  # as a real one does
         pulsar, bundle = self.pulsar, f"{NAMESPACE}/{request.match_info['span']}"
         destination = request.query.get("destinationBroker")
         if destination is not None and destination not in pulsar.brokers:

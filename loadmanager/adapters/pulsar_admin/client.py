@@ -162,7 +162,7 @@ class PulsarClient:
         await self._pace()
         self.cost.requests += 1
         headers = self._headers() if self._trusts(url) else {}
-        if body is not None:
+        if method != "GET":  # Pulsar answers 415 to another type, also without a body
             headers["Content-Type"] = "application/json"
         try:
             async with (
