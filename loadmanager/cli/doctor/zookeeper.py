@@ -130,7 +130,7 @@ def _of_server(server: Server, session_timeout_ms: int) -> Finding:
         return warning(PART, server.address, text, advice)
     _, mean, longest = server.latency_ms
     text = (
-        f"{server.mode}, answers within {server.answer_ms:.1f} ms; requests took {mean:g} ms in "
+        f"{server.mode}, answers within {server.answer_ms:.1f} ms; requests took {mean:.1f} ms in "
         f"the mean, {longest:g} ms at most"
     )
     slow_ms = session_timeout_ms * LATENCY_SHARE_MAX
