@@ -188,8 +188,10 @@ async def test_the_breaker_stops_after_a_move_that_failed(tmp_path: Path) -> Non
         work = daemon.work
         assert "CircuitBreaker: 1 moves failed in a row" in str(work.hold.reason())
         assert daemon.pulsar.moved == []
-        states = {move["state"] for move in work.operations.list_moves(99)["moves"]}
-        assert states == {"failed", "cancelled"}
+        moves = work.operations.list_moves(99)["moves"]
+        assert {move["state"] for move in moves} == {"failed", "cancelled"}
+        cancelled = [move for move in moves if move["state"] == "cancelled"]
+        assert all("CircuitBreaker: 1 moves failed" in str(move) for move in cancelled)
         assert "CircuitBreaker" in work.operations.list_moves(9)["paused"]["note"]
         await daemon.cycle()
         assert daemon.pulsar.moved == []

@@ -20,6 +20,7 @@ from loadmanager.core.moves.settings import MoveSettings
 WINDOW_S = 60.0
 KEPT_MAX = 1_000
 """Ended moves that are kept for those who ask."""
+BY_OPERATOR = "cancelled by an operator"
 
 
 @dataclass(slots=True, eq=False)
@@ -177,13 +178,13 @@ class MoveQueue:
         outcome = Outcome(f"it waited longer than {settings.ttl_s:g} s")
         return self._drop(old, MoveState.EXPIRED, outcome, now_ms)
 
-    def cancel(self, move_id: str | None, now_ms: int) -> list[Move]:
+    def cancel(self, move_id: str | None, now_ms: int, why: str = BY_OPERATOR) -> list[Move]:
         """End a move that waits, with its swap; None: all that wait. Returns the cancelled moves.
 
         Raises `NotFoundError` for an unknown move, `ConflictError` for one that has begun or ended.
         """
         waiting = [group for group in self._groups if not group.started]
-        outcome = Outcome("cancelled by an operator")
+        outcome = Outcome(why)
         if move_id is None:
             return self._drop(waiting, MoveState.CANCELLED, outcome, now_ms)
         for group in waiting:

@@ -118,7 +118,7 @@ class Acting:
 
     def _opened(self) -> None:
         why = self.breaker.reason(self.clock.now_ms()) or ""
-        cancelled = self.moves.cancel(None)
+        cancelled = self.moves.cancel(None, f"cancelled: {why}")
         log.error("moves stop", reason=why, cancelled=cancelled)
         self.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))
 

@@ -22,7 +22,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, LoadManagerError, OperationalError
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.moves.move import Author, Move, MoveState, Outcome, move_document
-from loadmanager.core.moves.queue import Group, MoveQueue
+from loadmanager.core.moves.queue import BY_OPERATOR, Group, MoveQueue
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.guards import together
 from loadmanager.core.strategies.plan import Unload
@@ -178,9 +178,9 @@ class Moves:
             "moves": [move_document(move) for move in [*open_moves[:limit], *ended]],
         }
 
-    def cancel(self, move_id: str | None) -> int:
+    def cancel(self, move_id: str | None, why: str = BY_OPERATOR) -> int:
         """Cancel a move that waits, or all; returns how many. See `MoveQueue.cancel`."""
-        return self._drop(self.queue.cancel(move_id, self.clock.now_ms()))
+        return self._drop(self.queue.cancel(move_id, self.clock.now_ms(), why))
 
     def cancel_of(self, source: str, author: Author) -> int:
         """Cancel the waiting moves away from a broker that an author wanted."""
