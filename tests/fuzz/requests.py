@@ -415,6 +415,8 @@ def _exchange(port: int, request: _Request) -> bytes:
         parts = []
         while data := connection.recv(1 << 16):
             parts.append(data)
+            if b"text/event-stream" in parts[0]:  # it never ends
+                break
     return b"".join(parts)
 
 
