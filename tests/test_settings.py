@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadmanager import settings
+from loadmanager.adapters.files.properties import write_private
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.core.errors import BadInputError, ConfigError
@@ -34,6 +37,17 @@ def test_properties_syntax(tmp_path: Path) -> None:
         "f": "",
         "g": "C:\\x",
     }
+
+
+@given(st.dictionaries(st.sampled_from("abc"), st.text(st.characters(exclude_categories=["Cs"]))))
+def test_private_files_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, values: dict[str, str]
+) -> None:
+    """Whatever a value contains; nobody else can read the file."""
+    path = tmp_path_factory.getbasetemp() / "private.conf"
+    write_private(path, values)
+    assert settings.read_properties(path) == values
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_values_and_defaults() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 
-from loadmanager.adapters.files.properties import read_properties
+from loadmanager.adapters.files.properties import read_properties, write_private
 from loadmanager.adapters.free_port import require_free_port
 from loadmanager.adapters.logs.configure import configure
 from loadmanager.adapters.system.broker_process import BrokerProcess
@@ -23,7 +23,7 @@ from loadmanager.adapters.zookeeper.embedded import EmbeddedZooKeeper
 from loadmanager.core.errors import ConfigError
 from loadmanager.runtime.shared.settings import BrokerSettings
 from loadmanager.runtime.supervisor import Supervisor
-from loadmanager.settings import check, load
+from loadmanager.settings import check, known_keys, load
 from loadmanager.wiring.initialize import initialize_cluster
 from loadmanager.wiring.plugins import register_plugins
 
@@ -119,11 +119,15 @@ async def _run(options: StandaloneOptions, *, as_json: bool) -> int:
 
 
 def _broker(options: StandaloneOptions, index: int, notify: Path) -> BrokerProcess:
-    settings = _settings(options, index)
+    settings, known = _settings(options, index), known_keys()
     shutdown_timeout_ms = load(None, settings).leaf(BrokerSettings).shutdown_timeout_ms
+    config = options.data_dir / f"broker-{index}.conf"
+    secrets = {name for name in settings if name in known and known[name].key.secret}
+    write_private(config, {name: settings[name] for name in sorted(secrets)})
     return BrokerProcess(
         f"broker {index}",
-        settings,
+        {name: text for name, text in settings.items() if name not in secrets},
+        config=config if secrets else None,
         notify=notify,
         log_format=options.log_format,
         stop_timeout_s=shutdown_timeout_ms / 1000 + STOP_MARGIN_S,

@@ -413,6 +413,9 @@ async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
         shell = Shell(served, capsys)
         names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
         await served.own(*names, at=1)
+        assert (await shell.run("drain", served.broker_id(1)))[0] == 0
+        again = await shell.run("drain", served.broker_id(1))
+        assert (again[0], "is drained already: nothing was done" in again[1]) == (1, True)
         done = await shell.json("drain", served.broker_id(1), "--stop")
         assert (done["state"], done["moved"], done["left"]) == ("drained", len(names), 0)
         assert sorted(served.owners().values()) == sorted(

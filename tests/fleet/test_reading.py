@@ -89,11 +89,15 @@ def _elsewhere(_request: web.Request) -> web.Response:
     return web.Response(status=307, headers={"Location": "file:///etc/passwd"})
 
 
+def _bracket(_request: web.Request) -> web.Response:
+    return web.Response(status=307, headers={"Location": "http://[x]/"})
+
+
 def _failed(_request: web.Request) -> web.Response:
     return web.json_response({"reason": "no"}, status=500)
 
 
-@pytest.mark.parametrize("nonsense", [_html, _nothing, _loop, _elsewhere, _failed])
+@pytest.mark.parametrize("nonsense", [_html, _nothing, _loop, _elsewhere, _bracket, _failed])
 @pytest.mark.parametrize(
     "where",
     ["/brokers", "/load-report", "/runtime", "/namespaceIsolationPolicies", "/antiAffinity"],

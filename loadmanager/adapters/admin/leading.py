@@ -16,6 +16,8 @@ from loadmanager.adapters.admin.models_decisions import (
 )
 from loadmanager.adapters.admin.operation import Query, body_as, of_leader
 from loadmanager.adapters.admin.use_cases import LeaderUse
+from loadmanager.core.bundles.names import NamespaceName
+from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
 from loadmanager.ports.operating import SORTS, DriftError
 
 ROOT = "/loadmanager/v1"
@@ -108,17 +110,26 @@ class LeadingRoutes:
         name = f"{namespace}/{bundles.require(request.match_info['bundle'])}"
         return web.json_response(await overview.bundle(name, limit))
 
-    @of_leader(DecisionsShown, query=(BUNDLE, BROKER, SINCE, UNTIL, DECISIONS))
+    @of_leader(
+        DecisionsShown,
+        query=(BUNDLE, BROKER, SINCE, UNTIL, DECISIONS),
+        also={404: "there is no such namespace"},
+    )
     async def decisions(self, request: web.Request) -> web.Response:
         """The leader's last decisions with inputs, refusals and outcomes, newest first.
 
         Cycles that moved nothing are among them, with the reasons; several in a row with the same
         reasons are one, with `times`. With `bundle`, also what is said of the bundle's broker and
         of the whole cluster; with `broker`, also the latter. A leader keeps the last 1,000 of its
-        term.
+        term. A bundle may be one that was split since; its namespace must exist.
         """
+        bundle = BUNDLE.text(request)
+        if bundle is not None:
+            namespace, span = split_bundle_name(bundle)
+            BundleRange.parse(span)
+            await self._use.namespaces.bundles(NamespaceName.parse(namespace))
         told = operations(self._use).overview.decisions(
-            bundle=BUNDLE.text(request),
+            bundle=bundle,
             broker=BROKER.text(request),
             since_ms=_given(SINCE, request),
             until_ms=_given(UNTIL, request),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from loadmanager.core.errors import ConfigError
 
 FILE_BYTES_MAX = 4_000_000
+SAFE = frozenset(string.ascii_letters + string.digits)
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
@@ -34,6 +37,22 @@ def read_properties(path: Path) -> dict[str, str]:
         name, *rest = _SEPARATOR.split(line, maxsplit=1)
         properties[_unescape(name)] = _unescape(rest[0]) if rest else ""
     return properties
+
+
+def write_private(path: Path, properties: Mapping[str, str]) -> None:
+    """Write a file in that syntax, which only its owner can read."""
+    text = "".join(f"{name}={_escaped(value)}\n" for name, value in properties.items())
+    file_id = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(file_id, "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text)
+
+
+def _escaped(text: str) -> str:
+    """Everything but letters and digits as a number, so that nothing has a meaning."""
+    return "".join(
+        char if char in SAFE or ord(char) > 0xFFFF else f"\\u{ord(char):04x}" for char in text
+    )
 
 
 def _logical_lines(text: str) -> Iterator[str]:

@@ -141,9 +141,7 @@ class PulsarClient:
         for _ in range(REDIRECTS_MAX + 1):
             status, headers, raw = await self._once(method, url, body)
             if status in REDIRECTS and headers.get("Location"):
-                url = urljoin(url, headers["Location"])
-                if urlsplit(url).scheme not in ("http", "https"):
-                    break
+                url = self._redirected(url, headers["Location"])
                 continue
             if 200 <= status < 300:
                 return status, raw
@@ -153,6 +151,16 @@ class PulsarClient:
         raise OperationalError(
             f"{method} {_shown(began)}: redirects do not end; the last one is to {_shown(url)}"
         )
+
+    def _redirected(self, url: str, location: str) -> str:
+        try:
+            target = urljoin(url, location)
+            if urlsplit(target).scheme in ("http", "https"):
+                return target
+        except ValueError:
+            pass  # such as brackets without an IPv6 address
+        self.cost.failures += 1
+        raise OperationalError(f"{_shown(url)} redirects to {location[:100]!r}, which is no URL")
 
     async def _once(
         self, method: str, url: str, body: bytes | None

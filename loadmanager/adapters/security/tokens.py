@@ -92,6 +92,8 @@ class TokenVerifier:
             )
         except jwt.PyJWTError as error:
             raise NotAuthenticatedError(f"invalid token: {error}") from None
+        except UnicodeError:
+            raise NotAuthenticatedError("invalid token: it is not ASCII") from None
         if settings.audience_claim:
             audience = claims.get(settings.audience_claim)
             if settings.audience not in (audience if isinstance(audience, list) else [audience]):

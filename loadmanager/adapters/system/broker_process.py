@@ -15,7 +15,8 @@ from loadmanager.core.errors import OperationalError
 class BrokerProcess:
     """`loadmanager broker` with these settings; it reports to the socket `notify` when it is ready.
 
-    It stops when our process ends.
+    It stops when our process ends. Everybody on the machine can read `settings`; secrets are in
+    the file `config`.
     """
 
     def __init__(
@@ -23,12 +24,15 @@ class BrokerProcess:
         name: str,
         settings: Mapping[str, str],
         *,
+        config: Path | None,
         notify: Path,
         log_format: str | None,
         stop_timeout_s: float,
     ) -> None:
         self.name = name
         self._command = [sys.executable, "-m", "loadmanager", "broker", "--stop-with-parent"]
+        if config is not None:
+            self._command += ["--config", str(config)]
         for key, text in settings.items():
             self._command += ["--set", f"{key}={text}"]
         if log_format:

@@ -67,6 +67,9 @@ def drain(
     if stop and no_wait:
         raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
     _require(admin, broker)
+    known = cordon_of(admin, broker)
+    if known is not None and known["state"] == "drained" and not (stop or until_restart or note):
+        return Output(known, f"{broker} is drained already: nothing was done", status=1)
     began = _begin(admin, broker, note, until_restart=until_restart)
     if no_wait:
         return Output(began, f"{broker} drains; `brokers list` shows how far it is")

@@ -18,7 +18,7 @@ from loadmanager.cli.doctor.findings import Finding, Level, ordered, problem
 from loadmanager.cli.options import FILE, Command, overrides
 from loadmanager.cli.terminal import show, table
 from loadmanager.core.errors import ConfigError
-from loadmanager.settings import Settings, load
+from loadmanager.settings import HIDDEN, Settings, load
 
 EXAMPLES = """examples:
   loadmanager doctor                                  this host, and the cluster at localhost:8080
@@ -105,8 +105,9 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
     running = next((broker.settings for broker in told.brokers.values() if broker.settings), None)
     if running is None:
         return
+    shown = {name: text for name, text in running.items() if text != HIDDEN}
     try:
-        settings = load(None, running)
+        settings = load(None, shown)
     except ConfigError as error:
         text = f"this doctor does not understand the settings of the brokers: {error}"
         advice = "use the doctor of the same version as the brokers"

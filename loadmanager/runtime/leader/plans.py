@@ -32,6 +32,8 @@ from loadmanager.runtime.leader.moves import Moves
 KEPT = 50
 MOVES_KEPT = 20_000
 """Moves and refusals of all kept plans together."""
+SHEDDING = "loadBalancerLoadSheddingStrategy"
+"""What it says is not used by the extensible manager unless a dry run names it."""
 NAMED_MAX = 5
 """Differences that the reason of a refusal names; the answer lists all."""
 
@@ -75,12 +77,16 @@ class Plans:
         """What a shedding cycle would do now with these settings; nothing is moved."""
         given = dict(settings)
         if shedder is not None:
-            given["loadBalancerLoadSheddingStrategy"] = shedder
+            given[SHEDDING] = shedder
         if placement is not None:
             given["loadBalancerLoadPlacementStrategy"] = placement
         changed = self.settings_with(given)
-        if self.load_manager.view.knows_owners:
-            _check_extensible(changed, placement)
+        if self.load_manager.view.knows_owners and SHEDDING in given:
+            _check_shedder(changed)
+        if self.load_manager.view.knows_owners and placement is not None:
+            raise BadInputError(
+                f"the extensible load manager places by {registry.EXTENSIBLE_PLACEMENT.name} only"
+            )
         snapshot, plan = self.load_manager.try_out(changed)
         return self._document(self.keep(snapshot, plan, changed, given))
 
@@ -215,15 +221,11 @@ class Plans:
         }
 
 
-def _check_extensible(settings: StrategySettings, placement: str | None) -> None:
+def _check_shedder(settings: StrategySettings) -> None:
     if not registry.shedder(settings.shedder).extensible:
         raise BadInputError(
             f"{registry.short_name(settings.shedder)} cannot read the reports of the extensible "
             f"load manager; {registry.EXTENSIBLE_SHEDDER.name} can"
-        )
-    if placement is not None:
-        raise BadInputError(
-            f"the extensible load manager places by {registry.EXTENSIBLE_PLACEMENT.name} only"
         )
 
 

@@ -95,9 +95,11 @@ async def test_every_broker_leads_to_the_leader() -> None:
         for path in (
             *("cluster?limit=0", "bundles?sort=x", "bundles?limit=99999", "decisions?since=-1"),
             *("decisions?until=x", "bundles/acme/orders/0x1_0x2", "plans?limit=x"),
+            *("decisions?bundle=acme/orders", "decisions?bundle=acme/orders/0x1"),
         ):
             assert (await served.ask("GET", f"{V1}/{path}")).status == 412, path
-        for path in ("bundles/acme/none/0x00000000_0xffffffff", "plans/1-p1", "plans/x"):
+        none = "acme/none/0x00000000_0xffffffff"
+        for path in (f"bundles/{none}", f"decisions?bundle={none}", "plans/1-p1", "plans/x"):
             assert (await served.ask("GET", f"{V1}/{path}")).status == 404, path
         await served.depose()
         for path in paths:

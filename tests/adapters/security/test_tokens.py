@@ -60,6 +60,7 @@ def unsigned(role: str) -> str:
         jwt.encode({"sub": "admin", "nbf": 9_999_999_999}, SECRET, algorithm="HS256"),
         "x" * 100_000,
         "\u00e4.\u00f6.\u00fc",
+        "\udcff\udcfe",
     ],
     ids=str.__len__,
 )
