@@ -37,9 +37,10 @@ def _options(words: list[str]) -> dict[str, object]:
     command: click.Command = _root()
     context = command.make_context("loadmanager", words)
     while isinstance(command, click.Group):
-        name, found, rest = command.resolve_command(
-            context, [*context._protected_args, *context.args]
-        )
+        left = [*context._protected_args, *context.args]
+        if not left and command.invoke_without_command:
+            break
+        name, found, rest = command.resolve_command(context, left)
         assert found is not None
         command, context = found, found.make_context(name, rest, parent=context)
     return dict(context.params)

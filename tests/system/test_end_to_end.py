@@ -286,7 +286,7 @@ def test_skewed_load_moves_and_clients_carry_on(tmp_path: Path) -> None:
         assert all(not item.errors for item in work)
         assert all(item.got == sorted(item.got) for item in work)
         cluster.check_single_ownership()
-        decisions = cluster.get(0, "/loadmanager/v1/decisions?limit=1000")
+        decisions = cluster.get(0, "/loadmanager/v1/decisions?limit=1000")["decisions"]
         assert any(item["kind"] == "shed" and item["unloads"] for item in decisions)
 
 

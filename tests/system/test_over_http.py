@@ -50,9 +50,8 @@ def test_http_lookups_the_shell_and_metrics(tmp_path: Path) -> None:
             ]
             == 4
         )
-        assert _admin(cluster, "topics", "partitions", f"{NAMESPACE}/many", "--create", "3") == {
-            "partitions": 3
-        }
+        _admin(cluster, "topics", "create", f"{NAMESPACE}/many", "--partitions", "3")
+        assert _admin(cluster, "topics", "partitions", f"{NAMESPACE}/many") == {"partitions": 3}
         client = pulsar.Client(
             f"http://127.0.0.1:{cluster.http_port + 1}",
             logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),

@@ -137,7 +137,7 @@ async def test_following_goes_to_brokers_only() -> None:
         leader = served.brokers[1].use.leading.leader
         assert leader is not None
         served.brokers[1].parts._leading.leader = type(leader)(
-            broker_id=leader.broker_id, service_url="http://127.0.0.1:1", epoch=leader.epoch
+            broker_id="127.0.0.1:1", service_url="http://127.0.0.1:1", epoch=leader.epoch
         )
         answer = await served.ask("GET", "/loadmanager/v1/heat", at=1, headers=FOLLOWING)
         assert (answer.status, "cannot be reached" in answer.reason) == (502, True)
