@@ -118,10 +118,10 @@ def fleet_conf() -> str:
     changed = ", ".join(f"`{name}={text}`" for name, text in sorted(fleet.DEFAULTS.items()))
     return page(
         "fleet.conf",
-        "The file of `loadmanager fleet --config FILE`: `key=value` lines, `[name]` begins a cluster, "
-        "and keys before the first cluster count for all. Beside these keys it takes those keys of "
-        "[broker.conf](broker-conf.md) that decide about moves: the daemon's defaults of some "
-        f"differ ({changed}). Any other key is refused.",
+        "The file of `loadmanager fleet --config FILE`: `key=value` lines, `[name]` begins a "
+        "cluster, and keys before the first cluster count for all. Beside these keys it takes "
+        "those keys of [broker.conf](broker-conf.md) that decide about moves: the daemon's "
+        f"defaults of some differ ({changed}). Any other key is refused.",
         *blocks,
     )
 

@@ -23,6 +23,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from loadmanager import settings
+from loadmanager.adapters.admin.fleet import FleetRoutes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -208,6 +209,9 @@ def _check_request(words: list[str], command: str) -> None:
     url = next(word for word in words if word.startswith("http"))
     method = next((words[i + 1] for i, word in enumerate(words) if word == "-X"), "GET")
     path = re.sub(r"^https?://[^/]+|\?.*$", "", url)
+    fleet: Any = None  # nothing is asked of it
+    if (method, path) in {(route.method, route.path) for route in FleetRoutes(fleet).routes()}:
+        return
     for route in _generator().routes():
         if route.method == method:
             known = route.resource.get_info()
