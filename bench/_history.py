@@ -198,8 +198,8 @@ def designed(root: Path) -> None:
         (SPLIT_USEFUL, "b1"),
     ):
         steps[owner] += [
-            step(1, owner, bundle, "Free", "Assigning", "lookup"),
-            step(1, owner, bundle, "Assigning", "Owned", "lookup"),
+            step(0, owner, bundle, "Free", "Assigning", "lookup"),
+            step(0, owner, bundle, "Assigning", "Owned", "lookup"),
         ]
     moves = [
         move(minute, FLAPPING, *(("b1", "b2") if index % 2 == 0 else ("b2", "b1")), 40.0)
@@ -248,6 +248,7 @@ def _designed_loads() -> dict[str, list[str]]:
             minute,
             "b2",
             0.8 if minute < USEFUL_MINUTE else 0.5,
+            cpu=(80.0 if minute < USEFUL_MINUTE else 50.0) - minute % 5 / 100,
             faults=("nicSpeed",) if minute < 120 else (),
         )
         for minute in range(MINUTES)

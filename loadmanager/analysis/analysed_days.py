@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
-from collections.abc import Set
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from loadmanager.analysis.history_source import HistorySource, SeenSegment, spark_url
-from loadmanager.core.errors import BadInputError
+from loadmanager.core.errors import BadInputError, OperationalError
 from loadmanager.core.history.layout import OPEN, cluster_folder, stem_of
 
 LATE_DAYS = 3
 """How many days back to look for late segments."""
 MANIFEST = "_manifest.json"
+LOCK = "_lock"
+TABLE = "table.parquet"
+Row = dict[str, Any]
 
 
 class AnalysedDays:
@@ -27,6 +35,7 @@ class AnalysedDays:
     def __init__(self, url: str, cluster: str) -> None:
         try:
             fs, root = fsspec.core.url_to_fs(url)
+            self.cluster = cluster
             self._fs: Any = fs
             self._root = f"{root.rstrip('/')}/{cluster_folder(cluster)}"
             fs.makedirs(self._root, exist_ok=True)
@@ -34,7 +43,7 @@ class AnalysedDays:
             raise BadInputError(f"--output {url} cannot be written: {error}") from None
         self.spark_root = spark_url(fs, url, self._root)
 
-    def late(self, date: str, source: HistorySource, cluster: str) -> list[str]:
+    def late(self, date: str, source: HistorySource) -> list[str]:
         """Days before `date` to analyse again or for the first time, because segments came late.
 
         A day is left as it is once analysed segments are gone from the history: its tables hold
@@ -45,11 +54,11 @@ class AnalysedDays:
             for path in self._fs.glob(f"{self._root}/{_manifest('*')}")
         }
         late = []
-        for day in [day for day in source.dates(cluster) if day < date][-LATE_DAYS:]:
+        for day in [day for day in source.dates(self.cluster) if day < date][-LATE_DAYS:]:
             if day not in analysed:
                 late += [day] if analysed and day > min(analysed) else []
                 continue
-            before, present = self.segments(day), source.seen(cluster, day)
+            before, present = self.segments(day), source.seen(self.cluster, day)
             if not _changed(before, present):
                 continue
             if gone := gone_count(before, present):
@@ -83,11 +92,55 @@ class AnalysedDays:
             file.write(text)
         return str(self._fs.unstrip_protocol(path)) if "file" not in self._fs.protocol else path
 
-    def remove(self, spark_path: str) -> None:
+    @property
+    def _local(self) -> bool:
+        return "file" in self._fs.protocol
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep other runs out while this one writes; a run that is killed lets the next one in.
+
+        Raises `OperationalError` if another one runs. On anything else than a local file system
+        nothing keeps them apart.
+        """
+        if not self._local:
+            yield
+            return
+        with Path(self._root, LOCK).open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise OperationalError(
+                    f"another run analyses {self.cluster} into {self._root}: wait until it ends"
+                ) from None
+            yield
+
+    def write_table(self, name: str, date: str, table: pa.Table) -> None:
+        """Store the table of a question, in one file."""
+        self.remove_table(name, date)
+        folder = self._table(name, date)
+        self._fs.makedirs(folder, exist_ok=True)
+        with self._fs.open(f"{folder}/{TABLE}", "wb") as file:
+            pq.write_table(table, file)
+
+    def rows(self, name: str, date: str, columns: Sequence[str] | None = None) -> list[Row]:
+        """The stored table of a day; none if there is none, or an earlier version wrote it."""
+        path = f"{self._table(name, date)}/{TABLE}"
+        try:
+            with self._fs.open(path, "rb") as file:
+                found: list[Row] = pq.read_table(file, columns=columns).to_pylist()
+        except (OSError, pa.ArrowException):
+            return []
+        return found
+
+    def remove_table(self, name: str, date: str) -> None:
         """Delete what an earlier run stored."""
-        path = self._root + spark_path.removeprefix(self.spark_root)
-        if self._fs.exists(path):
-            self._fs.rm(path, recursive=True)
+        folder = self._table(name, date)
+        if self._fs.exists(folder):
+            self._fs.rm(folder, recursive=True)
+
+    def _table(self, name: str, date: str) -> str:
+        return f"{self._root}/tables/{name}/date={date}"
 
 
 def _manifest(date: str) -> str:

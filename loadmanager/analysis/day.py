@@ -1,121 +1,210 @@
-"""What every question gets: one day's typed records, and the settings that the operator goes by."""
+"""What every question gets: one day's sums, and the settings that the operator goes by."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+import pyarrow as pa
 
-from loadmanager.analysis.ingest import Ingest
+from loadmanager.analysis.facts import BUCKET_MS, HOUR_MS, Facts
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.history.layout import day_start_ms
+from loadmanager.core.history.layout import DAY_MS, day_of, day_start_ms
+from loadmanager.core.history.tenures import (
+    Clock,
+    Tenure,
+    add_owners,
+    clocks_of,
+    corrections,
+    ordered,
+    tenures_of,
+)
 from loadmanager.core.strategies.settings import StrategySettings
 
-BUCKET_MS = 300_000
-"""Comparisons go in steps of five minutes."""
-HOUR_MS = 3_600_000
-MIB = 1024 * 1024
+PAST_DAYS = 28
+"""Days before that questions over several days look at."""
+
+TEXT, NUMBER, WHOLE, YES_NO = pa.string(), pa.float64(), pa.int64(), pa.bool_()
+TEXTS = pa.list_(pa.string())
+
+Columns = Mapping[str, tuple[pa.DataType, str]]
+"""Column → its type, and what it says."""
+Row = dict[str, Any]
 
 
 @dataclass(slots=True)
+class Finding:
+    """A finding: its text, its numbers, and advice."""
+
+    importance: float
+    """How much harm was done: 80 and more, clients had no service; 60, clients were held back or
+    brokers overloaded; 35, capacity or moves were wasted, or it will become worse; less, a remark.
+    """
+    question: str
+    title: str
+    text: str
+    advice: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+    at_ms: float | None = None
+    """When it began; None: it concerns the whole day."""
+    until_ms: float | None = None
+    where: str = ""
+    """The broker, bundle, topic, limit or namespace."""
+    plot: str | None = None
+    """The plot that shows it."""
+    commands: list[str] = field(default_factory=list)
+    """To paste into a shell."""
+    causes: list[str] = field(default_factory=list)
+    """What may be the cause: `topic …`, `bundle …`, `sensor …`, `outage …`. A finding that explains
+    one of these takes this one into its card.
+    """
+    explains: list[str] = field(default_factory=list)
+    effects: list[str] = field(default_factory=list)
+    """What else this caused, a sentence each."""
+
+
+@dataclass
 class Day:
     """One UTC day of one cluster."""
 
     cluster: str
     date: str
-    ingest: Ingest
+    facts: Facts
     settings: StrategySettings
-    tables: dict[str, DataFrame] = field(default_factory=dict)
-    """Stored tables of earlier questions that did not fail."""
+    stored: Callable[[str, str, Sequence[str] | None], list[Row]] = lambda *_: []
+    """Question, date, columns → the stored rows of an earlier day; none if there are none."""
+    answers: dict[str, list[Row]] = field(default_factory=dict)
+    """The rows of earlier questions that did not fail."""
 
-    def answer(self, question: str) -> DataFrame:
-        """The table of an earlier question. Raises `OperationalError` when that question failed."""
-        if question not in self.tables:
+    def answer(self, question: str) -> list[Row]:
+        """The rows of an earlier question. Raises `OperationalError` when that question failed."""
+        if question not in self.answers:
             raise OperationalError(f"it builds on {question}, which failed")
-        return self.tables[question]
+        return self.answers[question]
+
+    def past(
+        self,
+        question: str,
+        *,
+        days: int = PAST_DAYS,
+        columns: Sequence[str] | None = None,
+        only: bool = False,
+    ) -> list[Row]:
+        """The stored rows of the `days` days before; of the first of these `only`."""
+        found = []
+        for number in (days,) if only else range(days, 0, -1):
+            date = day_of(self.start_ms - number * DAY_MS)
+            found += self.stored(question, date, columns)
+        return found
 
     @property
     def start_ms(self) -> int:
         """When it began."""
         return day_start_ms(self.date)
 
-    def records(self, kind: str) -> DataFrame:
-        """The good records of one kind."""
-        return self.ingest.records(kind)
+    @property
+    def end_ms(self) -> int:
+        """When it ended."""
+        return self.start_ms + DAY_MS
 
-    def records_before(self, kind: str) -> DataFrame | None:
-        """The good records of the day before; None if it was not analysed."""
-        return self.ingest.records_before(kind)
+    @cached_property
+    def _tenures(self) -> list[Tenure]:
+        steps = sorted([*self.facts.steps_before, *self.facts.steps], key=lambda step: step[:2])
+        return add_owners(tenures_of(steps), self._first_owners)
 
+    @cached_property
+    def _first_owners(self) -> dict[str, tuple[str, int]]:
+        """Bundle → the first broker that recorded its load, and when."""
+        first: dict[str, tuple[str, int]] = {}
+        table = self.facts.bundles
+        columns = (table[name].to_pylist() for name in ("bundle", "broker", "first_ts"))
+        for bundle, broker, ts in zip(*columns, strict=True):
+            if bundle not in first or (ts, broker) < first[bundle][::-1]:
+                first[bundle] = (broker, ts)
+        return first
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A finding: its text, its numbers, and advice."""
+    @cached_property
+    def clocks(self) -> dict[str, Clock]:
+        """Brokers that handed bundles over → how their clocks compare."""
+        return clocks_of(self._tenures)
 
-    importance: float
-    """0 (a remark) to 100 (clients suffer now)."""
-    question: str
-    title: str
-    text: str
-    advice: str
-    numbers: dict[str, Any] = field(default_factory=dict)
+    @cached_property
+    def corrections(self) -> dict[str, float]:
+        """Broker → by how many ms its clock certainly is ahead."""
+        return corrections(self.clocks)
 
-
-def bucket(ts: str = "ts") -> Column:
-    """The start of the time step that a record falls into, in ms."""
-    return F.col(ts) - F.col(ts) % BUCKET_MS
-
-
-def number(name: str) -> Column:
-    """An optional number of a record; 0 where it is missing."""
-    return F.coalesce(F.col(name), F.lit(0))
-
-
-def throughput() -> Column:
-    """Bytes/s in and out."""
-    return number("msgThroughputIn") + number("msgThroughputOut")
-
-
-def rate() -> Column:
-    """Messages/s in and out."""
-    return number("msgRateIn") + number("msgRateOut")
+    @cached_property
+    def owners(self) -> dict[str, list[Tenure]]:
+        """Bundle → its tenures, one after the other."""
+        return ordered(self._tenures, self.corrections)
 
 
-def ratio(over: Column, under: Column) -> Column:
-    """`over / under`; null where `under` is not positive (Spark's ANSI mode fails
-    the query on 0).
-    """
-    return F.when(under > 0, over / under)
+def step_of(ts: float) -> int:
+    """The five minutes that a time falls into."""
+    return int(ts - ts % BUCKET_MS)
 
 
-def namespace(bundle: str = "bundle") -> Column:
+def over(value: float, under: float) -> float | None:
+    """`value / under`; None where `under` is not positive."""
+    return value / under if under > 0 else None
+
+
+def namespace_of(bundle: str) -> str:
     """`tenant/namespace` of a bundle."""
-    return F.substring_index(bundle, "/", 2)
+    return "/".join(bundle.split("/")[:2])
 
 
-def hours(value_ms: Column) -> Column:
+def hours(value_ms: float) -> float:
     """Milliseconds as hours."""
-    return value_ms / F.lit(float(HOUR_MS))
+    return value_ms / HOUR_MS
 
 
 def mib(value: float) -> str:
     """Bytes/s for a person."""
-    return f"{value / MIB:.1f} MiB/s" if value >= MIB / 10 else f"{value / 1024:.1f} KiB/s"
+    return f"{size(value)}/s"
+
+
+def size(value: float) -> str:
+    """Bytes for a person."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.1f} {unit}"
 
 
 def lasting(value_h: float) -> str:
     """Hours for a person."""
-    return f"{value_h:.1f} hours" if value_h >= 1 else many(max(round(value_h * 60), 1), "minute")
+    if value_h >= 1:
+        return f"{value_h:.1f} hours"
+    seconds = value_h * 3600
+    return many(round(seconds / 60), "minute") if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def many(count: int, what: str) -> str:
     """`1 move`, `2 moves`."""
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """The first few of them."""
+    rest = len(names) - most
+    return ", ".join(names[:most]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def clock(ts_ms: float) -> str:
     """Time of day in UTC for a person."""
     minutes = int(ts_ms // 60_000) % 1440
     return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def when(finding_at: float | None, until: float | None, day: Day) -> str:
+    """The time of a finding for a person."""
+    if finding_at is None:
+        return "all day"
+    begin = clock(max(finding_at, day.start_ms))
+    if until is None or until - finding_at < 60_000:
+        return begin
+    return f"{begin} to {clock(until) if until < day.end_ms else '24:00'}"

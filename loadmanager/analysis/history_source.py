@@ -29,6 +29,7 @@ PLAIN_BYTES_MAX = 512 << 20
 BLOCK_BYTES = 1 << 20
 DAMAGED = "is cut off or damaged; what could be read was"
 SAME_NAME = "duplicate of the same name"
+DUPLICATE_OF = "duplicate of "
 TRAILER_BYTES = 8
 """CRC-32 and length modulo 2³², at the end of a gzip file (RFC 1952)."""
 GZIP_BYTES_MIN = 20
@@ -54,6 +55,11 @@ class Segment:
     """Uncompressed length modulo 2³², from the gzip trailer."""
     identity: str
     """Equal for equal contents: CRC-32 and length, as a gzip file's own trailer says them."""
+
+    @property
+    def compressed(self) -> bool:
+        """Whether it is a gzip file."""
+        return self.name.endswith(layout.COMPRESSED)
 
     @property
     def stem(self) -> str:
@@ -118,6 +124,23 @@ class HistorySource:
             path.rpartition("cluster=")[2] for path in self._glob(layout.cluster_folder("*"))
         )
 
+    def chosen(self, cluster: str | None) -> str:
+        """The cluster of this name, or the only one. Raises `BadInputError` if there is none."""
+        found = self.clusters()
+        if cluster is None and len(found) != 1:
+            known = (
+                f"there are {', '.join(found)}: choose with --cluster"
+                if found
+                else "there is none (cluster=…/kind=…/date=… is expected below it)"
+            )
+            raise BadInputError(f"{self.url}: which cluster? {known}")
+        if cluster is not None and cluster not in found:
+            raise BadInputError(
+                f"{self.url} has no history of cluster {cluster}; it has "
+                f"{', '.join(found) or 'none'}"
+            )
+        return cluster if cluster is not None else found[0]
+
     def dates(self, cluster: str) -> list[str]:
         """Days that have segments."""
         return sorted({path.rpartition("date=")[2] for path in self._glob(_folder(cluster, "*"))})
@@ -134,9 +157,9 @@ class HistorySource:
         """Kind, name and size of the day's segments, without looking into files."""
         return set(_seen(self._files(cluster, date)))
 
-    def size(self, dates: Iterable[str]) -> int:
-        """Bytes of the segments of these days, of all clusters."""
-        return sum(sum(self._files("*", date).values()) for date in dates)
+    def size(self, cluster: str, dates: Iterable[str]) -> int:
+        """Bytes of the segments of these days."""
+        return sum(sum(self._files(cluster, date).values()) for date in dates)
 
     def _files(self, cluster: str, date: str) -> dict[str, int]:
         return {
@@ -170,7 +193,7 @@ class HistorySource:
             identity = segment.identity if segment.plain_bytes else segment.name
             twin = unique.setdefault((segment.kind, identity), segment)
             if twin is not segment:
-                left_out.append((segment.path, f"duplicate of {twin.name}"))
+                left_out.append((segment.path, f"{DUPLICATE_OF}{twin.name}"))
         chosen = sorted(unique.values(), key=lambda item: (item.kind, item.name))
         return Listing(tuple(chosen), tuple(sorted(left_out)), _seen(files))
 
@@ -279,6 +302,10 @@ class HistorySource:
         if not link.is_symlink():
             link.symlink_to(segment.path)
         return f"file://{link}"
+
+    def file_name(self, segment: Segment) -> str:
+        """The name of the file in which Spark reads a segment."""
+        return self._spark_path(segment).rpartition("/")[2]
 
     def close(self) -> None:
         """Remove the links."""

@@ -1,21 +1,21 @@
-"""JSON lines of one day → typed Parquet; running it again gives the same result.
+"""JSON lines of one day → typed Parquet, in one pass; running it again gives the same result.
 
-Lines that are not valid records are quarantined and counted, with samples.
+Lines that are not valid records are stored beside the others with the reason, and counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from loadmanager.analysis.history_source import (
     DAMAGED,
+    DUPLICATE_OF,
     SAME_NAME,
     HistorySource,
     Listing,
@@ -24,7 +24,7 @@ from loadmanager.analysis.history_source import (
 from loadmanager.analysis.schema import CORRUPT, measured_of, numbers_of, required_of, schema_of
 from loadmanager.analysis.session import stored
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.history.layout import DAY_MS, day_of, day_start_ms, partition
+from loadmanager.core.history.layout import COMPRESSED, DAY_MS, day_of, day_start_ms, partition
 from loadmanager.core.history.records import KINDS, OwnershipStep
 from loadmanager.core.ownership.states import Cause
 
@@ -33,6 +33,10 @@ CLOCK_TOLERANCE_MS = 600_000
 LINE_BYTES_MAX = 16 << 20
 """Records are shorter. Spark holds each line in memory, and skips longer ones."""
 LINE_BYTES_OPTION = "mapreduce.input.linerecordreader.line.maxlength"
+PROBLEM = "problem"
+ASIDE = StructType([StructField(PROBLEM, StringType()), StructField("text", StringType())])
+"""Columns that are null for valid records."""
+FROM = StructType([StructField("segment", StringType()), StructField("lineBytes", LongType())])
 SAMPLES_MAX = 5
 SAMPLE_CHARS_MAX = 300
 
@@ -47,14 +51,14 @@ class KindRead:
 
     rows: int = 0
     put_aside: dict[str, int] = field(default_factory=dict)
-    """Reason → number of quarantined rows."""
+    """Reason → number of lines that are no valid records."""
     samples: list[dict[str, str]] = field(default_factory=list)
     broken_segments: list[str] = field(default_factory=list)
     """Segments that are cut off, damaged or too large, with what is wrong."""
 
     @property
     def quarantined(self) -> int:
-        """Number of rows that are not valid records."""
+        """Number of lines that are not valid records."""
         return sum(self.put_aside.values())
 
 
@@ -87,24 +91,15 @@ class Ingested:
         return found + [
             f"{path.rpartition('cluster=')[2]}: left out, {reason}"
             for path, reason in self.left_out
-            if reason != SAME_NAME
+            if reason != SAME_NAME and not reason.startswith(DUPLICATE_OF)
         ]
 
 
 class Ingest:
     """Reads one day of one cluster into `output` (`…/cluster=<name>`)."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        source: HistorySource,
-        output: str,
-        date: str,
-        *,
-        remove: Callable[[str], None],
-    ) -> None:
+    def __init__(self, spark: SparkSession, source: HistorySource, output: str, date: str) -> None:
         self._spark = spark
-        self._remove = remove
         self._source = source
         self._output = output
         self._date = date
@@ -117,95 +112,117 @@ class Ingest:
 
     def records(self, kind: str) -> DataFrame:
         """The good records of the day, as `run` wrote them."""
-        return stored(self._spark, schema_of(kind), self._path("records", kind))
+        return self._good(kind, self._date)
 
     def records_before(self, kind: str) -> DataFrame | None:
         """The good records of the day before; None where it was not analysed.
 
         Raises as Spark does.
         """
-        day_before = day_of(day_start_ms(self._date) - DAY_MS)
         try:
-            path = f"{self._output}/records/{partition(kind, day_before)}"
-            return stored(self._spark, schema_of(kind), path)
+            return self._good(kind, day_of(day_start_ms(self._date) - DAY_MS))
         except AnalysisException as error:
             if error.getCondition() != "PATH_NOT_FOUND":
                 raise
             return None
 
-    def _path(self, what: str, kind: str) -> str:
-        return f"{self._output}/{what}/{partition(kind, self._date)}"
+    def _good(self, kind: str, date: str) -> DataFrame:
+        schema = StructType([*schema_of(kind).fields, *ASIDE.fields])
+        lines = stored(self._spark, schema, f"{self._output}/records/{partition(kind, date)}")
+        return lines.where(F.col(PROBLEM).isNull()).drop(*ASIDE.names)
+
+    def _path(self, kind: str) -> str:
+        return f"{self._output}/records/{partition(kind, self._date)}"
 
     def _kind(self, kind: str, segments: list[Segment]) -> KindRead:
         if not segments:
             return self._nothing(kind)
-        try:
-            return self._read(kind, segments, tolerant=False)
-        except (PySparkException, Py4JError) as error:
-            # Spark does not name the damaged file, so all files are checked.
-            if self._source.gone(segments):
-                raise SegmentsMovedError from None
-            broken, said = self._source.broken(segments), first_line(error)
-        bounded = [segment for segment in segments if broken.get(segment, DAMAGED) == DAMAGED]
-        try:
-            read = self._read(kind, bounded, tolerant=True) if bounded else self._nothing(kind)
-        except (PySparkException, Py4JError) as error:
-            raise OperationalError(f"{kind} cannot be read: {first_line(error)}") from None
-        read.broken_segments = [f"{segment.name} {fault}" for segment, fault in broken.items()] or [
-            f"a segment (which one, Spark does not say: {said}) {DAMAGED}"
-        ]
+        read, plain_bytes = self._read(kind, segments)
+        told = sum(segment.plain_bytes for segment in segments if segment.compressed)
+        if plain_bytes == told:
+            return read
+        broken = self._source.broken(self._doubtful(kind, segments))
+        bounded = [one for one in segments if broken.get(one, DAMAGED) == DAMAGED]
+        if len(bounded) < len(segments):
+            read = self._read(kind, bounded)[0] if bounded else self._nothing(kind)
+        read.broken_segments = [f"{one.name} {fault}" for one, fault in broken.items()]
         return read
+
+    def _doubtful(self, kind: str, segments: list[Segment]) -> list[Segment]:
+        """Compressed segments of which other bytes were read than their trailers tell."""
+        lines = self._spark.read.parquet(self._path(kind)).groupBy("segment")
+        rows = lines.agg(F.sum(F.col("lineBytes") + 1).alias("bytes")).collect()
+        read = {row["segment"]: row["bytes"] for row in rows}
+        return [
+            segment
+            for segment in segments
+            if segment.compressed
+            and read.get(self._source.file_name(segment), 0) != segment.plain_bytes
+        ]
 
     def _nothing(self, kind: str) -> KindRead:
         """Write a table without rows."""
         empty = self._spark.createDataFrame(
-            [], StructType([*schema_of(kind).fields, StructField("segment", StringType())])
+            [], StructType([*schema_of(kind).fields, *ASIDE.fields, *FROM.fields])
         )
-        empty.write.mode("overwrite").parquet(self._path("records", kind))
-        self._remove(self._path("quarantine", kind))
+        empty.write.mode("overwrite").parquet(self._path(kind))
         return KindRead()
 
-    def _read(self, kind: str, segments: list[Segment], *, tolerant: bool) -> KindRead:
-        """Write the good rows and the bad ones.
-
-        `tolerant`: of a damaged file take what comes before the damage.
+    def _read(self, kind: str, segments: list[Segment]) -> tuple[KindRead, int]:
+        """Write every line, typed, in one pass; returns what was read, and how many bytes of
+        compressed segments. Of a damaged file, what comes before the damage is read.
         """
-        fields = schema_of(kind).names
-        rows = self._parsed(kind, segments, tolerant=tolerant)
+        lines = self._parsed(kind, segments)
         seen = Observation()
-        observed = rows.observe(
-            seen, F.count(F.lit(1)).alias("rows"), F.count("problem").alias("bad")
+        size = F.when(F.col("segment").endswith(COMPRESSED), F.col("lineBytes") + 1).otherwise(0)
+        observed = lines.observe(
+            seen,
+            F.count(F.lit(1)).alias("rows"),
+            F.count(PROBLEM).alias("bad"),
+            F.sum(size.cast("long")).alias("bytes"),
         )
-        good = observed.where(F.col("problem").isNull()).select(*fields, "segment")
         # Measured values and times hardly repeat: a dictionary would not make them smaller.
         plain = {
             f"parquet.enable.dictionary#{name}": "false" for name in ("ts", *measured_of(kind))
         }
-        good.write.mode("overwrite").options(**plain).parquet(self._path("records", kind))
+        try:
+            observed.write.mode("overwrite").options(**plain).parquet(self._path(kind))
+        except (PySparkException, Py4JError) as error:
+            if self._source.gone(segments):
+                raise SegmentsMovedError from None
+            raise OperationalError(f"{kind} cannot be read: {first_line(error)}") from None
         counts = seen.get
         read = KindRead(rows=counts["rows"] - counts["bad"])
         if counts["bad"]:
-            self._put_aside(kind, rows.where(F.col("problem").isNotNull()), read)
-        else:
-            self._remove(self._path("quarantine", kind))
-        return read
+            self._describe(kind, read)
+        return read, counts["bytes"] or 0
 
-    def _parsed(self, kind: str, segments: list[Segment], *, tolerant: bool) -> DataFrame:
-        """Columns: the record's fields; CORRUPT, the raw text of an unparsable line; segment;
-        problem, why the line was rejected (null for a valid record).
+    def _parsed(self, kind: str, segments: list[Segment]) -> DataFrame:
+        """Columns: the record's fields; problem, why the line is no valid record (null for one),
+        with its text; segment and lineBytes, where it comes from and how long it was.
         """
         schema = StructType([*schema_of(kind).fields, StructField(CORRUPT, StringType())])
-        reader = (
-            self._spark.read.schema(schema)
-            .option("columnNameOfCorruptRecord", CORRUPT)
-            .option("ignoreCorruptFiles", tolerant)
-            .option(LINE_BYTES_OPTION, LINE_BYTES_MAX)
+        reader = self._spark.read.option("ignoreCorruptFiles", True).option(
+            LINE_BYTES_OPTION, LINE_BYTES_MAX
         )
-        lines = reader.json(self._source.spark_paths(segments))
+        lines_read = reader.text(self._source.spark_paths(segments)).where(F.col("value") != "")
+        text = lines_read.select(
+            "value",
+            F.col("_metadata.file_name").alias("segment"),
+            F.octet_length("value").cast("long").alias("lineBytes"),
+            F.from_json(
+                "value", schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+            ).alias("record"),
+        )
+        lines = text.select("record.*", "value", "segment", "lineBytes")
         if kind == OwnershipStep.kind:
             lines = _with_cause_and_parent(lines)
-        return lines.withColumn("segment", F.col("_metadata.file_name")).withColumn(
-            "problem", self._problem(kind)
+        lines = lines.withColumn(PROBLEM, self._problem(kind))
+        return lines.select(
+            *schema_of(kind).names,
+            PROBLEM,
+            F.when(F.col(PROBLEM).isNotNull(), F.col("value")).alias("text"),
+            *FROM.names,
         )
 
     def _problem(self, kind: str) -> Column:
@@ -221,20 +238,16 @@ class Ingest:
         )
         return problem.when(ts < start - CLOCK_TOLERANCE_MS, "its time is before the day")
 
-    def _put_aside(self, kind: str, bad: DataFrame, read: KindRead) -> None:
-        text = F.coalesce(F.col(CORRUPT), F.to_json(F.struct(*schema_of(kind).names))).alias("text")
-        bad.select("problem", "segment", text).write.mode("overwrite").parquet(
-            self._path("quarantine", kind)
-        )
-        aside = self._spark.read.parquet(self._path("quarantine", kind))
+    def _describe(self, kind: str, read: KindRead) -> None:
+        """Count the lines that are no records by reason, and show some."""
+        schema = StructType([*ASIDE.fields, *FROM.fields])
+        lines = stored(self._spark, schema, self._path(kind)).where(F.col(PROBLEM).isNotNull())
         read.put_aside = {
-            row["problem"]: row["count"] for row in aside.groupBy("problem").count().collect()
+            row[PROBLEM]: row["count"] for row in lines.groupBy(PROBLEM).count().collect()
         }
-        some = aside.orderBy("segment", "text").limit(SAMPLES_MAX)
-        read.samples = [
-            row.asDict()
-            for row in some.withColumn("text", F.substring("text", 1, SAMPLE_CHARS_MAX)).collect()
-        ]
+        some = lines.orderBy("segment", "text").limit(SAMPLES_MAX)
+        text = F.substring("text", 1, SAMPLE_CHARS_MAX).alias("text")
+        read.samples = [row.asDict() for row in some.select(PROBLEM, "segment", text).collect()]
 
 
 def _with_cause_and_parent(steps: DataFrame) -> DataFrame:

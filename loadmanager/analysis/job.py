@@ -1,4 +1,6 @@
-"""The nightly job: segments of a day → typed Parquet → a table for each question → the report."""
+"""The nightly job: segments of a day → typed Parquet → a few sums → a table for each question → the
+report.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +11,48 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812
 
+from loadmanager.analysis import causes
 from loadmanager.analysis.analysed_days import AnalysedDays, gone_count
 from loadmanager.analysis.day import Day, Finding, many
+from loadmanager.analysis.facts import Facts
 from loadmanager.analysis.history_source import HistorySource, SeenSegment
 from loadmanager.analysis.ingest import Ingest, Ingested, SegmentsMovedError, first_line
 from loadmanager.analysis.questions import (
     broker_usage,
+    capacity,
+    clocks,
     flapping,
+    forecasts,
+    headroom,
     hot_bundles,
     hot_topics,
+    hourly,
     idle_brokers,
     imbalance,
     moves,
     namespaces,
+    news,
+    outages,
     sensors,
     splits,
+    tenants,
     throttling,
 )
 from loadmanager.analysis.report import plots
 from loadmanager.analysis.report.page import render
-from loadmanager.analysis.session import stored
-from loadmanager.core.errors import BadInputError, OperationalError
+from loadmanager.core.errors import OperationalError
+from loadmanager.core.history.layout import day_start_ms
 from loadmanager.core.strategies.settings import StrategySettings
 
 QUESTIONS: tuple[ModuleType, ...] = (
+    outages,
     broker_usage,
     imbalance,
     hot_bundles,
@@ -50,7 +63,14 @@ QUESTIONS: tuple[ModuleType, ...] = (
     throttling,
     idle_brokers,
     sensors,
+    clocks,
     namespaces,
+    tenants,
+    headroom,
+    hourly,
+    news,
+    forecasts,
+    capacity,
 )
 """Each question comes after those that it builds on."""
 ROWS_JUDGED_MAX = 20_000
@@ -89,15 +109,14 @@ class Outcome:
 
 
 class Job:
-    """Analyses days of one cluster. Raises `BadInputError` for a cluster that is not there."""
+    """Analyses days of one cluster."""
 
     def __init__(
         self,
         spark: SparkSession,
         source: HistorySource,
-        output: str,
+        days: AnalysedDays,
         *,
-        cluster: str | None,
         settings: StrategySettings,
         quiet: bool = False,
         questions: Sequence[ModuleType] = QUESTIONS,
@@ -107,25 +126,8 @@ class Job:
         self._source = source
         self._settings = settings
         self._quiet = quiet
-        found = source.clusters()
-        if cluster is None and len(found) != 1:
-            known = (
-                f"there are {', '.join(found)}: choose with --cluster"
-                if found
-                else "there is none (cluster=…/kind=…/date=… is expected below it)"
-            )
-            raise BadInputError(f"{source.url}: which cluster? {known}")
-        self.cluster = cluster if cluster is not None else found[0]
-        if self.cluster not in found:
-            raise BadInputError(
-                f"{source.url} has no history of cluster {self.cluster}; it has "
-                f"{', '.join(found) or 'none'}"
-            )
-        self._days = AnalysedDays(output, self.cluster)
-
-    def late(self, date: str) -> list[str]:
-        """Days before `date` whose segments came late; see `AnalysedDays.late`."""
-        return self._days.late(date, self._source, self.cluster)
+        self.cluster = days.cluster
+        self._days = days
 
     def run(self, date: str) -> Outcome | None:
         """Analyse one day; None when it has no segments at all."""
@@ -142,7 +144,8 @@ class Job:
                 f"{many(gone, 'segment')} of this day that an earlier run analysed are gone: the "
                 "tables have what is left"
             )
-        day = Day(self.cluster, date, ingest, self._settings)
+        facts = Facts(ingest, self._settings, day_start_ms(date))
+        day = Day(self.cluster, date, facts, self._settings, self._days.rows)
         answers: dict[str, Answer] = {}
         findings: list[Finding] = []
         for number, question in enumerate(self._questions, start=1):
@@ -153,9 +156,10 @@ class Job:
             ):
                 answers[question.NAME], found = self._ask(question, day)
             findings += found
+        problems += facts.notices
         failed = {name: answer.failed for name, answer in answers.items() if answer.failed}
         problems += [f"{name} could not be answered: {reason}" for name, reason in failed.items()]
-        findings.sort(key=lambda finding: (-finding.importance, finding.title))
+        findings = causes.joined(findings, day)
         with self._step(f"{date}: report", steps, "report"):
             report = self._report(day, ingested, problems, answers, findings)
         self._days.remember(date, seen, _rows(ingested))
@@ -177,16 +181,21 @@ class Job:
         Raises what Spark raises when its Java process is gone.
         """
         try:
-            day.tables[question.NAME] = table = self._stored(question, day)
-            rows = table.orderBy(*map(_ordered, question.ORDER)).limit(ROWS_JUDGED_MAX).collect()
-            total = len(rows) if len(rows) < ROWS_JUDGED_MAX else table.count()
-            return Answer(rows, total), _the_worst(question, question.findings(rows, day))
+            table = _typed(question, question.table(day))
+            self._days.write_table(question.NAME, day.date, table)
+            rows = table.slice(0, ROWS_JUDGED_MAX).to_pylist()
+            day.answers[question.NAME] = (
+                rows if table.num_rows <= ROWS_JUDGED_MAX else table.to_pylist()
+            )
+            judged = [SimpleNamespace(**row) for row in rows]
+            found = question.findings(judged, day)
+            return Answer(rows[:ROWS_SHOWN_MAX], table.num_rows), _the_worst(question, found)
         except (Py4JNetworkError, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001 - contained: the report names it
-            day.tables.pop(question.NAME, None)
+            day.answers.pop(question.NAME, None)
             # The table of an earlier run would be taken for this run's.
-            self._days.remove(self._table_path(question, day))
+            self._days.remove_table(question.NAME, day.date)
             return Answer(failed=first_line(error)), []
 
     def _read(
@@ -198,9 +207,7 @@ class Job:
             if not listing.segments and not listing.left_out:
                 return None
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
-                ingest = Ingest(
-                    self._spark, self._source, self._days.spark_root, date, remove=self._days.remove
-                )
+                ingest = Ingest(self._spark, self._source, self._days.spark_root, date)
                 try:
                     return ingest, ingest.run(listing), set(listing.seen)
                 except SegmentsMovedError:
@@ -210,16 +217,6 @@ class Job:
                         ) from None
         raise AssertionError("unreachable")
 
-    def _table_path(self, question: ModuleType, day: Day) -> str:
-        return f"{self._days.spark_root}/tables/{question.NAME}/date={day.date}"
-
-    def _stored(self, question: ModuleType, day: Day) -> Any:
-        path = self._table_path(question, day)
-        table = question.table(day)
-        table.write.mode("overwrite").parquet(path)
-        self._spark.catalog.clearCache()
-        return stored(self._spark, table.schema, path)
-
     def _report(
         self,
         day: Day,
@@ -228,23 +225,14 @@ class Job:
         answers: Mapping[str, Answer],
         findings: Sequence[Finding],
     ) -> str:
-        tables = {
-            question.NAME: {
-                "about": question.ABOUT,
-                "failed": answers[question.NAME].failed,
-                "total": answers[question.NAME].total,
-                "rows": [
-                    row.asDict(recursive=True)
-                    for row in answers[question.NAME].rows[:ROWS_SHOWN_MAX]
-                ],
-            }
-            for question in self._questions
-        }
-        drawn = self._plots(day, answers, problems)
+        drawn = plots.gather(day, first_line)
+        problems += [f"a plot could not be drawn: {reason}" for reason in drawn.failed]
+        failed = [name for name, answer in answers.items() if answer.failed]
         document = {
-            "version": 1,
+            "version": 2,
             "cluster": day.cluster,
             "date": day.date,
+            "headline": causes.headline(findings, failed, problems),
             "records": _rows(ingested),
             "input": {
                 "problems": problems,
@@ -263,7 +251,11 @@ class Job:
             },
             "totals": _totals(answers),
             "findings": [asdict(finding) for finding in findings],
-            "tables": tables,
+            "timeline": [asdict(event) for event in drawn.events],
+            "tables": {
+                question.NAME: _table(question, answers[question.NAME])
+                for question in self._questions
+            },
         }
         self._days.write(
             f"reports/{day.date}.json",
@@ -273,16 +265,6 @@ class Job:
             f"reports/{day.date}.html",
             render(document, drawn, overloaded=self._settings.overloaded_percent / 100),
         )
-
-    def _plots(self, day: Day, answers: Mapping[str, Answer], problems: list[str]) -> plots.Plots:
-        """What the plots show: nothing if they fail, or build on a question that failed."""
-        try:
-            return plots.gather(day, {name: answer.rows for name, answer in answers.items()})
-        except (Py4JNetworkError, ConnectionError):
-            raise
-        except Exception as error:  # noqa: BLE001 - contained, as a question is
-            problems.append(f"the plots could not be drawn: {first_line(error)}")
-            return plots.Plots(day.start_ms)
 
     @contextmanager
     def _step(self, text: str, steps: dict[str, float], name: str) -> Iterator[None]:
@@ -298,6 +280,28 @@ class Job:
                 print(f"{steps[name]:.1f} s", file=sys.stderr, flush=True)
 
 
+def _sum(answer: Answer, column: str) -> int:
+    return sum(row[column] or 0 for row in answer.rows)
+
+
+def _typed(question: ModuleType, found: pa.Table | list[dict[str, Any]]) -> pa.Table:
+    """A question's table with the columns that it declares."""
+    schema = pa.schema([(name, of_type) for name, (of_type, _) in question.COLUMNS.items()])
+    if isinstance(found, list):
+        return pa.Table.from_pylist(found, schema)
+    return found.select(schema.names).cast(schema)
+
+
+def _table(question: ModuleType, answer: Answer) -> dict[str, Any]:
+    return {
+        "about": question.ABOUT,
+        "columns": {name: meaning for name, (_, meaning) in question.COLUMNS.items()},
+        "failed": answer.failed,
+        "total": answer.total,
+        "rows": answer.rows,
+    }
+
+
 def _totals(answers: Mapping[str, Answer]) -> dict[str, int | None]:
     """The day's figures; None where the question failed."""
 
@@ -306,18 +310,13 @@ def _totals(answers: Mapping[str, Answer]) -> dict[str, int | None]:
 
     return {
         "brokers": of("broker_usage", lambda answer: answer.total),
-        "bundles": of("namespaces", lambda answer: sum(row.cut_into or 0 for row in answer.rows)),
+        "bundles": of("namespaces", lambda answer: _sum(answer, "cut_into")),
         "moves": of("moves", lambda answer: answer.total),
         "splits": of("splits", lambda answer: answer.total),
         "limitsThatHeldClients": of(
-            "throttling", lambda answer: sum(row.hours_held > 0 for row in answer.rows)
+            "throttling", lambda answer: sum(row["hours_held"] > 0 for row in answer.rows)
         ),
     }
-
-
-def _ordered(text: str) -> Any:
-    name, _, direction = text.partition(" ")
-    return F.desc(name) if direction == "DESC" else F.asc(name)
 
 
 def _rows(ingested: Ingested) -> dict[str, int]:

@@ -27,8 +27,11 @@ from loadmanager.core.history.records import KINDS
 from loadmanager.core.load.reports import NUMBER_MAX
 
 CORRUPT = "_corrupt_record"
+RESOURCES = ("cpu", "memory", "directMemory", "bandwidthIn", "bandwidthOut")
 LONG_MAX = 10**13
 """An upper bound of times in ms and of counts."""
+LIFE_MAX = 2**63 - 1
+"""An upper bound of ids of transactions."""
 
 _PLAIN: dict[Any, DataType] = {
     int: LongType(),
@@ -58,7 +61,7 @@ def numbers_of(kind: str) -> list[tuple[str, float, float]]:
         if name == "intervalMs":
             found.append((name, 1, DAY_MS))
         elif isinstance(of_type, LongType):
-            found.append((name, 0, LONG_MAX))
+            found.append((name, 0, LIFE_MAX if name == "life" else LONG_MAX))
         elif isinstance(of_type, DoubleType):
             found.append((name, -1 if name.startswith("configured") else 0, NUMBER_MAX))
     return found

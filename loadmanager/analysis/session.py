@@ -15,6 +15,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from loadmanager.core.errors import ConfigError
+
 VECTOR_MODULE = "jdk.incubator.vector"
 _SHIM = """#!/bin/sh
 # Spark asks for a module that this Java runtime does not have; everything else is passed on.
@@ -40,8 +42,8 @@ are expected.
 """
 
 
-SMALL_BYTES = 4 << 20
-"""Compressed history up to which `SMALL` is used: at least a hundred thousand records."""
+SMALL_BYTES = 64 << 20
+"""Compressed history up to which `SMALL` is used: about a million records and a half."""
 SMALL = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
@@ -66,12 +68,21 @@ def session(
     settings: dict[str, str] | None = None,
     small: bool = False,
 ) -> Iterator[SparkSession]:
-    """A session that is stopped afterwards.
+    """A session that is stopped afterwards; the one that runs, if this process has one.
 
     Under spark-submit (its gateway is there already) master and Java are what spark-submit says.
     Otherwise `master` (`local[*]` by default), and `java` where the environment names none.
     `small`: for a history of few records.
     """
+    if "SPARK_REMOTE" in os.environ:
+        raise ConfigError(
+            "SPARK_REMOTE is set: the analysis does not work over Spark Connect; unset it, and "
+            "name a master or use spark-submit"
+        )
+    running = SparkSession.getActiveSession()
+    if running is not None:  # a notebook's, say, which has its own settings
+        yield running
+        return
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
     with tempfile.TemporaryDirectory(prefix="loadmanager-analysis-") as folder:
         builder: Any = SparkSession.builder.appName("loadmanager analyze")
@@ -100,26 +111,34 @@ def session(
 def _settings(
     master: str | None, folder: str, given: dict[str, str], *, small: bool
 ) -> dict[str, str]:
+    """What the session needs. Under spark-submit (`master` None) only what the answers depend on:
+    everything else is for its `--conf` to say.
+    """
     settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+    }
+    if master is None:
+        return settings | given
+    settings |= {
+        "spark.master": master,
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.dataFrameQueryContext.enabled": "false",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "true",
-        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower(),
         "spark.log.level": "FATAL",
     }
-    if master is not None:
-        settings["spark.master"] = master
-        if master.startswith("local"):
-            settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-            settings |= {
-                "spark.driver.memory": "2g",
-                "spark.driver.extraJavaOptions": SMALL_JAVA if small else "-XX:+UseParallelGC",
-                "spark.sql.shuffle.partitions": "16",
-            }
+    if master.startswith("local"):
+        settings |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.memory": "2g",
+            "spark.driver.extraJavaOptions": SMALL_JAVA if small else "-XX:+UseParallelGC",
+            "spark.sql.shuffle.partitions": "16",
+            "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
+        }
     return settings | (SMALL if small else {}) | given
 
 

@@ -17,6 +17,8 @@ class Released:
     """Producers and consumers that it had just before; None: not told."""
     pause_ms: float | None = None
     """From the fence until the destination, if any, had acquired it; None: not told."""
+    life: int | None = None
+    """The life of the bundle that ended; None: not told."""
 
 
 class Mover(Protocol):

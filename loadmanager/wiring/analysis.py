@@ -6,13 +6,12 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from loadmanager.adapters.zookeeper.embedded import find_java
-from loadmanager.analysis.analysed_days import LATE_DAYS
+from loadmanager.analysis.analysed_days import AnalysedDays
 from loadmanager.analysis.history_source import HistorySource
 from loadmanager.analysis.ingest import first_line
 from loadmanager.analysis.job import Job, Outcome
 from loadmanager.analysis.session import SMALL_BYTES, session
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.history.layout import DAY_MS, day_of, day_start_ms
 from loadmanager.core.strategies.settings import StrategySettings
 
 FAILURES = (PySparkException, Py4JError, OSError)
@@ -46,18 +45,24 @@ def analyze(
     late: bool,
     quiet: bool,
 ) -> list[Outcome]:
-    """Analyse one day, and before it those days whose segments changed since they were analysed."""
+    """Analyse one day, and before it those days whose segments changed since they were analysed.
+
+    Everything that can be wrong with the arguments is said before Spark starts.
+    """
     source = HistorySource(history)
+    days = AnalysedDays(output, source.chosen(cluster))
     try:
-        before = range(LATE_DAYS + 1) if late else (0,)
-        days = [day_of(day_start_ms(date) - number * DAY_MS) for number in before]
-        small = source.size(days) <= SMALL_BYTES
-        with session(
-            master=master, java=find_java(), settings=spark_settings, small=small
-        ) as spark:
-            job = Job(spark, source, output, cluster=cluster, settings=strategies, quiet=quiet)
-            outcomes = [_catch_up(job, day) for day in (job.late(date) if late else [])]
-            return [outcome for outcome in (*outcomes, job.run(date)) if outcome is not None]
+        with days.alone():
+            dates = [*(days.late(date, source) if late else []), date]
+            if not any(source.seen(days.cluster, day) for day in dates):
+                return []
+            small = source.size(days.cluster, dates) <= SMALL_BYTES
+            with session(
+                master=master, java=find_java(), settings=spark_settings, small=small
+            ) as spark:
+                job = Job(spark, source, days, settings=strategies, quiet=quiet)
+                outcomes = [_catch_up(job, day) for day in dates[:-1]]
+                return [one for one in (*outcomes, job.run(date)) if one is not None]
     except FAILURES as error:
         raise OperationalError(
             f"{first_line(error)} (--spark spark.log.level=INFO tells more)"

@@ -341,7 +341,7 @@ class Parts:
             leading=self._leading,
             peers=self._outside.peers,
             hosting=self.hosting,
-            pause_ms=self._ownership_log.pause_ms,
+            released=self._ownership_log.released,
         )
 
     def _build_splitting(self) -> Splitting:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bench import _history as history
+from loadmanager.analysis.analysed_days import AnalysedDays
+from loadmanager.analysis.history_source import HistorySource
+from loadmanager.analysis.job import QUESTIONS, Job
 from loadmanager.cli import main
-
-SETTINGS = {"spark.driver.memory": "1g"}
+from loadmanager.core.strategies.settings import StrategySettings
 
 
 def analyze(folder: Path, *arguments: str, date: str = history.DATE) -> int:
@@ -31,3 +35,11 @@ def report(
 def rows(report: dict[str, Any], table: str, key: str) -> dict[str, dict[str, Any]]:
     """A table's rows by one of their fields."""
     return {row[key]: row for row in report["tables"][table]["rows"]}
+
+
+def job_of(
+    spark: Any, source: HistorySource, folder: Path, questions: Sequence[ModuleType] = QUESTIONS
+) -> Job:
+    """A job over `source` that writes to `folder/analysis`."""
+    days = AnalysedDays(str(folder / "analysis"), source.chosen(None))
+    return Job(spark, source, days, settings=StrategySettings(), quiet=True, questions=questions)

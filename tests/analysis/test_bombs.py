@@ -12,14 +12,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from analysis.nightly import SETTINGS, report
+from analysis.nightly import job_of, report
+from pyspark.sql import SparkSession
 
 from bench import _history as history
-from loadmanager.adapters.zookeeper.embedded import find_java
 from loadmanager.analysis.history_source import DAMAGED, HistorySource
-from loadmanager.analysis.job import Job
-from loadmanager.analysis.session import session
-from loadmanager.core.strategies.settings import StrategySettings
 
 MIB = 1 << 20
 
@@ -94,7 +91,7 @@ def test_looking_takes_bounded_memory(tmp_path: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(900)
-def test_a_day_with_bombs(tmp_path: Path) -> None:
+def test_a_day_with_bombs(tmp_path: Path, spark: SparkSession) -> None:
     """The day is analysed without them, and says so.
 
     A line without end does not fill the memory of Spark either.
@@ -106,19 +103,8 @@ def test_a_day_with_bombs(tmp_path: Path) -> None:
     write(root, "honest", bomb)
     write(root, "liar", a_liar(bomb))
     write(root, "alone", a_liar(bomb), kind="throttle")
-    with (
-        session(master="local[1]", java=find_java(), settings=SETTINGS, small=True) as spark,
-        closing(HistorySource(str(root), plain_bytes_max=64 * MIB)) as source,
-    ):
-        job = Job(
-            spark,
-            source,
-            str(tmp_path / "analysis"),
-            cluster=None,
-            settings=StrategySettings(),
-            quiet=True,
-        )
-        outcome = job.run(history.DATE)
+    with closing(HistorySource(str(root), plain_bytes_max=64 * MIB)) as source:
+        outcome = job_of(spark, source, tmp_path).run(history.DATE)
     assert outcome is not None
     for kind, name in (("broker_load", "honest"), ("broker_load", "liar"), ("throttle", "alone")):
         (said,) = [

@@ -11,7 +11,11 @@ from analysis.nightly import analyze, report
 
 from bench import _history as history
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("spark"),
+]
 
 
 def test_broken_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,6 +192,7 @@ def test_days_that_come_late_and_segments_that_are_gone(
         (("--output", "/proc/x"), 2),
     ],
 )
+@pytest.mark.usefixtures("no_spark")
 def test_what_spark_cannot_do_is_said_in_a_line(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int
 ) -> None:

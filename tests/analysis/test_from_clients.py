@@ -12,7 +12,13 @@ from system.cluster import Cluster, wait_for
 
 from loadmanager.cli import main
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.client, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.spark,
+    pytest.mark.client,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("spark"),
+]
 
 TOPIC = "persistent://public/default/measured"
 LIMITED = "persistent://public/default/limited"

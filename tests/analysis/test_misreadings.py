@@ -4,15 +4,22 @@ for a while, limits that each broker has for itself.
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from analysis import nightly
+from analysis.conftest import Sessions
 from analysis.nightly import rows
 
 from bench import _history as history
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("spark"),
+]
 
 ON_THE_SPOT, LATE_AT_NIGHT, LOST, STOPPED, UNNAMED, SKEWED, STALLED, REQUESTED = (
     f"t/{name}/0x00000000_0xffffffff"
@@ -23,6 +30,8 @@ PARENT, CHILDREN = (
     "t/split/0x00000000_0xffffffff",
     ("t/split/0x00000000_0x80000000", "t/split/0x80000000_0xffffffff"),
 )
+CRASHED, FORGOTTEN = "t/crash/0x00000000_0x80000000", "t/crash/0x80000000_0xffffffff"
+CRASH_MINUTE = 300
 GRANDCHILDREN = ("t/split/0x00000000_0x40000000", "t/split/0x40000000_0x80000000")
 SECOND = 1 / 60
 """In minutes, as the history's helpers count."""
@@ -102,6 +111,35 @@ def steps() -> list[str]:
     return lines
 
 
+def of_a_broker_that_crashes(root: Path) -> None:
+    """b2 has two bundles since before the day, and dies; only their loads say that it had them."""
+    minutes = range(CRASH_MINUTE + 1)
+    loads = [history.broker_load(minute, "b2", 0.3, cpu=float(minute % 50)) for minute in minutes]
+    history.write(root, "broker_load", "b2", loads)
+    bundles = [
+        history.bundle_load(minute, "b2", bundle, 50.0)
+        for minute in minutes
+        for bundle in (CRASHED, FORGOTTEN)
+    ]
+    history.write(root, "bundle_load", "b2", bundles)
+    history.write(root, "ownership", "b1", acquired(CRASH_MINUTE + 1.5, "b1", CRASHED))
+
+
+def of_a_nic_that_lies(root: Path) -> None:
+    """b3's inbound NIC shows 94 % from minute 200 on, to the last digit, whatever comes."""
+    lines = []
+    for minute in range(600):
+        lies = minute >= 200
+        line = history.broker_load(
+            minute, "b3", 0.94 if lies else 0.3, rate=10.0 + minute % 7, cpu=30 + minute % 50 / 100
+        )
+        record = json.loads(line)
+        if lies:
+            record["bandwidthIn"] = {"usage": 9_400_000.0, "limit": 1e7}
+        lines.append(json.dumps(record))
+    history.write(root, "broker_load", "b3", lines)
+
+
 def limits() -> list[str]:
     """b0's own limit holds clients all day, b1's never; a topic's limit holds somebody for 0.9 s of
     each minute.
@@ -134,8 +172,9 @@ def limits() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def report(tmp_path_factory: pytest.TempPathFactory, sessions: Sessions) -> dict[str, Any]:
     """The day's JSON, after that of the day before."""
+    sessions.start()
     folder = tmp_path_factory.mktemp("misreadings")
     root = folder / "history"
     history.write(
@@ -150,6 +189,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             for minute in range(600)
         ]
         history.write(root, "broker_load", broker, spikes)
+    of_a_broker_that_crashes(root)
+    of_a_nic_that_lies(root)
     history.write(root, "ownership", "b0", steps())
     history.write(root, "throttle", "b0", limits())
     loads = [
@@ -236,6 +277,39 @@ def test_a_child_that_was_split_again(report: dict[str, Any]) -> None:
     """What its children carried is what it carried."""
     row = rows(report, "splits", "parent")[PARENT]
     assert (row["busiest_share"], row["useful"]) == (pytest.approx(2 / 3), True)
+
+
+def test_a_crash_is_named_with_who_had_no_owner(report: dict[str, Any]) -> None:
+    """Whose bundles, for how long, and which of them nobody took: at the top of the list."""
+    row = rows(report, "outages", "broker")["b2"]
+    assert (row["how"], row["ts"]) == ("crash", history.START_MS + CRASH_MINUTE * 60_000)
+    assert (row["back_ts"], row["bundles"], row["never_owned"]) == (None, 2, 1)
+    assert (row["unowned_s_max"], row["worst_bundle"]) == (90.0, CRASHED)
+    assert row["namespaces"] == ["t/crash"]
+    first = report["findings"][0]
+    assert first["title"] == "b2 crashed at 05:00: 2 bundles without an owner"
+    assert report["headline"].startswith(f"Not a good day: {first['title']}.")
+    move = rows(report, "moves", "bundle")[CRASHED]
+    assert (move["source"], move["cause"], move["worth_it"]) == ("b2", "loss", None)
+    told = [(event["kind"], event["lane"]) for event in report["timeline"]]
+    assert ("bad", "brokers") in told
+
+
+def test_a_nic_that_lies_is_no_overload_and_poisons_nothing(report: dict[str, Any]) -> None:
+    """It is named as a sensor; the broker's hours over the threshold and the imbalance are not."""
+    (sensor,) = report["tables"]["sensors"]["rows"]
+    assert (sensor["broker"], sensor["sensor"], sensor["fault"], sensor["poisoned"]) == (
+        "b3",
+        "bandwidthIn",
+        "one value",
+        True,
+    )
+    assert sensor["hours"] == pytest.approx(400 / 60)
+    usage = rows(report, "broker_usage", "broker")["b3"]
+    assert usage["hours_over"] == 0
+    assert usage["max"] < 0.31
+    assert max(row["max"] for row in report["tables"]["imbalance"]["rows"]) < 0.5
+    assert not any(finding["question"] == "imbalance" for finding in report["findings"])
 
 
 def test_limits_of_each_broker(report: dict[str, Any]) -> None:

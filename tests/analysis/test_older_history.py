@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from analysis.conftest import Sessions
 from analysis.nightly import analyze, report, rows
 
 from loadmanager.analysis.session import SMALL_BYTES
@@ -23,15 +24,21 @@ BUNDLE = "public/default/0x40000000_0x50000000"
 
 
 @pytest.mark.parametrize("size", ["small", "large"])
-def test_an_older_history_gives_the_same_answers(tmp_path: Path, size: str) -> None:
+def test_an_older_history_gives_the_same_answers(
+    tmp_path: Path, sessions: Sessions, size: str
+) -> None:
     """Everything is read; causes and parents come from what the brokers wrote then. So it is with
     Spark's settings for a large history.
     """
     shutil.copytree(Path(__file__).parent / "history_v1", tmp_path / "history")
-    if size == "large":
+    if size == "small":
+        sessions.start()
+    else:
+        sessions.stop()
         unknown = tmp_path / f"history/cluster=standalone/kind=unknown/date={DATE}"
         unknown.mkdir(parents=True)
-        (unknown / "b0-1-1.jsonl").write_bytes(bytes(SMALL_BYTES))
+        with (unknown / "b0-1-1.jsonl").open("wb") as file:
+            file.truncate(SMALL_BYTES)
     assert analyze(tmp_path, date=DATE) == 0
     found = report(tmp_path, DATE, "standalone")
     assert found["records"]["ownership"] == 21

@@ -57,6 +57,7 @@ class ReleasedShown(Shape):
     released: bool
     clients: int | None = None
     pause_ms: float | None = None
+    life: int | None = None
 
 
 class MergedHere(Shape):

@@ -38,6 +38,7 @@ class _Release(msgspec.Struct, rename="camel"):
     released: bool
     clients: int | None = None
     pause_ms: float | None = None
+    life: int | None = None
 
 
 EPOCH = Query(
@@ -87,7 +88,11 @@ class PeerRoutes:
         )
         if released is None:
             return web.json_response({"released": False})
-        told = {"clients": released.clients, "pauseMs": released.pause_ms}
+        told = {
+            "clients": released.clients,
+            "pauseMs": released.pause_ms,
+            "life": released.life,
+        }
         return web.json_response({"released": True, **told})
 
     @operation(dict[str, int], query=(OF_BUNDLE,))
@@ -173,7 +178,7 @@ class HttpPeers:
             owner, f"{bundle}/release", query, epoch, self._release_timeout_s()
         )
         told = _decoded(owner, answer, _Release)
-        return Released(told.clients, told.pause_ms) if told.released else None
+        return Released(told.clients, told.pause_ms, told.life) if told.released else None
 
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None

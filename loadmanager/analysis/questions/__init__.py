@@ -1,5 +1,5 @@
 """One module a question.
 
-Each has `NAME`, `ABOUT`, `table(day)`, `ORDER` (of the rows that people see), and `findings(rows,
-day)`.
+Each has `NAME`, `ABOUT`, `COLUMNS`, `table(day)`, whose rows come in the order in which people see
+them, and `findings(rows, day)`.
 """

@@ -5,49 +5,68 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
-from loadmanager.analysis.day import Day, Finding, hours, lasting, throughput
+from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, Row, hours, lasting
+from loadmanager.analysis.trusted import by_broker, trusted
 
 NAME = "broker_usage"
-ABOUT = "How busy was each broker? Usage is the most used resource after weighting, as a fraction."
+ABOUT = (
+    "How busy was each broker? Usage is the most used resource after weighting, as a fraction; of "
+    "a broker whose sensor lied, that of its other sensors."
+)
+COLUMNS: Columns = {
+    "broker": (TEXT, "the broker"),
+    "samples": (WHOLE, "records of its load"),
+    "mean": (NUMBER, "mean usage"),
+    "p50": (NUMBER, "usage that half of the samples did not exceed"),
+    "p95": (NUMBER, "usage that 95 % of the samples did not exceed"),
+    "p99": (NUMBER, "usage that 99 % of the samples did not exceed"),
+    "max": (NUMBER, "highest usage of a sample"),
+    "hours_over": (NUMBER, "hours above loadBalancerBrokerOverloadedThresholdPercentage"),
+    "hours": (NUMBER, "hours that the samples stand for"),
+    "throughput_mean": (NUMBER, "mean bytes/s in and out"),
+    "bundles_max": (WHOLE, "most bundles that it had at a time"),
+    "over_from_ts": (WHOLE, "when the first five minutes above the threshold began"),
+    "over_until_ts": (WHOLE, "when the last ones ended"),
+}
 OVER_HOURS_MIN = 0.1
 """Shorter peaks are not reported."""
-ORDER = ("hours_over DESC", "p95 DESC", "broker")
 
 
-def table(day: Day) -> DataFrame:
-    """A row a broker. Percentiles are exact: there are few brokers."""
-    over = F.col("usage") > day.settings.overloaded_percent / 100
-    quantiles = F.percentile("usage", F.array(*(F.lit(value) for value in (0.5, 0.95, 0.99))))
-    return (
-        day.records("broker_load")
-        .groupBy("broker")
-        .agg(
-            F.count(F.lit(1)).alias("samples"),
-            F.avg("usage").alias("mean"),
-            quantiles.alias("quantiles"),
-            F.max("usage").alias("max"),
-            hours(F.sum(F.when(over, F.col("intervalMs")).otherwise(0))).alias("hours_over"),
-            hours(F.sum("intervalMs")).alias("hours"),
-            F.avg(throughput()).alias("throughput_mean"),
-            F.max("bundles").alias("bundles_max"),
-        )
-        .select(
-            "broker",
-            "samples",
-            "mean",
-            F.col("quantiles")[0].alias("p50"),
-            F.col("quantiles")[1].alias("p95"),
-            F.col("quantiles")[2].alias("p99"),
-            "max",
-            "hours_over",
-            "hours",
-            "throughput_mean",
-            "bundles_max",
-        )
-    )
+def table(day: Day) -> list[Row]:
+    """A row a broker. Percentiles are exact, but for a broker whose sensor lied: of its five
+    minutes' means.
+    """
+    rows = [_row(broker, steps, day) for broker, steps in by_broker(trusted(day)).items()]
+    return sorted(rows, key=lambda row: (-row["hours_over"], -row["p95"], row["broker"]))
+
+
+def _row(broker: str, steps: Sequence[Row], day: Day) -> Row:
+    samples = sum(step["samples"] for step in steps)
+    limit = day.settings.overloaded_percent / 100
+    over = [step for step in steps if step["over_ms"] > 0]
+    if any(step["lied"] for step in steps):
+        means = sorted(step["usage"] for step in steps)
+        quantiles = [means[int(share * (len(means) - 1))] for share in (0.5, 0.95, 0.99)]
+        highest = means[-1]
+        over = [step for step in steps if step["usage"] > limit]
+        over_ms = sum(step["interval_ms"] for step in over)
+    else:
+        quantiles = day.facts.usage_quantiles[broker]
+        highest = max(step["usage_max"] for step in steps)
+        over_ms = sum(step["over_ms"] for step in steps)
+    return {
+        "broker": broker,
+        "samples": samples,
+        "mean": sum(step["usage"] * step["samples"] for step in steps) / samples,
+        **dict(zip(("p50", "p95", "p99"), quantiles, strict=True)),
+        "max": highest,
+        "hours_over": hours(over_ms),
+        "hours": hours(sum(step["interval_ms"] for step in steps)),
+        "throughput_mean": sum(step["throughput_sum"] for step in steps) / samples,
+        "bundles_max": max(step["bundles_max"] for step in steps),
+        "over_from_ts": over[0]["first_ts"] if over else None,
+        "over_until_ts": over[-1]["last_ts"] if over else None,
+    }
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
@@ -55,7 +74,7 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     threshold = day.settings.overloaded_percent
     return [
         Finding(
-            importance=min(60 + 4 * row.hours_over, 95),
+            importance=min(60 + 4 * row.hours_over, 79),
             question=NAME,
             title=f"{row.broker} was overloaded for {lasting(row.hours_over)}",
             text=f"Its usage was above {threshold:g} % for {lasting(row.hours_over)} of "
@@ -63,6 +82,12 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
             f"{row.p50:.0%}, and a twentieth of the time above {row.p95:.0%}.",
             advice="If other brokers had room, look at the day's moves; otherwise add a broker.",
             numbers={"hoursOver": row.hours_over, "p50": row.p50, "p95": row.p95, "max": row.max},
+            at_ms=row.over_from_ts,
+            until_ms=row.over_until_ts,
+            where=row.broker,
+            plot="usage",
+            commands=["loadmanager admin moves list", "loadmanager admin dry-run"],
+            causes=[f"broker {row.broker}"],
         )
         for row in rows
         if row.hours_over >= OVER_HOURS_MIN

@@ -5,86 +5,107 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
-from loadmanager.analysis.day import Day, Finding, many
-from loadmanager.analysis.questions import moves
+from loadmanager.analysis.day import TEXT, WHOLE, Columns, Day, Finding, Row, many
+from loadmanager.core.history.tenures import Tenure
+from loadmanager.core.ownership.states import Cause
 
 NAME = "flapping"
 ABOUT = (
     "Which bundles moved back and forth? A bundle returns when a broker acquires it that gave it "
     "up within the grace period, also when no other broker owned it meanwhile."
 )
-ORDER = ("returns DESC", "moves DESC", "bundle")
+COLUMNS: Columns = {
+    "bundle": (TEXT, "the bundle"),
+    "moves": (WHOLE, "acquisitions by another broker than the one before"),
+    "returns": (
+        WHOLE,
+        (
+            "acquisitions by a broker that had given it up less than "
+            "loadBalancerSheddingGracePeriodMinutes before"
+        ),
+    ),
+    "brokers": (WHOLE, "brokers that acquired it"),
+    "operator": (WHOLE, "how many of the returns an operator had ordered"),
+    "first_ts": (WHOLE, "its first acquisition of the day"),
+    "last_ts": (WHOLE, "its last acquisition of the day"),
+}
 
 
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> list[Row]:
     """A row a bundle that moved, or came back to where it was."""
-    grace_ms = int(day.settings.grace_period_minutes * 60_000)
-    left = moves.released(day.records("ownership"))
-    yesterday = day.records_before("ownership")
-    if yesterday is not None:
-        left = left.unionByName(moves.released(yesterday))
-    left = left.where(~moves.stopped())  # a bundle that survives a restart does not flap
-    events = (
-        moves.acquisitions(day)
-        .select("bundle", "broker", "ts", "source", F.lit(1).alias("acquired"))
-        .unionByName(
-            left.select(
-                "bundle",
-                F.col("source").alias("broker"),
-                F.col("released").alias("ts"),
-                F.lit(None).alias("source"),
-                F.lit(0).alias("acquired"),
-            )
-        )
-    )
-    so_far = (
-        Window.partitionBy("bundle", "broker")
-        .orderBy("ts", "acquired")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    left_ts = F.max(F.when(F.col("acquired") == 0, F.col("ts"))).over(so_far)
-    returned = F.col("left").isNotNull() & (F.col("ts") - F.col("left") <= grace_ms)
-    return (
-        events.withColumn("left", left_ts)
-        .where(F.col("acquired") == 1)
-        .groupBy("bundle")
-        .agg(
-            F.count_if(F.col("source") != F.col("broker")).alias("moves"),
-            F.count_if(returned).alias("returns"),
-            F.countDistinct("broker").alias("brokers"),
-            F.min("ts").alias("first_ts"),
-            F.max("ts").alias("last_ts"),
-        )
-        .where((F.col("moves") > 0) | (F.col("returns") > 0))
-    )
+    grace_ms = day.settings.grace_period_minutes * 60_000
+    rows = [
+        row
+        for bundle, tenures in day.owners.items()
+        if len(tenures) > 1 and (row := _row(bundle, tenures, day, grace_ms))
+    ]
+    return sorted(rows, key=lambda row: (-row["returns"], -row["moves"], row["bundle"]))
+
+
+def _row(bundle: str, tenures: Sequence[Tenure], day: Day, grace_ms: float) -> Row | None:
+    left: dict[str, tuple[float, str | None]] = {}
+    moves = returns = operator = 0
+    times, brokers = [], set()
+    before: Tenure | None = None
+    for tenure in tenures:
+        since = tenure.since_ms
+        if since is not None and since >= day.start_ms and tenure.parent is None:
+            times.append(since)
+            brokers.add(tenure.broker)
+            moves += before is not None and before.broker != tenure.broker
+            if tenure.broker in left and since - left[tenure.broker][0] <= grace_ms:
+                returns += 1
+                operator += left[tenure.broker][1] == Cause.OPERATOR.value
+        if tenure.freed_ms is not None and not tenure.stopped and not tenure.lost:
+            left[tenure.broker] = tenure.freed_ms, tenure.cause
+        before = tenure
+    if not moves and not returns:
+        return None
+    return {
+        "bundle": bundle,
+        "moves": moves,
+        "returns": returns,
+        "brokers": len(brokers),
+        "operator": operator,
+        "first_ts": min(times),
+        "last_ts": max(times),
+    }
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
-    """Bundles that returned."""
-    back = [row for row in rows if row.returns > 0]
+    """Bundles that returned, not at an operator's request."""
+    back = [row for row in rows if row.returns > row.operator]
     if not back:
         return []
     worst = back[0]
-    returns = sum(row.returns for row in back)
+    returns = sum(row.returns - row.operator for row in back)
+    came = "It" if len(back) == 1 else "They"
     return [
         Finding(
-            importance=min(45 + 2 * returns, 85),
+            importance=min(36 + returns, 58),
             question=NAME,
             title=f"{many(len(back), 'bundle')} moved back and forth",
-            text=f"Bundles came back {many(returns, 'time')} to a broker that they had left less "
+            text=f"{came} came back {many(returns, 'time')} to a broker that had given "
+            f"{'it' if len(back) == 1 else 'them'} up less "
             f"than {day.settings.grace_period_minutes:g} minutes before. "
-            f"The worst is {worst.bundle} with {worst.moves} moves and {worst.returns} returns. "
-            "Every move makes its clients reconnect.",
+            f"The worst is {worst.bundle} with {many(worst.moves, 'move')} and "
+            f"{many(worst.returns, 'return')}. Every move makes its clients reconnect.",
             advice="Shedding and placement score different things: use AvgShedder for both, or a "
-            "longer loadBalancerSheddingGracePeriodMinutes.",
+            "longer loadBalancerSheddingGracePeriodMinutes. A pin keeps a bundle where it is.",
             numbers={
                 "bundles": len(back),
                 "returns": returns,
                 "worstMoves": worst.moves,
                 "worstReturns": worst.returns,
             },
+            at_ms=min(row.first_ts for row in back),
+            until_ms=max(row.last_ts for row in back),
+            where=worst.bundle,
+            plot="timeline",
+            commands=[
+                f"loadmanager admin bundles move {worst.bundle} --to BROKER --pin 2h",
+                "loadmanager admin decisions",
+            ],
+            causes=[f"bundle {worst.bundle}"],
         )
     ]

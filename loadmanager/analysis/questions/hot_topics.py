@@ -5,41 +5,76 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
 
-from loadmanager.analysis.day import Day, Finding, mib
+from loadmanager.analysis.day import NUMBER, TEXT, WHOLE, Columns, Day, Finding, mib, over
+from loadmanager.analysis.facts import total
 from loadmanager.analysis.questions import hot_bundles
 
 NAME = "hot_topics"
 ABOUT = (
-    "Which topics carried the traffic? Brokers record their busiest topics only; share is of the "
-    "bytes of all recorded topics."
+    "Which topics carried the traffic? In and out together. Brokers record their busiest topics "
+    "only."
 )
-ORDER = ("share DESC", "topic")
+COLUMNS: Columns = {
+    "topic": (TEXT, "the topic"),
+    **hot_bundles.TOTALS,
+    "backlog_max": (WHOLE, "most messages that waited for a subscription"),
+    "bundle": (TEXT, "the last bundle that it was recorded in"),
+    "share": (NUMBER, "its part of the bytes of all bundles, recorded topics or not"),
+    **hot_bundles.QUANTILES,
+}
+MOST_OF_BUNDLE = 0.8
+"""A topic that carries so much of its bundle is why the bundle is hot."""
 
 
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> pa.Table:
     """A row a topic."""
-    return hot_bundles.ranked(day.records("topic_load"), "topic")
+    facts = day.facts
+    everything = max(total(facts.bundles["bytes"]), total(facts.topics["bytes"]))
+    return hot_bundles.ranked(
+        facts.topics,
+        "topic",
+        "bundle",
+        "bundle",
+        busiest=facts.busiest_topics,
+        all_bytes=everything,
+    )
 
 
-def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
-    """Topics that alone carry a large part and are not partitioned."""
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Topics that alone carry as much as a broker."""
+    limit = hot_bundles.hot_share(day)
     if len(rows) < 2:
         return []
-    return [
-        Finding(
-            importance=35 + 50 * row.share,
-            question=NAME,
-            title=f"One topic carried {row.share:.0%} of the recorded traffic",
-            text=f"{row.topic} had {mib(row.throughput_mean)} on average and "
-            f"{mib(row.throughput_max)} at most. "
-            "A topic is served by one broker at a time.",
-            advice="It is a partition already: give the topic more of them."
-            if "-partition-" in row.topic
-            else "Partition it.",
-            numbers={"share": row.share, "throughputMean": row.throughput_mean},
+    carried: dict[str, float] = {}
+    if "hot_bundles" in day.answers:
+        carried = {row["bundle"]: row["bytes"] for row in day.answers["hot_bundles"]}
+    found = []
+    for row in rows:
+        if row.share < limit:
+            continue
+        part = over(row.bytes, carried.get(row.bundle, 0.0)) or 0.0
+        most = part >= MOST_OF_BUNDLE
+        partition = "-partition-" in row.topic
+        found.append(
+            Finding(
+                importance=36 + 20 * row.share,
+                question=NAME,
+                title=f"One topic carried {row.share:.0%} of all traffic",
+                text=f"{row.topic} had {mib(row.throughput_mean)} in and out on average and "
+                f"{mib(row.throughput_max)} at most; an even share of a broker is {limit:.0%}. "
+                f"It is {min(part, 1.0):.0%} of its bundle {row.bundle}. "
+                "A topic is served by one broker at a time, and no split divides it.",
+                advice="It is a partition already: give the topic more of them."
+                if partition
+                else "Partition it.",
+                numbers={"share": row.share, "throughputMean": row.throughput_mean},
+                where=row.topic,
+                plot="bundles",
+                commands=[f"loadmanager admin topics partitions {row.topic}"],
+                explains=[f"topic {row.topic}", f"only topic of {row.bundle}"]
+                + ([f"bundle {row.bundle}"] if most else []),
+            )
         )
-        for row in rows
-        if row.share >= hot_bundles.HOT_SHARE
-    ]
+    return found

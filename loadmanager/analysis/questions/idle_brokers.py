@@ -5,36 +5,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
-from loadmanager.analysis.day import BUCKET_MS, Day, Finding, clock, hours, lasting, number, rate
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    WHOLE,
+    YES_NO,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    clock,
+    hours,
+    lasting,
+)
+from loadmanager.analysis.facts import BUCKET_MS
+from loadmanager.analysis.trusted import by_broker
 
 NAME = "idle_brokers"
 ABOUT = (
     "Which brokers had nothing to do? A broker is idle without bundles or without messages, and "
     "new if it appears after the others."
 )
+COLUMNS: Columns = {
+    "broker": (TEXT, "the broker"),
+    "first_ts": (WHOLE, "its first record of the day"),
+    "last_ts": (WHOLE, "its last record of the day"),
+    "first_load_ts": (WHOLE, "its first record with bundles and messages"),
+    "idle_hours": (NUMBER, "hours without bundles or without messages"),
+    "hours": (NUMBER, "hours that its records stand for"),
+    "new": (YES_NO, "whether it appeared more than five minutes after the first broker"),
+    "waited_minutes": (NUMBER, "from its first record to its first load"),
+}
 HOURS_MIN = 1.0
 """Brokers with fewer recorded hours are not judged."""
-ORDER = ("idle_hours DESC", "broker")
 
 
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> list[Row]:
     """A row a broker."""
-    loads = day.records("broker_load")
-    idle = (number("bundles") == 0) | (rate() == 0)
-    brokers = loads.groupBy("broker").agg(
-        F.min("ts").alias("first_ts"),
-        F.max("ts").alias("last_ts"),
-        F.min(F.when(~idle, F.col("ts"))).alias("first_load_ts"),
-        hours(F.sum(F.when(idle, F.col("intervalMs")).otherwise(0))).alias("idle_hours"),
-        hours(F.sum("intervalMs")).alias("hours"),
-    )
-    first = F.min("first_ts").over(Window.partitionBy())
-    return brokers.withColumn("new", F.col("first_ts") - first > BUCKET_MS).withColumn(
-        "waited_minutes", (F.coalesce("first_load_ts", "last_ts") - F.col("first_ts")) / 60_000
-    )
+    brokers = by_broker(day.facts.brokers)
+    first = min((steps[0]["first_ts"] for steps in brokers.values()), default=0)
+    rows = [_row(broker, steps, first) for broker, steps in brokers.items()]
+    return sorted(rows, key=lambda row: (-row["idle_hours"], row["broker"]))
+
+
+def _row(broker: str, steps: Sequence[Row], first: int) -> Row:
+    begun, ended = steps[0]["first_ts"], steps[-1]["last_ts"]
+    busy = next((step["busy_ts"] for step in steps if step["busy_ts"] is not None), None)
+    return {
+        "broker": broker,
+        "first_ts": begun,
+        "last_ts": ended,
+        "first_load_ts": busy,
+        "idle_hours": hours(sum(step["idle_ms"] for step in steps)),
+        "hours": hours(sum(step["interval_ms"] for step in steps)),
+        "new": begun - first > BUCKET_MS,
+        "waited_minutes": ((ended if busy is None else busy) - begun) / 60_000,
+    }
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
@@ -49,7 +75,7 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             )
             found.append(
                 Finding(
-                    importance=55,
+                    importance=42,
                     question=NAME,
                     title=f"{row.broker} was new and waited {row.waited_minutes:.0f} "
                     "minutes for load",
@@ -57,6 +83,10 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     advice="lowerBoundarySheddingEnabled=true makes ThresholdShedder fill idle "
                     "brokers; AvgShedder does by itself.",
                     numbers={"waitedMinutes": row.waited_minutes},
+                    at_ms=row.first_ts,
+                    until_ms=row.first_load_ts or row.last_ts,
+                    where=row.broker,
+                    plot="usage",
                 )
             )
         elif row.hours >= HOURS_MIN and row.idle_hours / row.hours > 0.5:
@@ -70,6 +100,8 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
                     advice="Run one broker less, or let the shedder fill it: "
                     "lowerBoundarySheddingEnabled=true.",
                     numbers={"idleHours": row.idle_hours, "hours": row.hours},
+                    where=row.broker,
+                    plot="usage",
                 )
             )
     return found

@@ -3,52 +3,68 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean, pstdev
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
 from loadmanager.analysis.day import (
-    BUCKET_MS,
+    NUMBER,
+    WHOLE,
+    Columns,
     Day,
     Finding,
-    bucket,
+    Row,
     clock,
+    hours,
     lasting,
-    ratio,
-    throughput,
+    over,
 )
+from loadmanager.analysis.facts import BUCKET_MS
+from loadmanager.analysis.trusted import trusted
 from loadmanager.core.strategies.shedding.threshold import ThresholdSettings
 
 NAME = "imbalance"
 ABOUT = (
-    "How even was the load over the brokers? Of their mean usages in five minutes: standard "
-    "deviation, highest over mean, Gini coefficient."
+    "How even was the load over the brokers? Of their mean usages in five minutes. A broker whose "
+    "usage came from a sensor that lied is left out meanwhile."
 )
-ORDER = ("bucket",)
+COLUMNS: Columns = {
+    "bucket": (WHOLE, "when the five minutes began"),
+    "brokers": (WHOLE, "brokers that recorded their load"),
+    "mean": (NUMBER, "mean of the brokers' usages, as a fraction"),
+    "std": (NUMBER, "their standard deviation; 0 is even"),
+    "max": (NUMBER, "the highest"),
+    "min": (NUMBER, "the lowest"),
+    "max_over_mean": (NUMBER, "the highest over the mean; 1 is even"),
+    "gini": (NUMBER, "their Gini coefficient; 0 is even"),
+    "throughput": (NUMBER, "bytes/s in and out of all brokers"),
+}
 
 
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> list[Row]:
     """A row for five minutes."""
-    means = (
-        day.records("broker_load")
-        .groupBy(bucket().alias("bucket"), "broker")
-        .agg(F.avg("usage").alias("usage"), F.avg(throughput()).alias("bytes"))
-    )
-    rank = F.row_number().over(Window.partitionBy("bucket").orderBy("usage", "broker"))
-    ranked = means.withColumn("rank", rank)
-    count, total = F.count(F.lit(1)), F.sum("usage")
-    gini = ratio(2 * F.sum(F.col("rank") * F.col("usage")), count * total) - (count + 1) / count
-    return ranked.groupBy("bucket").agg(
-        count.alias("brokers"),
-        F.avg("usage").alias("mean"),
-        F.stddev_pop("usage").alias("std"),
-        F.max("usage").alias("max"),
-        F.min("usage").alias("min"),
-        F.coalesce(ratio(F.max("usage"), F.avg("usage")), F.lit(1.0)).alias("max_over_mean"),
-        F.coalesce(gini, F.lit(0.0)).alias("gini"),
-        F.sum("bytes").alias("throughput"),
-    )
+    steps: dict[int, list[Row]] = {}
+    for step in trusted(day):
+        if not step["lied"]:
+            steps.setdefault(step["bucket"], []).append(step)
+    return [_row(bucket, steps[bucket]) for bucket in sorted(steps)]
+
+
+def _row(bucket: int, steps: Sequence[Row]) -> Row:
+    usages = sorted(step["usage"] for step in steps)
+    count, sum_, mean = len(usages), sum(usages), fmean(usages)
+    ranked = sum(rank * usage for rank, usage in enumerate(usages, start=1))
+    gini = over(2 * ranked, count * sum_)
+    return {
+        "bucket": bucket,
+        "brokers": count,
+        "mean": mean,
+        "std": pstdev(usages),
+        "max": usages[-1],
+        "min": usages[0],
+        "max_over_mean": over(usages[-1], mean) or 1.0,
+        "gini": 0.0 if gini is None else gini - (count + 1) / count,
+        "throughput": sum(step["throughput_sum"] / step["samples"] for step in steps),
+    }
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
@@ -59,20 +75,19 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     if share < 0.1:
         return []
     worst = max(uneven, key=lambda row: (row.std, -row.bucket))
-    spent = len(uneven) * BUCKET_MS / 3_600_000
+    spent = hours(len(uneven) * BUCKET_MS)
     return [
         Finding(
-            importance=30 + 40 * share,
+            importance=30 + 25 * share,
             question=NAME,
             title=f"The load was uneven for {lasting(spent)}",
             text=f"In {share:.0%} of the time the busiest broker was more than {limit * 100:g} "
             "points above the mean. "
             f"It was worst at {clock(worst.bucket)}: between {worst.min:.0%} and {worst.max:.0%}, "
-            f"standard deviation {worst.std:.2f}, Gini coefficient {worst.gini:.2f}.",
-            advice="Try other strategies on the day's load reports with `loadmanager decide "
-            "--explain`; "
-            "a lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
-            "lowerBoundarySheddingEnabled fills idle brokers.",
+            f"standard deviation {worst.std:.1%}, Gini coefficient {worst.gini:.2f}.",
+            advice="A lower loadBalancerBrokerThresholdShedderPercentage acts sooner, "
+            "lowerBoundarySheddingEnabled fills idle brokers. Try both on this day's load with "
+            "replay before you set them.",
             numbers={
                 "hours": spent,
                 "share": share,
@@ -80,5 +95,10 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
                 "worstGini": worst.gini,
                 "worstAt": worst.bucket,
             },
+            at_ms=uneven[0].bucket,
+            until_ms=uneven[-1].bucket + BUCKET_MS,
+            where="all brokers",
+            plot="imbalance",
+            commands=["loadmanager admin dry-run", "loadmanager replay --help"],
         )
     ]

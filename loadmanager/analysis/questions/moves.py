@@ -5,153 +5,134 @@ afterwards?
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
-from loadmanager.analysis.day import BUCKET_MS, Day, Finding, bucket, many
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    WHOLE,
+    YES_NO,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    clock,
+    many,
+    step_of,
+)
+from loadmanager.analysis.facts import BUCKET_MS
+from loadmanager.core.history.tenures import Change, changes, pause_ms
 from loadmanager.core.ownership.states import Cause
 
 NAME = "moves"
 ABOUT = (
-    "What did each move do? Imbalance is the standard deviation of usage, ten minutes before "
-    "against five to fifteen minutes after; "
-    "a move was worth it when that fell by more than 0.5 points and a twentieth. Moves off "
-    "brokers that stopped or were lost are not judged."
+    "What did each move do? A move belongs to the cycle of the leader that ordered it by the life "
+    "of the bundle that it ended. A move was worth it when the imbalance fell by more than 0.5 "
+    "points and a twentieth; moves off brokers that stopped or were lost are not judged, and moves "
+    "within the same five minutes share their verdict."
 )
-ORDER = ("ts", "bundle")
+COLUMNS: Columns = {
+    "ts": (WHOLE, "when the destination had the bundle, by its clock, corrected"),
+    "bundle": (TEXT, "the bundle"),
+    "source": (TEXT, "the broker that had owned it"),
+    "destination": (TEXT, "the broker that owned it afterwards"),
+    "reason": (TEXT, "why the source gave it up"),
+    "cause": (TEXT, "leader, operator, stop, loss, lookup …"),
+    "forced": (YES_NO, "whether its broker stopped or was lost: nobody chose this move"),
+    "pause_ms": (NUMBER, "how long clients had no owner, in ms; empty: not known"),
+    "std_before": (NUMBER, "standard deviation of usage in the ten minutes before"),
+    "std_after": (NUMBER, "the same, five to fifteen minutes after"),
+    "gain": (NUMBER, "before minus after"),
+    "worth_it": (YES_NO, "whether the gain is more than 0.5 points and a twentieth"),
+    "move": (TEXT, "the id of the leader's move"),
+    "epoch": (WHOLE, "the leader's term"),
+    "cycle": (WHOLE, "the leader's cycle"),
+    "clients_closed": (WHOLE, "producers and consumers that the source had"),
+}
 STEPS = 2
 """Time steps compared before and after a move."""
 GAIN_MIN, GAIN_SHARE_MIN = 0.005, 0.05
-SKEW_MS = 1000
-"""Brokers' clocks may differ by so much."""
-NEAR_MS = 60_000
-"""A release and an acquisition that are this close belong together."""
+LONG_PAUSE_MS = 1000
+LOST = "its broker was lost"
 
 
-def acquisitions(day: Day) -> DataFrame:
-    """Acquisitions, with the owner before: bundle, broker, ts, source.
-
-    A broker whose first event of the day is a release owned the bundle at midnight.
-    """
-    steps = day.records("ownership")
-    # Older histories know no Opening; a bundle that stays owned after a split that failed was not
-    # acquired.
-    taken = (F.col("after") == "Owned") & F.col("before").isin("Assigning", "Opening")
-    acquired = steps.where(taken).select("bundle", "broker", "ts")
-    given_up = (
-        steps.where(F.col("before") == "Owned")
-        .groupBy("bundle")
-        .agg(F.min_by("broker", "ts").alias("broker"), F.min("ts").alias("given"))
-    )
-    begun = acquired.groupBy("bundle").agg(F.min("ts").alias("begun"))
-    at_midnight = (
-        given_up.join(begun, "bundle", "left")
-        .where(F.col("begun").isNull() | (F.col("begun") > F.col("given") - SKEW_MS))
-        .select("bundle", "broker", F.lit(day.start_ms).alias("ts"), F.lit(True).alias("midnight"))
-    )
-    order = Window.partitionBy("bundle").orderBy("ts", "broker")
-    return (
-        acquired.withColumn("midnight", F.lit(False))
-        .unionByName(at_midnight)
-        .withColumn("source", F.lag("broker").over(order))
-        .where(~F.col("midnight"))
-        .drop("midnight")
-    )
-
-
-def released(steps: DataFrame) -> DataFrame:
-    """Releases, with reason and pause.
-
-    Columns bundle, source, released, pause_ms, reason, cause, named (whether a destination was).
-    """
-    return steps.where((F.col("before") == "Releasing") & (F.col("after") == "Free")).select(
-        "bundle",
-        F.col("broker").alias("source"),
-        F.col("ts").alias("released"),
-        F.col("pauseMs").alias("pause_ms"),
-        "reason",
-        "cause",
-        F.col("destination").isNotNull().alias("named"),
-    )
-
-
-def stopped(cause: str = "cause") -> Column:
-    """Whether a broker gave up a bundle because it stopped."""
-    return F.col(cause).eqNullSafe(Cause.STOP.value)
-
-
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> list[Row]:
     """A row a move."""
-    moved = (
-        acquisitions(day)
-        .where(F.col("source") != F.col("broker"))
-        .withColumnRenamed("broker", "destination")
-    )
-    releases = released(day.records("ownership"))
-    release = F.struct("released", "pause_ms", "reason", "cause", "named").alias("release")
-    away_ms = F.abs(F.col("release.released") - F.col("ts"))
-    before = F.col("release.released") <= F.col("ts") + SKEW_MS
-    # A release that names its destination ends when that has acquired the bundle; any other leaves
-    # it to the next lookup.
-    unowned_ms = F.when(F.col("near.named"), 0.0).otherwise(
-        F.greatest(F.col("ts") - F.col("near.released"), F.lit(0))
-    )
-    paused = (
-        moved.join(releases.select("bundle", "source", release), ["bundle", "source"], "left")
-        .groupBy("bundle", "source", "destination", "ts")
-        .agg(
-            F.min_by("release", F.when(away_ms <= NEAR_MS, away_ms)).alias("near"),
-            F.max_by("release", F.when(before, F.col("release.released"))).alias("last"),
-        )
-        .withColumn("pause_ms", F.col("near.pause_ms") + unowned_ms)
-        .withColumn("release", F.coalesce("near", "last"))
-        .withColumn("forced", F.col("release").isNull() | stopped("release.cause"))
-    )
-    gain = F.col("std_before") - F.col("std_after")
-    worth = (gain > GAIN_MIN) & (gain > GAIN_SHARE_MIN * F.col("std_before"))
-    return (
-        paused.join(F.broadcast(_imbalance(day, paused)), "ts", "left")
-        .select(
-            "ts",
-            "bundle",
-            "source",
-            "destination",
-            F.coalesce("release.reason", F.lit("its broker was lost")).alias("reason"),
-            F.coalesce("release.cause", F.when(F.col("release").isNull(), Cause.LOSS.value)).alias(
-                "cause"
-            ),
-            "forced",
-            "pause_ms",
-            "std_before",
-            "std_after",
-        )
-        .withColumn("gain", gain)
-        .withColumn("worth_it", F.when(~F.col("forced"), worth))
-    )
+    imbalance = {row["bucket"]: row["std"] for row in day.answer("imbalance")}
+    orders = _Orders(day.facts.leader_moves)
+    rows = []
+    for change in changes(day.owners):
+        acquired = change.after.since_ms
+        if acquired is None or acquired < day.start_ms or change.after.parent is not None:
+            continue
+        if change.before.broker != change.after.broker:
+            ts = round(acquired - day.corrections.get(change.after.broker, 0.0))
+            rows.append(_row(change, ts, day) | _verdict(change, ts, imbalance) | orders.of(change))
+    return sorted(rows, key=lambda row: (row["ts"], row["bundle"]))
 
 
-def _imbalance(day: Day, moves: DataFrame) -> DataFrame:
-    """Mean imbalance over a few time steps around each move: columns ts, std_before, std_after."""
-    away = F.explode(F.sequence(F.lit(-STEPS), F.lit(STEPS))).alias("away")
-    steps = (
-        moves.select("ts")
-        .distinct()
-        .select("ts", away)
-        .withColumn("step", (bucket() / BUCKET_MS).cast("long") + F.col("away"))
-    )
-    known = day.answer("imbalance").select(
-        (F.col("bucket") / BUCKET_MS).cast("long").alias("step"), "std"
-    )
-    return (
-        steps.join(F.broadcast(known), "step")
-        .groupBy("ts")
-        .agg(
-            F.avg(F.when(F.col("away") < 0, F.col("std"))).alias("std_before"),
-            F.avg(F.when(F.col("away") > 0, F.col("std"))).alias("std_after"),
-        )
-    )
+def _row(change: Change, ts: int, day: Day) -> Row:
+    before = change.before
+    lost = before.until_ms is None
+    return {
+        "ts": ts,
+        "bundle": before.bundle,
+        "source": before.broker,
+        "destination": change.after.broker,
+        "reason": LOST if lost else before.reason,
+        "cause": Cause.LOSS.value if lost else before.cause,
+        "forced": before.stopped or before.lost,
+        "pause_ms": None if before.lost else pause_ms(change, day.corrections),
+    }
+
+
+def _verdict(change: Change, ts: int, imbalance: dict[int, float]) -> Row:
+    step = step_of(ts)
+
+    def mean(offsets: range) -> float | None:
+        known = [imbalance.get(step + offset * BUCKET_MS) for offset in offsets]
+        values = [value for value in known if value is not None]
+        return fmean(values) if values else None
+
+    before, after = mean(range(-STEPS, 0)), mean(range(1, STEPS + 1))
+    gain = None if before is None or after is None else before - after
+    worth = None
+    if (
+        gain is not None
+        and before is not None
+        and not (change.before.stopped or change.before.lost)
+    ):
+        worth = gain > GAIN_MIN and gain > GAIN_SHARE_MIN * before
+    return {"std_before": before, "std_after": after, "gain": gain, "worth_it": worth}
+
+
+class _Orders:
+    """The leaders' own records of moves: by the life that each ended, and of leaders that were not
+    told it, in order by bundle and brokers.
+    """
+
+    def __init__(self, moves: Sequence[Row]) -> None:
+        self._by_life = {(row["bundle"], row["life"]): row for row in moves if row["life"]}
+        self._others: dict[tuple[str, str, str], list[Row]] = {}
+        for row in moves:
+            if not row["life"] and row["state"] == "done" and row["destination"]:
+                key = (row["bundle"], row["source"], row["destination"])
+                self._others.setdefault(key, []).append(row)
+
+    def of(self, change: Change) -> Row:
+        """What the leader recorded of this change of owners."""
+        before, after = change
+        row = self._by_life.get((before.bundle, before.life))
+        if row is None:
+            others = self._others.get((before.bundle, before.broker, after.broker))
+            row = others.pop(0) if others else {}
+        return {
+            "move": row.get("move"),
+            "epoch": row.get("epoch"),
+            "cycle": row.get("cycle"),
+            "clients_closed": row.get("clientsClosed"),
+        }
 
 
 def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
@@ -160,37 +141,54 @@ def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
     useless = [row for row in judged if not row.worth_it]
     found = []
     if useless:
-        share = len(useless) / len(judged)
         worst = min(useless, key=lambda row: (row.gain, row.ts, row.bundle))
+        worse = sum(row.gain < -GAIN_MIN for row in useless)
+        became = f"; after {worse} of them it was worse" if worse else ""
         found.append(
             Finding(
-                importance=20 + 40 * share,
+                importance=20 + 25 * len(useless) / len(judged),
                 question=NAME,
                 title=f"{len(useless)} of {len(judged)} moves did not help",
-                text="After them the brokers' usage was spread as before, or worse. "
-                f"The worst: {worst.bundle} from {worst.source} to {worst.destination}, "
-                f"standard deviation {worst.std_before:.3f} before and {worst.std_after:.3f} "
-                f"after ({worst.reason}).",
+                text=f"After them the brokers' usage was spread as before{became}. "
+                f"The worst: {worst.bundle} from {worst.source} to {worst.destination} at "
+                f"{clock(worst.ts)}, standard deviation {worst.std_before:.1%} before and "
+                f"{worst.std_after:.1%} after ({worst.reason}).",
                 advice="A longer loadBalancerSheddingGracePeriodMinutes or a higher threshold "
-                "saves such moves; "
-                "AvgShedder and TransferShedder name destinations.",
+                "saves such moves; AvgShedder and TransferShedder name destinations.",
                 numbers={"useless": len(useless), "judged": len(judged), "worstGain": worst.gain},
+                at_ms=useless[0].ts,
+                until_ms=useless[-1].ts,
+                where=worst.bundle,
+                plot="timeline",
+                commands=["loadmanager admin decisions"],
             )
         )
-    pauses = sorted((row.pause_ms for row in rows if row.pause_ms is not None), reverse=True)
-    if pauses and pauses[0] > 1000:
-        slow = sum(pause > 1000 for pause in pauses)
-        found.append(
-            Finding(
-                importance=35 + min(slow, 25),
-                question=NAME,
-                title=f"{many(slow, 'move')} left a bundle without an owner for more than a second",
-                text=f"The longest pause was {pauses[0] / 1000:.1f} s; half of all moves took no "
-                f"more than {pauses[len(pauses) // 2]:.0f} ms. "
-                "Clients of the bundle could not publish or consume meanwhile.",
-                advice="Look at the metadata store's latency and at the destination's log "
-                "around that time.",
-                numbers={"slow": slow, "maxMs": pauses[0]},
-            )
+    return found + _pauses(rows, day)
+
+
+def _pauses(rows: Sequence[Any], _day: Day) -> list[Finding]:
+    paused = [row for row in rows if row.pause_ms is not None]
+    slow = [row for row in paused if row.pause_ms > LONG_PAUSE_MS]
+    if not slow:
+        return []
+    worst = max(slow, key=lambda row: (row.pause_ms, row.bundle))
+    middle = sorted(row.pause_ms for row in paused)[(len(paused) - 1) // 2]
+    return [
+        Finding(
+            importance=60 + min(len(slow), 19),
+            question=NAME,
+            title=f"{many(len(slow), 'move')} left a bundle without an owner for more than a "
+            "second",
+            text=f"The longest pause was {worst.pause_ms / 1000:.1f} s: {worst.bundle} from "
+            f"{worst.source} to {worst.destination} at {clock(worst.ts)}; half of all moves took "
+            f"no more than {middle:.0f} ms. "
+            "Clients of the bundle could not publish or consume meanwhile.",
+            advice="Look at the metadata store's latency and at the logs of both brokers around "
+            "that time.",
+            numbers={"slow": len(slow), "maxMs": worst.pause_ms},
+            at_ms=worst.ts,
+            where=worst.bundle,
+            plot="timeline",
+            commands=["loadmanager admin moves list"],
         )
-    return found
+    ]

@@ -2,125 +2,152 @@
 
 from __future__ import annotations
 
+import math
+import zlib
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F  # noqa: N812
-
-from loadmanager.analysis.day import Day, Finding, many, namespace, ratio
-from loadmanager.analysis.questions import splits
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    many,
+    namespace_of,
+    over,
+)
+from loadmanager.analysis.questions.splits import edges
 
 NAME = "namespaces"
 ABOUT = (
     "Which namespaces are divided badly? A namespace wants four bundles for each broker's worth of "
-    "its traffic, so that there is something to move; the cuts are boundaries that divide the "
-    "day's bytes of its recorded topics evenly."
+    "its traffic, so that there is something to move; the boundaries divide the day's bytes of its "
+    "recorded topics evenly."
 )
-ORDER = ("share DESC", "namespace")
+COLUMNS: Columns = {
+    "namespace": (TEXT, "the namespace"),
+    "bundles": (WHOLE, "bundles that recorded load at the end of the day"),
+    "bytes": (NUMBER, "bytes of the day, in and out"),
+    "largest_share": (NUMBER, "the part of its busiest bundle"),
+    "cut_into": (
+        WHOLE,
+        (
+            "bundles, counting those without an owner: the rest of the hash space is taken to have "
+            "bundles of the same size"
+        ),
+    ),
+    "share": (NUMBER, "its part of the bytes of all namespaces"),
+    "wanted": (WHOLE, "bundles that it should have"),
+    "cuts": (TEXTS, "boundaries that would divide its recorded topics evenly"),
+    "topics": (WHOLE, "its recorded topics with traffic"),
+    "largest_share_then": (NUMBER, "the part of the busiest bundle with these boundaries"),
+    "commands": (TEXTS, "what makes these boundaries"),
+}
 BUNDLES_PER_BROKER = 4
 BUNDLES_MAX = 128
 HASHES = 0xFFFFFFFF
 TOPICS_MIN = 2
 SHARE_MIN = 0.05
+PRESENT_MS = 600_000
 
 
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> list[Row]:
     """A row a namespace."""
-    bundles = (
-        day.answer("hot_bundles")
-        .select("bundle", "bytes", "last_ts")
-        .withColumn("namespace", namespace())
-    )
-    brokers = day.records("broker_load").agg(
-        F.greatest(F.countDistinct("broker"), F.lit(1)).alias("brokers")
-    )
-    latest = F.max("last_ts").over(Window.partitionBy("namespace"))
-    present = bundles.withColumn("present", F.col("last_ts") >= latest - 2 * 300_000)
-    now = F.when(F.col("present"), F.col("bytes"))
-    width = splits.edge("bundle", 1) - splits.edge("bundle", 0)
-    spaces = present.groupBy("namespace").agg(
-        F.count_if("present").alias("bundles"),
-        F.sum("bytes").alias("bytes"),
-        ratio(F.max(now), F.sum(now)).alias("largest_share"),
-        F.sum(F.when(F.col("present"), width)).alias("covered"),
-    )
-    # Bundles without an owner that day left no record: the rest of the hash space is taken to have
-    # bundles of the same size.
-    rest = F.ceil(
-        ratio((F.lit(HASHES) - F.col("covered")) * F.col("bundles"), F.col("covered")) - 0.5
-    )
-    spaces = spaces.withColumn(
-        "cut_into", F.col("bundles") + F.greatest(F.coalesce(rest, F.lit(0)), F.lit(0))
-    ).drop("covered")
-    total = F.sum("bytes").over(Window.partitionBy())
-    shares = (
-        spaces.crossJoin(F.broadcast(brokers))
-        .withColumn("share", F.coalesce(ratio(F.col("bytes"), total), F.lit(0.0)))
-        .withColumn(
-            "wanted",
-            F.greatest(
-                F.lit(1),
-                F.least(
-                    F.lit(BUNDLES_MAX),
-                    F.ceil(BUNDLES_PER_BROKER * F.col("brokers") * F.col("share")),
-                ),
-            ),
-        )
-        .drop("brokers")
-    )
-    return shares.join(_cuts(day, shares.select("namespace", "wanted")), "namespace", "left")
+    spaces: dict[str, list[Row]] = {}
+    for row in day.answer("hot_bundles"):
+        spaces.setdefault(namespace_of(row["bundle"]), []).append(row)
+    brokers = max(len({row["broker"] for row in day.facts.brokers}), 1)
+    everything = sum(row["bytes"] for rows in spaces.values() for row in rows)
+    topics: dict[str, list[tuple[int, str, float]]] = {}
+    for row in day.answer("hot_topics"):
+        if row["bytes"] > 0:
+            name = row["topic"]
+            placed = (zlib.crc32(name.encode()), name, row["bytes"])
+            topics.setdefault(namespace_of(name.partition("://")[2]), []).append(placed)
+    rows = [
+        _row(space, bundles, brokers, everything, topics.get(space, []))
+        for space, bundles in spaces.items()
+    ]
+    return sorted(rows, key=lambda row: (-row["share"], row["namespace"]))
 
 
-def namespace_of_topic() -> Column:
-    """`tenant/namespace` of a topic's full name."""
-    return F.substring_index(F.substring_index("topic", "://", -1), "/", 2)
+def _row(
+    space: str,
+    bundles: Sequence[Row],
+    brokers: int,
+    everything: float,
+    topics: Sequence[tuple[int, str, float]],
+) -> Row:
+    latest = max(row["last_ts"] for row in bundles)
+    present = [row for row in bundles if row["last_ts"] >= latest - PRESENT_MS]
+    now = [row["bytes"] for row in present]
+    bytes_ = sum(row["bytes"] for row in bundles)
+    share = over(bytes_, everything) or 0.0
+    wanted = min(max(1, math.ceil(BUNDLES_PER_BROKER * brokers * share)), BUNDLES_MAX)
+    better = boundaries(topics, wanted) if topics else None
+    return {
+        "namespace": space,
+        "bundles": len(present),
+        "bytes": bytes_,
+        "largest_share": over(max(now), sum(now)),
+        "cut_into": len(present) + _rest([row["bundle"] for row in present]),
+        "share": share,
+        "wanted": wanted,
+        "cuts": None if better is None else [f"0x{cut:08x}" for cut in better[0]],
+        "topics": None if better is None else len(topics),
+        "largest_share_then": None if better is None else better[1],
+        "commands": []
+        if better is None
+        else commands([row["bundle"] for row in present], better[0]),
+    }
 
 
-def _cuts(day: Day, wanted: DataFrame) -> DataFrame:
-    """Boundaries between topics in order of their hash, such that each piece carries about as much:
-    columns namespace, cuts, largest_share_then, topics.
+def _rest(present: Sequence[str]) -> int:
+    """How many bundles the rest of the hash space has, of the same size."""
+    known = [edge for name in present if (edge := edges(name)) is not None]
+    covered = sum(high - low for low, high in known)
+    if covered <= 0:
+        return 0
+    return max(math.ceil((HASHES - covered) * len(present) / covered - 0.5), 0)
+
+
+def boundaries(topics: Sequence[tuple[int, str, float]], wanted: int) -> tuple[list[int], float]:
+    """Boundaries between topics (hash, name, bytes) in order of their hash, such that each of
+    `wanted` pieces carries about as much; and the part of the busiest piece.
     """
-    topics = (
-        day.answer("hot_topics")
-        .select(
-            "topic",
-            "bytes",
-            namespace_of_topic().alias("namespace"),
-            F.crc32("topic").alias("hash"),
-        )
-        .join(F.broadcast(wanted), "namespace")
-    )
-    order = Window.partitionBy("namespace").orderBy("hash", "topic")
-    total = F.sum("bytes").over(Window.partitionBy("namespace"))
-    middle = F.sum("bytes").over(order) - F.col("bytes") / 2
-    pieces = (
-        topics.where(F.col("bytes") > 0)
-        .withColumn("piece", F.floor(ratio(middle, total) * F.col("wanted")))
-        .withColumn("total", total)
-    )
-    cut = F.when(
-        F.col("piece") != F.lag("piece").over(order),
-        F.lag("hash").over(order)
-        + F.floor((F.col("hash") - F.lag("hash").over(order)) / 2).cast("long")
-        + 1,
-    )
-    text = F.concat(F.lit("0x"), F.lpad(F.lower(F.hex("cut")), 8, "0"))
-    return (
-        pieces.withColumn("cut", cut)
-        .groupBy("namespace", "piece")
-        .agg(
-            ratio(F.sum("bytes"), F.max("total")).alias("share"),
-            F.collect_set(F.when(F.col("cut").isNotNull(), text)).alias("cuts"),
-            F.count(F.lit(1)).alias("topics"),
-        )
-        .groupBy("namespace")
-        .agg(
-            F.array_sort(F.array_distinct(F.flatten(F.collect_list("cuts")))).alias("cuts"),
-            F.sum("topics").alias("topics"),
-            F.max("share").alias("largest_share_then"),
-        )
-    )
+    placed = sorted(topics)
+    everything = sum(bytes_ for _, _, bytes_ in placed)
+    pieces: dict[int, float] = {}
+    cuts, so_far, last = [], 0.0, None
+    for index, (hash_, _, bytes_) in enumerate(placed):
+        piece = int((so_far + bytes_ / 2) / everything * wanted)
+        if last is not None and piece != last:
+            before = placed[index - 1][0]
+            cuts.append(before + (hash_ - before) // 2 + 1)
+        pieces[piece] = pieces.get(piece, 0.0) + bytes_
+        so_far, last = so_far + bytes_, piece
+    return sorted(set(cuts)), max(pieces.values()) / everything
+
+
+def commands(bundles: Sequence[str], cuts: Sequence[int]) -> list[str]:
+    """The splits that bring a namespace these boundaries, where they are not yet."""
+    known = sorted((edge, name) for name in bundles if (edge := edges(name)) is not None)
+    lows = [edge[0] for edge, _ in known]
+    within: dict[str, list[int]] = {}
+    for cut in cuts:
+        place = bisect_right(lows, cut) - 1
+        if place >= 0 and known[place][0][0] < cut < known[place][0][1]:
+            within.setdefault(known[place][1], []).append(cut)
+    return [
+        f"loadmanager admin bundles split {name} --algorithm specified_positions_divide "
+        + " ".join(f"--at 0x{cut:08x}" for cut in at)
+        for name, at in within.items()
+    ]
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
@@ -135,42 +162,46 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
             and row.largest_share is not None
             and row.largest_share_then < 0.75 * row.largest_share
         )
-        numbers = {
-            "bundles": row.bundles,
-            "cutInto": row.cut_into,
-            "wanted": row.wanted,
-            "largestShare": row.largest_share,
-            "largestShareThen": row.largest_share_then,
-            "cuts": row.cuts,
-        }
-        cuts = (
-            f" Split at {', '.join(row.cuts[:16])}{' …' if len(row.cuts) > 16 else ''}."
-            if better
-            else ""
-        )
         wanted = min(row.wanted, row.topics or row.wanted)  # a bundle without a topic helps nobody
         if row.cut_into < wanted and (row.topics or TOPICS_MIN) >= TOPICS_MIN:
-            found.append(
-                Finding(
-                    importance=35 + 30 * row.share,
-                    question=NAME,
-                    title=f"{row.namespace} has {many(row.cut_into, 'bundle')} and wants {wanted}",
-                    text=f"It carries {row.share:.0%} of the traffic; with so few bundles there "
-                    "is little to move from a busy broker.",
-                    advice=f"Split its bundles until there are about {wanted}." + cuts,
-                    numbers=numbers,
-                )
+            title = f"{row.namespace} has {many(row.cut_into, 'bundle')} and wants {wanted}"
+            text = (
+                f"It carries {row.share:.0%} of the traffic; with so few bundles there "
+                "is little to move from a busy broker."
             )
+            advice = f"Split its bundles until there are about {wanted}."
+            importance = 35 + 20 * row.share
         elif better and row.largest_share > 2 / max(row.bundles, 1):
-            found.append(
-                Finding(
-                    importance=30 + 30 * row.largest_share,
-                    question=NAME,
-                    title=f"One bundle of {row.namespace} carries {row.largest_share:.0%} of it",
-                    text=f"It has {row.bundles} bundles; other boundaries would have left "
-                    f"{row.largest_share_then:.0%} at most in one.",
-                    advice="Use flow_or_qps_equally_divide, or specified_positions_divide." + cuts,
-                    numbers=numbers,
-                )
+            title = f"One bundle of {row.namespace} carries {row.largest_share:.0%} of it"
+            text = (
+                f"It has {row.bundles} bundles; other boundaries would have left "
+                f"{row.largest_share_then:.0%} at most in one."
             )
+            advice = "Divide it at these boundaries."
+            importance = 30 + 20 * row.largest_share
+        else:
+            continue
+        found.append(
+            Finding(
+                importance=importance,
+                question=NAME,
+                title=title,
+                text=text,
+                advice=advice,
+                numbers={
+                    "bundles": row.bundles,
+                    "cutInto": row.cut_into,
+                    "wanted": row.wanted,
+                    "largestShare": row.largest_share,
+                    "largestShareThen": row.largest_share_then,
+                    "cuts": row.cuts,
+                },
+                where=row.namespace,
+                plot="bundles",
+                explains=[f"boundaries of {row.namespace}"],
+                commands=row.commands
+                if better
+                else [f"loadmanager admin bundles list {row.namespace}"],
+            )
+        )
     return found

@@ -2,72 +2,106 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
-from loadmanager.analysis.day import Day, Finding, ratio, throughput
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    YES_NO,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    many,
+    over,
+)
+from loadmanager.core.history.tenures import Tenure
 
 NAME = "splits"
 ABOUT = (
     "Which bundles were split, and were the children used? A split is useful when the "
-    "busiest child carries less than nine tenths afterwards."
+    "busiest child carries less than nine tenths afterwards. What a child's own children carried "
+    "counts as its."
 )
-ORDER = ("ts", "parent")
+COLUMNS: Columns = {
+    "ts": (WHOLE, "when"),
+    "parent": (TEXT, "the bundle that was split"),
+    "broker": (TEXT, "its owner"),
+    "children": (TEXTS, "the bundles that replaced it"),
+    "bytes": (NUMBER, "bytes that the children carried that day, in and out"),
+    "busiest_share": (NUMBER, "the part of the busiest child"),
+    "useful": (YES_NO, "whether that is less than nine tenths"),
+}
 USELESS_SHARE = 0.9
+Ranges = dict[str, tuple[list[int], list[tuple[int, float]]]]
+"""Namespace → lower edges in order, and upper edge and bytes of each bundle."""
 
 
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> list[Row]:
     """A row a split."""
-    children = (
-        day.records("ownership")
-        .where((F.col("before") == "Free") & F.col("parent").isNotNull())
-        .select("parent", "bundle", F.col("ts").alias("born"), "broker")
-    )
-    # A child may have been split again: what its descendants carried counts, too.
-    known = day.answer("hot_bundles").select("bundle")
-    within = (_place(F.col("child")) == _place(F.col("bundle"))) & edge("bundle", 0).between(
-        edge("child", 0), edge("child", 1) - 1
-    )
-    within &= edge("bundle", 1) <= edge("child", 1)
-    descendants = known.join(
-        F.broadcast(children.select(F.col("bundle").alias("child"), "born", "parent")), within
-    ).select("bundle", "child", "born", "parent")
-    traffic = (
-        day.records("bundle_load")
-        .join(F.broadcast(descendants), "bundle")
-        .where(F.col("ts") > F.col("born"))
-    )
-    carried = traffic.groupBy("parent", F.col("child").alias("bundle")).agg(
-        F.sum(throughput() * F.col("intervalMs") / 1000).alias("bytes")
-    )
-    both = children.join(F.broadcast(carried), ["parent", "bundle"], "left").withColumn(
-        "bytes", F.coalesce("bytes", F.lit(0.0))
-    )
-    busiest = ratio(F.max("bytes"), F.sum("bytes"))
-    return (
-        both.groupBy("parent")
-        .agg(
-            F.min("born").alias("ts"),
-            F.min("broker").alias("broker"),
-            F.array_sort(F.collect_set("bundle")).alias("children"),
-            F.sum("bytes").alias("bytes"),
-            busiest.alias("busiest_share"),
-        )
-        .withColumn("useful", F.col("busiest_share") < USELESS_SHARE)
-    )
+    born: dict[str, dict[str, Tenure]] = {}
+    for tenures in day.owners.values():
+        for tenure in tenures:
+            since = tenure.since_ms
+            if tenure.parent is not None and since is not None and since >= day.start_ms:
+                born.setdefault(tenure.parent, {}).setdefault(tenure.bundle, tenure)
+    if not born:
+        return []
+    ranges = _ranges(day.answer("hot_bundles"))
+    rows = [_row(parent, children, ranges, day) for parent, children in born.items()]
+    return sorted(rows, key=lambda row: (row["ts"], row["parent"]))
 
 
-def _place(bundle: Column) -> Column:
-    return F.regexp_extract(bundle, r"^(.*)/[^/]+$", 1)
+def _row(parent: str, children: dict[str, Tenure], ranges: Ranges, day: Day) -> Row:
+    carried = {child: _carried(child, ranges) for child in children}
+    share = over(max(carried.values()), sum(carried.values()))
+    first = min(children.values(), key=lambda tenure: (tenure.since_ms or 0, tenure.bundle))
+    ahead = day.corrections.get(first.broker, 0.0)
+    return {
+        "ts": round((first.since_ms or 0) - ahead),
+        "parent": parent,
+        "broker": first.broker,
+        "children": sorted(children),
+        "bytes": sum(carried.values()),
+        "busiest_share": share,
+        "useful": None if share is None else share < USELESS_SHARE,
+    }
 
 
-def edge(name: str, which: int) -> Column:
-    """Lower (0) or upper (1) edge of a bundle's range."""
-    text = F.split_part(F.substring_index(name, "/", -1), F.lit("_"), F.lit(which + 1))
-    return F.conv(F.substring(text, 3, 8), 16, 10).try_cast("long")
+def edges(bundle: str) -> tuple[int, int] | None:
+    """The edges of a bundle's range; None for one whose name has none."""
+    low, _, high = bundle.rpartition("/")[2].partition("_")
+    try:
+        return int(low, 16), int(high, 16)
+    except ValueError:
+        return None
+
+
+def _ranges(bundles: Sequence[Row]) -> Ranges:
+    known: dict[str, list[tuple[int, int, float]]] = {}
+    for row in bundles:
+        if (edge := edges(row["bundle"])) is not None:
+            space = row["bundle"].rpartition("/")[0]
+            known.setdefault(space, []).append((*edge, row["bytes"]))
+    found: Ranges = {}
+    for space, ranges in known.items():
+        ranges.sort()
+        found[space] = [low for low, _, _ in ranges], [(high, sum_) for _, high, sum_ in ranges]
+    return found
+
+
+def _carried(child: str, ranges: Ranges) -> float:
+    """Bytes of a bundle and of those within it."""
+    edge = edges(child)
+    if edge is None:
+        return 0.0
+    lows, others = ranges.get(child.rpartition("/")[0], ([], []))
+    begin, end = bisect_left(lows, edge[0]), bisect_left(lows, edge[1])
+    return sum(bytes_ for high, bytes_ in others[begin:end] if high <= edge[1])
 
 
 def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
@@ -78,17 +112,23 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     worst = max(useless, key=lambda row: (row.bytes, row.parent))
     return [
         Finding(
-            importance=30 + min(3 * len(useless), 30),
+            importance=22 + min(2 * len(useless), 20),
             question=NAME,
-            title=f"{len(useless)} of {len(rows)} splits did not divide the load",
+            title=f"{len(useless)} of {many(len(rows), 'split')} did not divide the load",
             text=f"One child carried nearly everything afterwards; {worst.parent} is the busiest "
             f"of them, with {worst.busiest_share:.0%} on one side.",
-            advice="defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide cuts where "
+            advice="defaultNamespaceBundleSplitAlgorithm=flow_or_qps_equally_divide divides where "
             "the traffic is; one hot topic needs partitions instead.",
             numbers={
                 "useless": len(useless),
                 "splits": len(rows),
                 "worstShare": worst.busiest_share,
             },
+            at_ms=useless[0].ts,
+            until_ms=useless[-1].ts,
+            where=worst.parent,
+            plot="timeline",
+            commands=["loadmanager admin decisions"],
+            causes=[f"bundle {child}" for row in useless for child in row.children],
         )
     ]

@@ -5,63 +5,75 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
-from loadmanager.analysis.day import Day, Finding, hours, lasting, many, number, ratio
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    hours,
+    lasting,
+    listed,
+    many,
+    over,
+)
 
 NAME = "throttling"
 ABOUT = (
-    "Which limits held clients back? Delivered over configured is of the scarcer of messages and "
-    "bytes, in intervals for most of which a client was held."
+    "Which limits held clients back? A limit that somebody waits for when a sample is taken is "
+    "taken to have held somebody for the whole interval; otherwise it held for as long as the "
+    "waits took that ended in it. So short intervals make this more exact."
 )
-ORDER = ("held_share DESC", "hours_held DESC", "limit", "broker")
+COLUMNS: Columns = {
+    "limit": (TEXT, "the limit"),
+    "level": (TEXT, "broker, topic, subscription or resource group"),
+    "broker": (TEXT, "the broker, of a limit that each broker enforces alone"),
+    "samples": (WHOLE, "records of it"),
+    "configured_messages_per_s": (NUMBER, "configured messages/s, at last; negative: unlimited"),
+    "configured_bytes_per_s": (NUMBER, "configured bytes/s, at last; negative: unlimited"),
+    "delivered_messages_per_s": (NUMBER, "mean messages/s that it let through"),
+    "delivered_bytes_per_s": (NUMBER, "mean bytes/s that it let through"),
+    "delivered_over_configured": (
+        NUMBER,
+        "of the scarcer of messages and bytes, in intervals for most of which somebody was held",
+    ),
+    "hours_held": (NUMBER, "hours in which it held somebody"),
+    "held_share": (NUMBER, "these, of the recorded time"),
+    "times_held": (WHOLE, "how often somebody began to wait"),
+    "waited_s": (NUMBER, "sum of the waits, in s"),
+    "queue_length_max": (WHOLE, "most that waited at a sample"),
+    "mostly_held_hours": (NUMBER, "hours of intervals for most of which somebody was held"),
+    "held_first_ts": (WHOLE, "the first record in which it held somebody"),
+    "held_last_ts": (WHOLE, "the last one"),
+}
 SUFFERING_SHARE = 0.5
 INACCURATE = 0.05
-RATE_MIN = 1e-6
+JUDGED_HOURS_MIN = 0.1
+"""A limit that held for less is not called inaccurate: its first interval may be short."""
 
 
-def table(day: Day) -> DataFrame:
+def table(day: Day) -> list[Row]:
     """A row for each limit; limits that each broker enforces alone (its own, a resource group's)
     have a row for each broker.
     """
-    interval = F.col("intervalMs")
-    # If a client waits at the end of the interval, clients are taken to have waited all the time;
-    # otherwise for as long as the waits took that ended in it.
-    held_ms = F.when(number("queueLength") > 0, interval).otherwise(
-        F.least(number("waitedMs"), interval)
+    rows = [
+        {
+            **{name: row[name] for name in COLUMNS if name in row},
+            "delivered_over_configured": over(row["let_through"] or 0.0, row["mostly_held_ms"] or 0)
+            if row["let_through"] is not None
+            else None,
+            "hours_held": hours(row["held_ms"]),
+            "held_share": over(row["held_ms"], row["interval_ms"]) or 0.0,
+            "mostly_held_hours": hours(row["mostly_held_ms"] or 0),
+        }
+        for row in day.facts.limits
+    ]
+    return sorted(
+        rows,
+        key=lambda row: (-row["held_share"], -row["hours_held"], row["limit"], row["broker"] or ""),
     )
-    mostly = held_ms >= interval / 2
-    return (
-        day.records("throttle")
-        .groupBy("limit", "level", own_broker().alias("broker"))
-        .agg(
-            F.count(F.lit(1)).alias("samples"),
-            F.max_by("configuredMessagesPerS", "ts").alias("configured_messages_per_s"),
-            F.max_by("configuredBytesPerS", "ts").alias("configured_bytes_per_s"),
-            F.avg("deliveredMessagesPerS").alias("delivered_messages_per_s"),
-            F.avg("deliveredBytesPerS").alias("delivered_bytes_per_s"),
-            ratio(
-                F.sum(F.when(mostly, delivered_over_configured() * interval)),
-                F.sum(F.when(mostly, interval)),
-            ).alias("delivered_over_configured"),
-            hours(F.sum(held_ms)).alias("hours_held"),
-            F.coalesce(ratio(F.sum(held_ms), F.sum(interval)), F.lit(0.0)).alias("held_share"),
-            F.sum(number("held").cast("double")).try_cast("long").alias("times_held"),
-            (F.sum(number("waitedMs")) / 1000).alias("waited_s"),
-            F.max(number("queueLength")).alias("queue_length_max"),
-        )
-    )
-
-
-def own_broker() -> Column:
-    """The broker of a limit that each broker enforces alone; null for other limits."""
-    return F.when(F.col("level").isin("broker", "resource group"), F.col("broker"))
-
-
-def delivered_over_configured() -> Column:
-    """The figure of messages or bytes, whichever is scarcer."""
-    return F.greatest(_ratio("Messages"), _ratio("Bytes"))
 
 
 def name_of(row: Any) -> str:
@@ -69,10 +81,14 @@ def name_of(row: Any) -> str:
     return f"{row.limit} of {row.broker}" if row.broker else str(row.limit)
 
 
-def _ratio(what: str) -> Column:
-    return F.when(
-        F.col(f"configured{what}PerS") > RATE_MIN,
-        F.col(f"delivered{what}PerS") / F.col(f"configured{what}PerS"),
+def _configured(row: Any) -> str:
+    return " and ".join(
+        text
+        for value, text in (
+            (row.configured_messages_per_s, f"{row.configured_messages_per_s:g} messages/s"),
+            (row.configured_bytes_per_s, f"{row.configured_bytes_per_s:g} bytes/s"),
+        )
+        if value is not None and value >= 0
     )
 
 
@@ -80,49 +96,81 @@ def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
     """Limits that hold a client most of the time, and limits whose delivered rate differs from the
     configured rate.
     """
-    found = []
+    limits: dict[tuple[str, str], list[Any]] = {}
     for row in rows:
-        configured = " and ".join(
-            text
-            for value, text in (
-                (row.configured_messages_per_s, f"{row.configured_messages_per_s:g} messages/s"),
-                (row.configured_bytes_per_s, f"{row.configured_bytes_per_s:g} bytes/s"),
-            )
-            if value is not None and value >= 0
-        )
-        name = name_of(row)
-        if row.held_share >= SUFFERING_SHARE:
-            found.append(
-                Finding(
-                    importance=50 + 40 * row.held_share,
-                    question=NAME,
-                    title=f"{name} held clients back in {row.held_share:.0%} of the time",
-                    text=f"The {row.level} limit is {configured}; clients wanted more for "
-                    f"{lasting(row.hours_held)} "
-                    f"and waited {row.waited_s:,.0f} s in sum, up to "
-                    f"{many(row.queue_length_max, 'client')} at a time.",
-                    advice="If that load is legitimate, raise the limit, or give the clients a "
-                    "resource group of their own.",
-                    numbers={
-                        "heldShare": row.held_share,
-                        "hoursHeld": row.hours_held,
-                        "waitedS": row.waited_s,
-                    },
-                )
-            )
-        error = None if row.delivered_over_configured is None else row.delivered_over_configured - 1
-        if error is not None and row.hours_held > 0 and abs(error) > INACCURATE:
-            found.append(
-                Finding(
-                    importance=45,
-                    question=NAME,
-                    title=f"{name} let {row.delivered_over_configured:.0%} of what is "
-                    "configured through",
-                    text="While clients were held most of the time, they got "
-                    f"{row.delivered_over_configured:.1%} of {configured}.",
-                    advice="Frames larger than a second's limit, or a broker short of CPU, make a "
-                    "limit inaccurate: smaller batches help.",
-                    numbers={"error": error},
-                )
-            )
+        limits.setdefault((row.level, row.limit), []).append(row)
+    found = []
+    for of_limit in limits.values():
+        suffering = [row for row in of_limit if row.held_share >= SUFFERING_SHARE]
+        if suffering:
+            found.append(_suffering(suffering))
+        wrong = [row for row in of_limit if _inaccurate(row)]
+        if wrong:
+            found.append(_wrong(wrong))
     return found
+
+
+def _inaccurate(row: Any) -> bool:
+    return (
+        row.delivered_over_configured is not None
+        and row.mostly_held_hours >= JUDGED_HOURS_MIN
+        and abs(row.delivered_over_configured - 1) > INACCURATE
+    )
+
+
+def _named(rows: Sequence[Any]) -> str:
+    if len(rows) == 1:
+        return name_of(rows[0])
+    return f"{rows[0].limit} of {len(rows)} brokers"
+
+
+def _suffering(rows: Sequence[Any]) -> Finding:
+    """One card for a limit, with the sum over the brokers that enforce it."""
+    worst = rows[0]
+    waited, held = sum(row.waited_s for row in rows), max(row.hours_held for row in rows)
+    waiting = sum(row.queue_length_max for row in rows)
+    group = worst.level == "resource group"
+    on = f" On {listed([row.broker for row in rows])}, the worst first." if len(rows) > 1 else ""
+    return Finding(
+        importance=60 + 19 * worst.held_share,
+        question=NAME,
+        title=f"{_named(rows)} held clients back in {worst.held_share:.0%} of the time",
+        text=f"The {worst.level} limit is {_configured(worst)}"
+        f"{' on each' if len(rows) > 1 else ''}; clients wanted more for {lasting(held)} "
+        f"and waited {waited:,.0f} s in sum, up to {many(waiting, 'client')} at a time.{on}",
+        advice="If that load is legitimate, raise the limit."
+        if group
+        else "If that load is legitimate, raise the limit, or give the clients a resource group "
+        "of their own.",
+        numbers={
+            "heldShare": worst.held_share,
+            "hoursHeld": held,
+            "waitedS": waited,
+            "brokers": len(rows),
+        },
+        at_ms=worst.held_first_ts,
+        until_ms=worst.held_last_ts,
+        where=worst.limit,
+        plot="limits",
+        commands=["loadmanager admin limits list"],
+    )
+
+
+def _wrong(rows: Sequence[Any]) -> Finding:
+    worst = max(rows, key=lambda row: abs(row.delivered_over_configured - 1))
+    return Finding(
+        importance=38,
+        question=NAME,
+        title=f"{_named(rows)} let {worst.delivered_over_configured:.0%} of what is "
+        "configured through",
+        text="While clients were held most of the time, they got "
+        f"{worst.delivered_over_configured:.1%} of {_configured(worst)}.",
+        advice="Frames larger than a second's limit, or a broker short of CPU, make a "
+        "limit inaccurate: smaller batches help.",
+        numbers={"error": worst.delivered_over_configured - 1},
+        at_ms=worst.held_first_ts,
+        until_ms=worst.held_last_ts,
+        where=worst.limit,
+        plot="limits",
+        commands=["loadmanager admin limits list"],
+    )

@@ -1,4 +1,4 @@
-"""The report as one HTML file: findings first, then plots, then the tables behind them.
+"""The report as one HTML file: headline, findings, plots, and the tables behind them.
 
 It loads nothing and follows the reader's light or dark.
 """
@@ -10,12 +10,16 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-from loadmanager.analysis.day import clock, mib
+from loadmanager.analysis.day import clock, many, mib, size
 from loadmanager.analysis.report import svg
 from loadmanager.analysis.report.plots import Plots
 
 ROWS_MAX = 25
 SERIOUS, NOTABLE = 60.0, 35.0
+HARM = (
+    "Cards are in order of harm: red, clients had no service or were held back, or brokers were "
+    "overloaded; yellow, capacity or moves were wasted, or it will become worse; green, a remark."
+)
 
 
 def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> str:
@@ -27,8 +31,9 @@ def render(document: Mapping[str, Any], plots: Plots, *, overloaded: float) -> s
         f'content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>Load of '
         f"{escape(title)}</title><style>{style}</style></head><body><main>"
-        f"<header><h1>{escape(title)}</h1><p>What happened, and why. Times are UTC.</p></header>"
-        f"{_figures(document)}{_problems(document)}{_findings(document)}"
+        f'<header><h1>{escape(title)}</h1><p class="headline">{escape(document["headline"])}</p>'
+        "<p>Times are UTC. Traffic is in and out together.</p></header>"
+        f"{_figures(document)}{_findings(document)}{_problems(document)}"
         f"{_plots(plots, document['tables'], overloaded)}{_tables(document['tables'])}"
         "<footer>loadmanager analyze · the same numbers are in "
         f"{escape(document['date'])}.json</footer></main></body></html>"
@@ -75,13 +80,35 @@ def _findings(document: Mapping[str, Any]) -> str:
         )
     if not findings:
         return "<section><h2>Findings</h2><p>Nothing that needs you. A quiet day.</p></section>"
-    cards = (
-        f"<article "
-        f'class="{_grade(finding["importance"])}"><h3>{escape(finding["title"])}</h3><p>{escape(finding["text"])}</p>'
-        f'<p class="advice">{escape(finding["advice"])}</p></article>'
-        for finding in findings
+    cards = "".join(map(_card, findings))
+    return f'<section><h2>Findings</h2><p class="note">{HARM}</p>{cards}</section>'
+
+
+def _card(finding: Mapping[str, Any]) -> str:
+    plot = finding["plot"]
+    links = [f'<a href="#plot-{plot}">plot</a>'] if plot else []
+    links.append(f'<a href="#table-{finding["question"]}">numbers</a>')
+    place = f"{escape(finding['where'])} · " if finding["where"] else ""
+    effects = "".join(f"<li>{escape(text)}</li>" for text in finding["effects"])
+    commands = "\n".join(finding["commands"])
+    return (
+        f'<article class="{_grade(finding["importance"])}"><h3>{escape(finding["title"])}</h3>'
+        f'<p class="place">{_time(finding)} · {place}{" · ".join(links)}</p>'
+        f"<p>{escape(finding['text'])}</p>"
+        + (f"<p>It also caused:</p><ul>{effects}</ul>" if effects else "")
+        + f'<p class="advice">{escape(finding["advice"])}</p>'
+        + (f"<pre><code>{escape(commands)}</code></pre>" if commands else "")
+        + "</article>"
     )
-    return f"<section><h2>Findings</h2>{''.join(cards)}</section>"
+
+
+def _time(finding: Mapping[str, Any]) -> str:
+    begun, ended = finding["at_ms"], finding["until_ms"]
+    if begun is None:
+        return "all day"
+    if ended is None or clock(begun) == clock(ended):
+        return clock(begun)
+    return f"{clock(begun)} to {clock(ended) if clock(ended) != '00:00' else '24:00'}"
 
 
 def _grade(importance: float) -> str:
@@ -89,57 +116,36 @@ def _grade(importance: float) -> str:
 
 
 def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: float) -> str:
+    axis = plots.axis
+    minutes = f"Means of {many(max(axis.step_ms // 60_000, 5), 'minute')}; peaks may be higher."
     parts = []
+    if plots.events:
+        note = (
+            "<b class='bad-text'>✕</b> a broker or bundle was lost, <b class='good-text'>●</b> a "
+            "broker came, <b class='dot'>●</b> a move, <b class='cross'>✳</b> a split, | a "
+            "leader's term; the list has all with their times."
+        )
+        note += _of(len(plots.events), plots.events_total, "events", "first")
+        drawing = svg.timeline(plots.events, axis)
+        parts.append(_figure("timeline", "Timeline", drawing, note) + _events(plots))
+    if plots.usage:
+        series: dict[str, Sequence[float | None]] = dict(plots.usage)
+        drawing = svg.lines(series, axis, title="Usage of each broker", threshold=overloaded)
+        note = minutes + _of(len(plots.usage), tables["broker_usage"]["total"], "brokers")
+        parts.append(_figure("usage", "Usage of the brokers", drawing, note))
+    if any(value is not None for value in plots.std):
+        drawing = svg.lines({"standard deviation": plots.std}, axis, title="Imbalance")
+        note = "Standard deviation of the brokers' usage, in points; 0 is even."
+        parts.append(_figure("imbalance", "Imbalance", drawing, note))
     if plots.heat:
         note = (
             "The stronger the colour, the more bytes. <b class='dot'>●</b> a move, <b "
-            "class='cross'>✳</b> a split; point at anything for its numbers."
+            "class='cross'>✳</b> a split."
         )
         note += _of(len(plots.heat), tables["hot_bundles"]["total"], "bundles")
-        parts.append(_figure("Bundles over the day", svg.heat_map(plots), note))
-    if plots.usage:
-        parts.append(
-            _figure(
-                "Usage of the brokers",
-                svg.lines(
-                    dict(plots.usage),
-                    title="Usage of each broker",
-                    percent=True,
-                    threshold=overloaded,
-                ),
-                "Means of a quarter of an hour; peaks may be higher."
-                + _of(len(plots.usage), tables["broker_usage"]["total"], "brokers"),
-            )
-        )
-    if any(value is not None for value in plots.std):
-        series: dict[str, Sequence[float | None]] = {"standard deviation of usage": plots.std}
-        parts.append(
-            _figure(
-                "Imbalance",
-                svg.lines(series, title="Imbalance", percent=False),
-                "Standard deviation of the brokers' usage; 0 is even.",
-            )
-        )
+        parts.append(_figure("bundles", "Bundles over the day", svg.heat_map(plots), note))
     if plots.held:
-        parts.append(
-            _figure(
-                "Limits that held clients",
-                svg.bars(plots.held, title="Limits"),
-                "Share of the time in which somebody was held.",
-            )
-        )
-        note = (
-            "Means of a quarter of an hour. At 100 % clients get all that is configured; "
-            "well below it, nobody wants more."
-        )
-        drawing = svg.lines(
-            dict(plots.delivered),
-            title="Delivered over configured",
-            percent=True,
-            threshold=1.0,
-            mark="configured",
-        )
-        parts.append(_figure("What the limits let through", drawing, note))
+        parts.append(_limits(plots))
     return (
         "<section><h2>The day</h2>"
         + ("".join(parts) or "<p>No load was recorded.</p>")
@@ -147,14 +153,46 @@ def _plots(plots: Plots, tables: Mapping[str, Mapping[str, Any]], overloaded: fl
     )
 
 
-def _of(shown: int, total: int, what: str) -> str:
-    return f" The {shown} busiest of {total:,} {what}." if shown < total else ""
+def _limits(plots: Plots) -> str:
+    drawing = svg.bars(plots.held, title="Limits")
+    held = _figure(
+        "limits",
+        "Limits that held clients",
+        drawing,
+        "Share of the time in which somebody was held.",
+    )
+    note = "At 100 % clients get all that is configured; well below it, nobody wants more."
+    drawing = svg.lines(
+        dict(plots.delivered),
+        plots.axis,
+        title="Delivered over configured",
+        threshold=1.0,
+        mark="configured",
+    )
+    return held + _figure("delivered", "What the limits let through", drawing, note)
 
 
-def _figure(title: str, drawing: str, note: str) -> str:
+def _events(plots: Plots) -> str:
+    rows = "".join(
+        f"<tr><td class=n>{clock(event.ts)}</td><td>{escape(event.lane)}</td>"
+        f"<td>{escape(event.text)}</td></tr>"
+        for event in plots.events
+    )
     return (
-        f"<figure><figcaption>{escape(title)}</figcaption><div "
-        f'class="wide">{drawing}</div>{f"<p class=note>{note}</p>" if note else ""}</figure>'
+        f"<details><summary>What happened when <span>{len(plots.events)}</span></summary>"
+        f'<div class="wide"><table><tbody>{rows}</tbody></table></div></details>'
+    )
+
+
+def _of(shown: int, total: int, what: str, which: str = "busiest") -> str:
+    return f" The {which} {shown} of {total:,} {what}." if shown < total else ""
+
+
+def _figure(name: str, title: str, drawing: str, note: str) -> str:
+    return (
+        f'<figure id="plot-{name}"><figcaption>{escape(title)}</figcaption><div '
+        f'class="wide" tabindex="0">{drawing}</div>'
+        f"{f'<p class=note>{note}</p>' if note else ''}</figure>"
     )
 
 
@@ -165,13 +203,27 @@ def _tables(tables: Mapping[str, Mapping[str, Any]]) -> str:
         shown = (
             f"<p>Could not be answered: {escape(table['failed'])}</p>"
             if table["failed"]
-            else _table(rows[:ROWS_MAX])
+            else _table(rows[:ROWS_MAX], table["columns"])
         )
         heading = f"{escape(name.replace('_', ' '))} <span>{table['total']:,}</span>"
         parts.append(
-            f"<details><summary>{heading}</summary><p>{escape(table['about'])}</p>{shown}{_more(table['total'])}</details>"
+            f'<details id="table-{name}"><summary>{heading}</summary>'
+            f"<p>{escape(table['about'])}</p>{shown}{_more(table['total'])}"
+            f"{_meanings(table['columns'])}</details>"
         )
     return f"<section><h2>The numbers</h2>{''.join(parts)}</section>"
+
+
+def _meanings(columns: Mapping[str, str]) -> str:
+    told = "".join(
+        f"<dt>{escape(_heading(name))}</dt><dd>{escape(meaning)}</dd>"
+        for name, meaning in columns.items()
+    )
+    return f"<dl>{told}</dl>"
+
+
+def _heading(name: str) -> str:
+    return name.removesuffix("_ts").replace("_", " ")
 
 
 def _more(total: int) -> str:
@@ -183,18 +235,23 @@ def _more(total: int) -> str:
     )
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+def _table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> str:
     if not rows:
         return "<p>Nothing.</p>"
-    names = list(rows[0])
-    head = "".join(f"<th>{escape(name.replace('_', ' '))}</th>" for name in names)
+    head = "".join(
+        f'<th title="{escape(meaning)}">{escape(_heading(name))}</th>'
+        for name, meaning in columns.items()
+    )
     body = "".join(
-        "<tr>" + "".join(_cell(name, row[name]) for name in names) + "</tr>" for row in rows
+        "<tr>" + "".join(_cell(name, row[name]) for name in columns) + "</tr>" for row in rows
     )
     return (
-        f"<div "
-        f'class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+        f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
     )
+
+
+SHARES = ("mean", "p50", "p95", "p99", "max", "min", "std", "gain", "headroom")
 
 
 def _cell(name: str, value: Any) -> str:
@@ -204,18 +261,18 @@ def _cell(name: str, value: Any) -> str:
         return f"<td>{'yes' if value else 'no'}</td>"
     if isinstance(value, list):
         return f"<td>{escape(', '.join(map(str, value)))}</td>"
+    if isinstance(value, str):
+        return f"<td>{escape(value)}</td>"
+    return f"<td class=n>{_number(name, value)}</td>"
+
+
+def _number(name: str, value: float) -> str:
     if name in ("ts", "bucket") or name.endswith("_ts"):
-        return f"<td class=n>{clock(value)}</td>"
+        return clock(value)
     if name.startswith("throughput") or name.endswith("bytes_per_s"):
-        return f"<td class=n>{mib(value) if value >= 0 else '–'}</td>"
-    if isinstance(value, float):
-        return (
-            f"<td class=n>{value:,.3f}</td>"
-            if abs(value) < 100
-            else f"<td class=n>{value:,.0f}</td>"
-        )
-    return (
-        f"<td class=n>{value:,}</td>"
-        if isinstance(value, int)
-        else f"<td>{escape(str(value))}</td>"
-    )
+        return mib(value) if value >= 0 else "–"
+    if name == "bytes":
+        return size(value)
+    if name in SHARES or "share" in name or name.startswith(("std_", "usage")):
+        return f"{value * 100:.1f}%"
+    return f"{value:,.0f}" if isinstance(value, int) else f"{value:,.2f}"

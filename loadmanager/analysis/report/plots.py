@@ -1,129 +1,193 @@
-"""What the plots show, computed by Spark and small: time steps of a quarter of an hour, the busiest
-bundles, a bounded number of lines.
+"""What the plots show, and small: the time axis fits the day's records, the busiest bundles, a
+bounded number of lines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
-from pyspark.sql import Column, Row
-from pyspark.sql import functions as F  # noqa: N812
+from loadmanager.analysis.day import Day, Row
+from loadmanager.analysis.facts import PlotSteps
+from loadmanager.analysis.trusted import by_broker, trusted
 
-from loadmanager.analysis.day import Day, throughput
-from loadmanager.analysis.questions import throttling
-
-STEP_MS = 900_000
-STEPS = 96
 BUNDLES_MAX = 40
 BROKERS_MAX = 12
+LIMITS_MAX = 12
 MARKS_MAX = 400
+
+Line = list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something on the timeline."""
+
+    ts: float
+    lane: str
+    """`brokers`, `leader`, `moves` or `splits`."""
+    kind: str
+    """Its mark: `bad`, `good`, or the lane's."""
+    text: str
 
 
 @dataclass(slots=True)
 class Plots:
     """Numbers for the plots; the index of a list is the time step."""
 
-    start_ms: int
-    heat: dict[str, list[float | None]] = field(default_factory=dict)
+    axis: PlotSteps
+    heat: dict[str, Line] = field(default_factory=dict)
     """Bundle → bytes/s, the busiest first."""
     heat_moves: list[tuple[str, int, str]] = field(default_factory=list)
     """Bundle, ms, text."""
     heat_splits: list[tuple[str, int, str]] = field(default_factory=list)
-    usage: dict[str, list[float | None]] = field(default_factory=dict)
+    usage: dict[str, Line] = field(default_factory=dict)
     """Broker → usage."""
-    std: list[float | None] = field(default_factory=list)
-    max_over_mean: list[float | None] = field(default_factory=list)
+    std: Line = field(default_factory=list)
     held: dict[str, float] = field(default_factory=dict)
     """Limit → share of the time in which somebody was held."""
-    delivered: dict[str, list[float | None]] = field(default_factory=dict)
+    delivered: dict[str, Line] = field(default_factory=dict)
     """Limit → delivered over configured."""
+    events: list[Event] = field(default_factory=list)
+    events_total: int = 0
+    failed: list[str] = field(default_factory=list)
+    """Why a plot is missing."""
 
 
-def gather(day: Day, shown: dict[str, list[Any]]) -> Plots:
-    """Everything that is drawn; `shown` are the rows of each question that people see."""
-    plots = Plots(day.start_ms)
-    step = F.floor((F.col("ts") - day.start_ms) / STEP_MS).alias("step")
-    _heat_map(plots, day, step, shown)
-    _usage(plots, day, step, shown)
-    _limits(plots, day, step, shown)
+def gather(day: Day, told: Callable[[Exception], str]) -> Plots:
+    """Everything that is drawn. What fails is left out, with the reason that `told` gives."""
+    plots = Plots(PlotSteps(day.start_ms, 900_000, 96))
+    for draw in (_axis, _heat_map, _usage, _imbalance, _limits, _timeline):
+        try:
+            draw(plots, day)
+        except (ConnectionError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # noqa: BLE001 - contained, as a question is
+            plots.failed.append(told(error))
     return plots
 
 
-def _heat_map(plots: Plots, day: Day, step: Column, shown: dict[str, list[Any]]) -> None:
-    bundles = [row.bundle for row in shown["hot_bundles"][:BUNDLES_MAX]]
-    if bundles:
-        loads = (
-            day.records("bundle_load")
-            .where(F.col("bundle").isin(bundles))
-            .groupBy("bundle", step)
-            .agg(F.avg(throughput()).alias("value"))
-        )
-        plots.heat = _lines(loads.collect(), "bundle", bundles)
+def _axis(plots: Plots, day: Day) -> None:
+    plots.axis = day.facts.plot_steps
+
+
+def _heat_map(plots: Plots, day: Day) -> None:
+    bundles = [row["bundle"] for row in day.answer("hot_bundles")[:BUNDLES_MAX]]
+    values = [
+        (row["bundle"], row["step"], row["mean"])
+        for row in day.facts.busiest_bundles
+        if row["step"] is not None
+    ]
+    plots.heat = _lines(values, bundles, plots.axis.count)
     plots.heat_moves = [
         (
-            row.bundle,
-            row.ts,
-            f"{row.source} → {row.destination}: {row.reason}"
-            + ("" if row.worth_it is None else ", worth it" if row.worth_it else ", no gain"),
+            row["bundle"],
+            row["ts"],
+            f"{row['source']} → {row['destination']}: {row['reason']}"
+            + {None: "", True: ", worth it", False: ", no gain"}[row["worth_it"]],
         )
-        for row in shown["moves"]
-        if row.bundle in plots.heat
+        for row in day.answers.get("moves", ())
+        if row["bundle"] in plots.heat
     ][:MARKS_MAX]
     plots.heat_splits = [
-        (bundle, row.ts, f"split of {row.parent}")
-        for row in shown["splits"]
-        for bundle in (row.parent, *row.children)
+        (bundle, row["ts"], f"split of {row['parent']}")
+        for row in day.answers.get("splits", ())
+        for bundle in (row["parent"], *row["children"])
         if bundle in plots.heat
     ][:MARKS_MAX]
 
 
-def _usage(plots: Plots, day: Day, step: Column, shown: dict[str, list[Any]]) -> None:
-    busiest = sorted(shown["broker_usage"], key=lambda row: (-row.max, row.broker))
-    brokers = sorted(row.broker for row in busiest[:BROKERS_MAX])
-    if brokers:
-        usage = (
-            day.records("broker_load")
-            .where(F.col("broker").isin(brokers))
-            .groupBy("broker", step)
-            .agg(F.avg("usage").alias("value"))
-        )
-        plots.usage = _lines(usage.collect(), "broker", brokers)
-    means = (
-        day.answer("imbalance")
-        .withColumnRenamed("bucket", "ts")
-        .groupBy(step)
-        .agg(F.avg("std").alias("std"), F.avg("max_over_mean").alias("ratio"))
-        .collect()
-    )
-    plots.std, plots.max_over_mean = [None] * STEPS, [None] * STEPS
-    for row in means:
-        if 0 <= row.step < STEPS:
-            plots.std[row.step], plots.max_over_mean[row.step] = row.std, row.ratio
+def _usage(plots: Plots, day: Day) -> None:
+    brokers = by_broker(trusted(day))
+    peaks = {name: max(step["usage"] for step in steps) for name, steps in brokers.items()}
+    busiest = sorted(peaks, key=lambda name: (-peaks[name], name))[:BROKERS_MAX]
+    values = [
+        (name, _step(plots.axis, (step["first_ts"] + step["last_ts"]) / 2), step["usage"])
+        for name in busiest
+        for step in brokers[name]
+        if not step["lied"]
+    ]
+    plots.usage = _lines(values, sorted(busiest), plots.axis.count)
 
 
-def _limits(plots: Plots, day: Day, step: Column, shown: dict[str, list[Any]]) -> None:
-    holding = [row for row in shown["throttling"][:BROKERS_MAX] if row.held_share > 0]
-    plots.held = {throttling.name_of(row): row.held_share for row in holding}
-    if holding:
-        records = day.records("throttle").where(
-            F.col("limit").isin(sorted({row.limit for row in holding}))
-        )
-        ratios = records.groupBy("limit", throttling.own_broker().alias("broker"), step).agg(
-            F.avg(throttling.delivered_over_configured()).alias("value")
-        )
-        named = [
-            Row(name=throttling.name_of(row), step=row.step, value=row.value)
-            for row in ratios.collect()
-        ]
-        plots.delivered = _lines(
-            [row for row in named if row.name in plots.held], "name", list(plots.held)
-        )
+def _imbalance(plots: Plots, day: Day) -> None:
+    values = [
+        ("std", _step(plots.axis, row["bucket"]), row["std"]) for row in day.answer("imbalance")
+    ]
+    plots.std = _lines(values, ["std"], plots.axis.count)["std"]
 
 
-def _lines(rows: list[Any], name: str, order: list[str]) -> dict[str, list[float | None]]:
-    lines: dict[str, list[float | None]] = {key: [None] * STEPS for key in order}
-    for row in rows:
-        if 0 <= row.step < STEPS:
-            lines[row[name]][row.step] = row.value
+def _limits(plots: Plots, day: Day) -> None:
+    holding = [row for row in day.answer("throttling") if row["held_share"] > 0][:LIMITS_MAX]
+    plots.held = {_limit(row): row["held_share"] for row in holding}
+    ratios = day.facts.delivered(sorted({row["limit"] for row in holding}))
+    values = [(_limit(row), row["step"], row["value"]) for row in ratios]
+    plots.delivered = _lines(values, list(plots.held), plots.axis.count)
+
+
+def _limit(row: Row) -> str:
+    return f"{row['limit']} of {row['broker']}" if row["broker"] else str(row["limit"])
+
+
+def _timeline(plots: Plots, day: Day) -> None:
+    """Crashes, joins, terms, moves and splits, by time."""
+    found = [*_of_brokers(day), *_of_leaders(day)]
+    for row in day.answers.get("splits", ()):
+        text = f"split of {row['parent']} into {len(row['children'])}"
+        found.append(Event(row["ts"], "splits", "split", text))
+    for row in day.answers.get("moves", ()):
+        text = f"{row['bundle']} {row['source']} → {row['destination']}: {row['reason']}"
+        found.append(Event(row["ts"], "moves", "bad" if row["cause"] == "loss" else "move", text))
+    found.sort(key=lambda event: (event.ts, event.lane, event.text))
+    plots.events_total = len(found)
+    # all that is rare, and as many moves as fit
+    rare = [event for event in found if event.lane != "moves"][:MARKS_MAX]
+    moves = [event for event in found if event.lane == "moves"][: MARKS_MAX - len(rare)]
+    plots.events = sorted([*rare, *moves], key=lambda event: (event.ts, event.lane, event.text))
+
+
+def _of_brokers(day: Day) -> list[Event]:
+    found = []
+    for row in day.answers.get("outages", ()):
+        bad = "bad" if row["how"] in ("crash", "session lost") else "gone"
+        text = f"{row['broker']}: {row['how']}, {row['bundles']} bundles without an owner"
+        found.append(Event(row["ts"], "brokers", bad, text))
+        if row["back_ts"] is not None and row["back_ts"] > row["ts"]:
+            found.append(Event(row["back_ts"], "brokers", "good", f"{row['broker']} is back"))
+    return found + [
+        Event(row["first_ts"], "brokers", "good", f"{row['broker']} joined")
+        for row in day.answers.get("idle_brokers", ())
+        if row["new"]
+    ]
+
+
+def _of_leaders(day: Day) -> list[Event]:
+    return [
+        Event(
+            row["ts"] - day.corrections.get(row["broker"], 0.0),
+            "leader",
+            "term",
+            f"{row['broker']} leads, epoch {row['epoch']}"
+            + (f", {row['strategy']}" if row["strategy"] else ""),
+        )
+        for row in day.facts.terms
+    ]
+
+
+def _step(axis: PlotSteps, ts: float) -> int:
+    return int((ts - axis.start_ms) // axis.step_ms)
+
+
+def _lines(values: list[tuple[Any, int, float]], order: list[str], count: int) -> dict[str, Line]:
+    """Means of the values of each step."""
+    sums: dict[tuple[str, int], list[float]] = {}
+    for name, step, value in values:
+        if value is not None and 0 <= step < count:
+            sums.setdefault((name, step), []).append(value)
+    lines: dict[str, Line] = {key: [None] * count for key in order}
+    for (name, step), several in sums.items():
+        if name in lines:
+            lines[name][step] = fmean(several)
     return lines

@@ -127,6 +127,8 @@ class Decision(Record):
     """From the fence at the source to the acquisition by the destination."""
     waited_ms: int | None = None
     """From the decision to the beginning."""
+    life: int | None = None
+    """The source's ownership that the move ended: `life` of its `ownership` records."""
 
 
 class OwnershipStep(Record):
@@ -146,6 +148,10 @@ class OwnershipStep(Record):
     pause_ms: float | None = None
     """From the fence to the acquisition by the destination, on the transition that
     ends a release.
+    """
+    life: int | None = None
+    """Names this ownership of the bundle: the transaction that took its claim. Grows from each
+    owner of a bundle to the next, whatever their clocks say. None before the claim is taken.
     """
 
 
@@ -293,6 +299,7 @@ def move_record(ts: int, broker: str, move: Move, *, epoch: int, cycle: int) -> 
         clients_closed=outcome.clients_closed,
         clients_back=outcome.clients_back,
         pause_ms=outcome.pause_ms,
+        life=outcome.life,
         waited_ms=None if begun_ms is None else max(0, begun_ms - move.created_ms),
     )
 

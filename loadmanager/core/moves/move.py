@@ -53,6 +53,8 @@ class Outcome:
     """Producers and consumers that the destination had soon afterwards."""
     pause_ms: float | None = None
     """From the fence at the source to the acquisition by the destination."""
+    life: int | None = None
+    """The life of the bundle at the source, which the move ended; None: not told."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -132,3 +132,5 @@ class Transition:
     parent: str | None = None
     destination: str | None = None
     pause_ms: float | None = None
+    life: int | None = None
+    """The token of the life, once it has one."""

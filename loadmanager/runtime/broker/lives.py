@@ -72,6 +72,7 @@ class Lives:
                 parent=life.parent,
                 destination=destination,
                 pause_ms=pause_ms,
+                life=life.token or None,
             )
         )
 

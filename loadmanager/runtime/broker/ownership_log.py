@@ -12,6 +12,7 @@ from loadmanager.core.history.records import OwnershipStep
 from loadmanager.core.ownership.states import BundleState, Transition
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.history import History
+from loadmanager.ports.mover import Released
 from loadmanager.ports.session import Lease
 from loadmanager.runtime.broker.pauses import Pauses
 
@@ -21,7 +22,7 @@ EVENTS = {
     BundleState.FREE: "bundle released",
 }
 
-PAUSES_MAX = 1_000
+RELEASED_MAX = 1_000
 
 log = structlog.get_logger("ownership")
 
@@ -37,12 +38,12 @@ class OwnershipLog:
         self._lease = lease
         self._history = history
         self.pauses = Pauses()
-        self._pauses_ms: dict[str, float] = {}
-        """Bundle → the pause of its last release here, the newest last."""
+        self._released: dict[str, Released] = {}
+        """Bundle → its last release here, the newest last."""
 
-    def pause_ms(self, bundle: str) -> float | None:
-        """The pause of a bundle's last release; None if it was none of the last ones."""
-        return self._pauses_ms.get(bundle)
+    def released(self, bundle: str) -> Released:
+        """A bundle's last release: its pause and life, if it was one of the last ones."""
+        return self._released.get(bundle, Released())
 
     def on_transition(self, step: Transition) -> None:
         """A bundle changed its state on this broker."""
@@ -51,10 +52,10 @@ class OwnershipLog:
         if step.pause_ms is not None:
             if step.destination is not None:
                 self.pauses.add(step.pause_ms)
-            self._pauses_ms.pop(step.bundle, None)
-            self._pauses_ms[step.bundle] = step.pause_ms
-            if len(self._pauses_ms) > PAUSES_MAX:
-                del self._pauses_ms[next(iter(self._pauses_ms))]
+            self._released.pop(step.bundle, None)
+            self._released[step.bundle] = Released(pause_ms=step.pause_ms, life=step.life)
+            if len(self._released) > RELEASED_MAX:
+                del self._released[next(iter(self._released))]
         event = EVENTS.get(step.after)
         if event is None or (
             step.before is BundleState.ASSIGNING and step.after is BundleState.FREE
@@ -85,5 +86,6 @@ class OwnershipLog:
                 parent=step.parent,
                 destination=step.destination,
                 pause_ms=step.pause_ms,
+                life=step.life,
             )
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import bundle_name
@@ -35,8 +35,8 @@ class Unloading:
     leading: Leading
     peers: Peers
     hosting: Hosting
-    pause_ms: Callable[[str], float | None]
-    """The pause of a bundle's last release here."""
+    released: Callable[[str], Released]
+    """What is known of a bundle's last release here."""
 
     async def namespace(self, namespace: NamespaceName) -> None:
         """Unload all bundles of a namespace, `AT_ONCE_MAX` at once."""
@@ -112,4 +112,4 @@ class Unloading:
         closed = await self.ownership.release(
             bundle, reason=reason, destination=destination, timeout_s=timeout_s, epoch=epoch
         )
-        return None if closed is None else Released(clients, self.pause_ms(bundle))
+        return None if closed is None else replace(self.released(bundle), clients=clients)

@@ -260,12 +260,13 @@ class Moves:
         released, problem = await self._order(move, source, destination)
         owner, problem = await self._settled(move, source, destination, problem)
         there = owner == move.destination if destination else owner not in (move.source, UNKNOWN)
-        clients, pause_ms = (released.clients, released.pause_ms) if released else (None, None)
+        told = released or Released()
         outcome = Outcome(
             problem or "moved",
             None if owner == UNKNOWN else owner,
-            clients_closed=clients,
-            pause_ms=pause_ms,
+            clients_closed=told.clients,
+            pause_ms=told.pause_ms,
+            life=told.life,
         )
         state = MoveState.DONE if there else MoveState.FAILED
         self._end(move, state, outcome, left=owner not in (move.source, UNKNOWN))

@@ -1,0 +1,84 @@
+"""When is the cluster full, and how many brokers does it need?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loadmanager.analysis.day import NUMBER, WHOLE, Columns, Day, Finding, Row
+from loadmanager.core.history.forecast import TREND_DAYS_MIN, capacity
+from loadmanager.core.history.layout import DAY_MS, day_of
+
+NAME = "capacity"
+ABOUT = (
+    "When is the cluster full? Each day's peak is the highest sum of the brokers' usages in five "
+    "minutes; a line through the peaks counts as a trend from four days on, and when it is twice "
+    "its standard error. Load is taken to be divided evenly."
+)
+COLUMNS: Columns = {
+    "days": (WHOLE, "days of history"),
+    "brokers": (WHOLE, "brokers at the last peak"),
+    "peak": (NUMBER, "the highest peak of the last seven days, in fully used brokers"),
+    "growth_per_day": (NUMBER, "of the peaks, in brokers a day; 0: no clear trend"),
+    "full_in_days": (NUMBER, "until every broker reaches the overload threshold at the peak"),
+    "full_at_ts": (WHOLE, "that day"),
+    "brokers_needed": (WHOLE, "for the next 30 days with a fifth below the threshold at the peak"),
+}
+AHEAD_DAYS = 30
+TARGET = 0.8
+"""Of the overload threshold."""
+SOON_DAYS = 60
+
+
+def table(day: Day) -> list[Row]:
+    """One row; none of a day without loads."""
+    peaks: dict[int, float] = {}
+    for row in day.past("hourly") + day.answer("hourly"):
+        if row["kind"] == "cluster":
+            number = row["hour_ts"] // DAY_MS
+            peaks[number] = max(peaks.get(number, 0.0), row["peak"])
+    headroom = day.answer("headroom")
+    if not peaks or not headroom:
+        return []
+    brokers, limit = headroom[0]["brokers"], day.settings.overloaded_percent / 100
+    daily = [peaks[number] for number in sorted(peaks)]
+    told = capacity(daily, brokers, limit=limit, target=TARGET * limit, days=AHEAD_DAYS)
+    if told is None:
+        return []
+    full = told.full_in_days
+    return [
+        {
+            "days": len(daily),
+            "brokers": brokers,
+            "peak": told.peak_now,
+            "growth_per_day": told.growth_per_day,
+            "full_in_days": full,
+            "full_at_ts": None if full is None else round(day.end_ms + full * DAY_MS),
+            "brokers_needed": told.brokers_needed,
+        }
+    ]
+
+
+def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
+    """A cluster that will be full soon."""
+    return [
+        Finding(
+            importance=58 if row.full_in_days < 14 else 40,
+            question=NAME,
+            title=f"Full in {row.full_in_days:.0f} days at peak"
+            if row.full_in_days > 0
+            else "Full at peak already",
+            text=f"The peak is {row.peak:.1f} brokers of {row.brokers} and grows by "
+            f"{row.growth_per_day:.2f} a day, by {row.days} days of history. On "
+            f"{day_of(row.full_at_ts)} every broker is at the overload threshold at the peak, "
+            "however well the load is divided.",
+            advice=f"Plan for {row.brokers_needed} brokers within 30 days.",
+            numbers={"fullInDays": row.full_in_days, "brokersNeeded": row.brokers_needed},
+            where="all brokers",
+            plot="usage",
+        )
+        for row in rows
+        if row.full_in_days is not None
+        and row.full_in_days <= SOON_DAYS
+        and (row.days >= TREND_DAYS_MIN or row.full_in_days == 0)
+    ]

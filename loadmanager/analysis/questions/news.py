@@ -1,0 +1,100 @@
+"""What is new since yesterday, and since a week ago?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loadmanager.analysis.day import NUMBER, TEXT, Columns, Day, Finding, Row, listed, many, mib
+from loadmanager.analysis.facts import HOUR_MS
+from loadmanager.core.history.forecast import changed
+
+NAME = "news"
+ABOUT = (
+    "What is new? Traffic that at least doubled or halved, of what carried a hundredth of all "
+    "traffic at least. Namespaces are compared by the hours that both days have, topics and "
+    "bundles by their means while they were recorded; before 0 it was not there, or not recorded."
+)
+COLUMNS: Columns = {
+    "since": (TEXT, "what it is compared with: the day before, or the same day a week before"),
+    "kind": (TEXT, "namespace, topic or bundle"),
+    "name": (TEXT, "which one"),
+    "throughput_before": (NUMBER, "bytes/s in and out then"),
+    "throughput_now": (NUMBER, "bytes/s in and out now"),
+    "factor": (NUMBER, "now over then; empty: it is new"),
+}
+FACTOR, SHARE_MIN = 2.0, 0.01
+ROWS_MAX = 1_000
+SPANS = {"the day before": 1, "a week before": 7}
+TABLES = {"topic": "hot_topics", "bundle": "hot_bundles"}
+
+
+def table(day: Day) -> list[Row]:
+    """A row for each change, those since the day before first."""
+    rows: list[Row] = []
+    for since, days in SPANS.items():
+        rows += _changes(since, "namespace", *_namespaces(day, days))
+        for kind, name in TABLES.items():
+            columns = [kind, "throughput_mean"]
+            before = {
+                row[kind]: row["throughput_mean"]
+                for row in day.past(name, days=days, columns=columns, only=True)
+            }
+            now = {row[kind]: row["throughput_mean"] for row in day.answer(name)}
+            rows += _changes(since, kind, before, now)
+    return rows
+
+
+def _namespaces(day: Day, days: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Namespace → mean bytes/s then and now, of the hours that both days have."""
+    back = days * 24
+    then = [row for row in day.past("hourly", days=days, only=True) if row["kind"] == "namespace"]
+    now = [row for row in day.answer("hourly") if row["kind"] == "namespace"]
+    hours = {row["hour_ts"] // HOUR_MS + back for row in then}
+    hours &= {row["hour_ts"] // HOUR_MS for row in now}
+    found: tuple[dict[str, float], dict[str, float]] = {}, {}
+    for rows, shift, sums in ((then, back, found[0]), (now, 0, found[1])):
+        for row in rows:
+            if row["hour_ts"] // HOUR_MS + shift in hours:
+                sums[row["name"]] = sums.get(row["name"], 0.0) + row["value"] / len(hours)
+    return found
+
+
+def _changes(since: str, kind: str, before: dict[str, float], now: dict[str, float]) -> list[Row]:
+    if not before:
+        return []
+    return [
+        {
+            "since": since,
+            "kind": kind,
+            "name": name,
+            "throughput_before": was,
+            "throughput_now": is_,
+            "factor": is_ / was if was > 0 else None,
+        }
+        for name, was, is_ in changed(before, now, factor=FACTOR, share_min=SHARE_MIN)
+    ][:ROWS_MAX]
+
+
+def findings(rows: Sequence[Any], _day: Day) -> list[Finding]:
+    """Namespaces that changed since the day before, on one card."""
+    found = [row for row in rows if row.kind == "namespace" and row.since == "the day before"]
+    if not found:
+        return []
+    told = [
+        f"{row.name} ({mib(row.throughput_before)} → {mib(row.throughput_now)})" for row in found
+    ]
+    return [
+        Finding(
+            importance=30,
+            question=NAME,
+            title=f"{many(len(found), 'namespace')} doubled, halved, came or went since the day "
+            "before",
+            text=f"{listed(told, 5)}, at the same hours.",
+            advice="Ask whose traffic that is.",
+            numbers={"changes": len(found)},
+            where=found[0].name,
+            plot="bundles",
+            commands=[f"loadmanager admin topics list {found[0].name}"],
+        )
+    ]

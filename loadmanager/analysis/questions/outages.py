@@ -1,0 +1,141 @@
+"""Which brokers went, how, and which bundles had no owner meanwhile?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from loadmanager.analysis.day import (
+    NUMBER,
+    TEXT,
+    TEXTS,
+    WHOLE,
+    Columns,
+    Day,
+    Finding,
+    Row,
+    clock,
+    lasting,
+    listed,
+    many,
+)
+from loadmanager.analysis.trusted import by_broker
+from loadmanager.core.history.outages import Outage, Silence, outages, silences
+
+NAME = "outages"
+ABOUT = (
+    "Which brokers went? A broker that records nothing for three of its intervals, and at least "
+    "two minutes, was away: in good order if it gave its bundles up, else it crashed. A broker "
+    "that lost its session without being away is here, too."
+)
+COLUMNS: Columns = {
+    "ts": (WHOLE, "the last that is known of it"),
+    "broker": (TEXT, "the broker"),
+    "how": (TEXT, "crash, session lost, stop, or silent: it recorded nothing and lost no bundle"),
+    "back_ts": (WHOLE, "its first record afterwards; empty: it did not come back that day"),
+    "bundles": (WHOLE, "bundles that it owned and lost or gave up"),
+    "unowned_s_min": (NUMBER, "the shortest time that one of them had no owner, in s"),
+    "unowned_s_max": (NUMBER, "the longest such time, in s"),
+    "bundle_minutes": (NUMBER, "these times of all of them together"),
+    "never_owned": (WHOLE, "of these, bundles that nobody acquired any more that day"),
+    "namespaces": (TEXTS, "whose bundles they were, those with most of them first"),
+    "worst_bundle": (TEXT, "the bundle that had no owner for the longest time"),
+}
+NAMESPACES_MAX = 20
+
+
+def gaps(day: Day) -> list[Silence]:
+    """When brokers recorded nothing."""
+    spans = {
+        broker: [
+            (step["first_ts"], step["last_ts"], step["interval_ms"] // step["samples"])
+            for step in steps
+        ]
+        for broker, steps in by_broker(day.facts.brokers).items()
+    }
+    times = [ts for steps in spans.values() for step in steps for ts in step[:2]]
+    return silences(spans, min(times), max(times)) if times else []
+
+
+def table(day: Day) -> list[Row]:
+    """A row an outage."""
+    found = outages(gaps(day), day.owners, day.corrections)
+    return [_row(outage) for outage in found if outage.at_ms >= day.start_ms]
+
+
+def _row(outage: Outage) -> Row:
+    lasted = {
+        one.bundle: one.lasted_ms / 1000 for one in outage.bundles if one.lasted_ms is not None
+    }
+    spaces: dict[str, int] = {}
+    for one in outage.bundles:
+        space = "/".join(one.bundle.split("/")[:2])
+        spaces[space] = spaces.get(space, 0) + 1
+    return {
+        "ts": round(outage.at_ms),
+        "broker": outage.broker,
+        "how": outage.how,
+        "back_ts": None if outage.back_ms is None else round(outage.back_ms),
+        "bundles": len(outage.bundles),
+        "unowned_s_min": min(lasted.values(), default=None),
+        "unowned_s_max": max(lasted.values(), default=None),
+        "bundle_minutes": sum(lasted.values()) / 60,
+        "never_owned": len(outage.bundles) - len(lasted),
+        "namespaces": sorted(spaces, key=lambda name: (-spaces[name], name))[:NAMESPACES_MAX],
+        "worst_bundle": max(lasted, key=lambda name: (lasted[name], name), default=None),
+    }
+
+
+def findings(rows: Sequence[Any], day: Day) -> list[Finding]:
+    """Crashes and lost sessions; stops only as a remark."""
+    return [_finding(row, day) for row in rows]
+
+
+def _finding(row: Any, day: Day) -> Finding:
+    title, advice, importance = {
+        "crash": (f"{row.broker} crashed", "Look at its log, and at its host.", 85),
+        "session lost": (
+            f"{row.broker} lost its session",
+            "Look at its log: a paused process, or a metadata store that did not answer.",
+            80,
+        ),
+        "stop": (f"{row.broker} was stopped", "Nothing, if you stopped it.", 10),
+        "silent": (
+            f"{row.broker} recorded nothing for a while",
+            "Look whether its disk was full.",
+            30,
+        ),
+    }[row.how]
+    away = f"It was back at {clock(row.back_ts)}." if row.back_ts else "It did not come back."
+    without = "No bundle lost its owner."
+    if row.bundles:
+        named = f"{many(row.bundles, 'bundle')} of {listed(row.namespaces)}"
+        lasted = (
+            f" had no owner for {lasting(row.unowned_s_min / 3600)} to "
+            f"{lasting(row.unowned_s_max / 3600)}, longest {row.worst_bundle}"
+            if row.unowned_s_max is not None
+            else " had no owner"
+        )
+        never = f"; {row.never_owned:,} of them nobody acquired any more" if row.never_owned else ""
+        without = f"{named}{lasted}{never}."
+    hurt = row.how in ("crash", "session lost") and row.bundles
+    return Finding(
+        importance=importance + min(row.bundle_minutes, 10) if hurt else min(importance, 70),
+        question=NAME,
+        title=f"{title} at {clock(row.ts)}"
+        + (f": {many(row.bundles, 'bundle')} without an owner" if hurt else ""),
+        text=f"{without} {away} Clients of such a bundle can neither publish nor consume.",
+        advice=advice,
+        numbers={
+            "bundles": row.bundles,
+            "bundleMinutes": row.bundle_minutes,
+            "longestS": row.unowned_s_max,
+            "neverOwned": row.never_owned,
+        },
+        at_ms=row.ts,
+        until_ms=row.back_ts or day.end_ms,
+        where=row.broker,
+        plot="timeline",
+        commands=[f"loadmanager admin brokers health {row.broker}"],
+        explains=[f"outage {row.broker}"],
+    )

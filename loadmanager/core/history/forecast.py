@@ -1,0 +1,193 @@
+"""What comes next: forecasts from the pattern of the day and of the week, with their own error.
+
+A series is a value an hour, the oldest first; `None` where nothing was recorded. Hours are counted
+from the epoch, so that an hour's place in the day and in the week follows from its number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+DAY, WEEK = 24, 168
+DAYS_MIN = 2
+"""Days of history without which nothing is foretold."""
+TREND_DAYS_MIN = 4
+"""Days of history without which growth is not told from noise."""
+GROWTH_PER_DAY_MAX = 0.2
+"""A faster growth is not extended into the future."""
+SIGNIFICANT = 2.0
+"""A trend counts when it is so many of its standard errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A series continued."""
+
+    values: list[float]
+    """The next hours."""
+    error: float | None
+    """Of the back-test: mean absolute error over the mean of what came, for the last day, foretold
+    from the days before it; None: too few days.
+    """
+    naive_error: float | None
+    """The same of the naive forecast: each hour as a day before."""
+    growth_per_day: float
+    """Growth of the daily peak, as a fraction of the mean peak; 0: no clear trend."""
+    used: str
+    """`pattern`, or `naive` where the back-test found the naive forecast better."""
+
+    @property
+    def peak(self) -> float:
+        """The highest of the next hours."""
+        return max(self.values, default=0.0)
+
+
+def pattern(first_hour: int, series: Sequence[float | None], hours: int) -> list[float]:
+    """The next `hours`: the usual value of that hour of the week, else of the day, times how the
+    last day compares with the usual, along the trend.
+    """
+    known = [value for value in series if value is not None]
+    if not known:
+        return [0.0] * hours
+    by_day = _usual(first_hour, series, DAY)
+    by_week = _usual(first_hour, series, WEEK) if len(series) >= 2 * WEEK else {}
+    growth = growth_per_day(series) * fmean(known)
+    # Usual values are those of the middle of the history.
+    middle = len(series) / 2
+    overall = fmean(known)
+    found = []
+    for index in range(len(series), len(series) + hours):
+        hour = first_hour + index
+        usual = by_week.get(hour % WEEK, by_day.get(hour % DAY, overall))
+        grown = usual + growth * (index - middle) / DAY
+        found.append(max(grown, 0.0))
+    return found
+
+
+def naive(series: Sequence[float | None], hours: int) -> list[float]:
+    """The next `hours`, each as a day before; a gap is as the last value known."""
+    known = [value for value in series if value is not None]
+    last = known[-1] if known else 0.0
+    extended = list(series)
+    for _ in range(hours):
+        before = extended[-DAY] if len(extended) >= DAY else None
+        extended.append(last if before is None else before)
+    return [value if value is not None else last for value in extended[len(series) :]]
+
+
+def _usual(first_hour: int, series: Sequence[float | None], period: int) -> dict[int, float]:
+    """Hour of the period → the middle of its values."""
+    values: dict[int, list[float]] = {}
+    for index, value in enumerate(series):
+        if value is not None:
+            values.setdefault((first_hour + index) % period, []).append(value)
+    return {hour: median(several) for hour, several in values.items()}
+
+
+def growth_per_day(series: Sequence[float | None]) -> float:
+    """The clear trend of whole days' means, as a fraction of their mean; 0 if there is none."""
+    days = [
+        fmean(values)
+        for start in range(len(series) % DAY, len(series), DAY)
+        if len(values := [v for v in series[start : start + DAY] if v is not None]) >= DAY // 2
+    ]
+    if len(days) < TREND_DAYS_MIN or (mean := fmean(days)) <= 0:
+        return 0.0
+    slope, error = _line(days)
+    if abs(slope) < SIGNIFICANT * error or slope == 0:
+        return 0.0
+    return max(-GROWTH_PER_DAY_MAX, min(slope / mean, GROWTH_PER_DAY_MAX))
+
+
+def _line(values: Sequence[float]) -> tuple[float, float]:
+    """The slope of the line through these values, and its standard error."""
+    count = len(values)
+    middle, mean = (count - 1) / 2, fmean(values)
+    spread = sum((index - middle) ** 2 for index in range(count))
+    slope = sum((i - middle) * (value - mean) for i, value in enumerate(values)) / spread
+    rest = sum((value - mean - slope * (index - middle)) ** 2 for index, value in enumerate(values))
+    return slope, math.sqrt(rest / (count - 2) / spread) if count > 2 else math.inf
+
+
+def _error(foretold: Sequence[float], came: Sequence[float | None]) -> float | None:
+    pairs = [(one, other) for one, other in zip(foretold, came, strict=True) if other is not None]
+    mean = fmean(other for _, other in pairs) if pairs else 0.0
+    if mean <= 0:
+        return None
+    return fmean(abs(one - other) for one, other in pairs) / mean
+
+
+def forecast(first_hour: int, series: Sequence[float | None], hours: int) -> Forecast | None:
+    """The next `hours` of a series; None with less than `DAYS_MIN` days.
+
+    The back-test foretells the last day from the days before it, and chooses the method.
+    """
+    if len(series) < DAYS_MIN * DAY or all(value is None for value in series):
+        return None
+    before, last = series[:-DAY], series[-DAY:]
+    error = _error(pattern(first_hour, before, DAY), last)
+    naive_error = _error(naive(before, DAY), last)
+    better = error is not None and naive_error is not None and error <= naive_error
+    values = pattern(first_hour, series, hours) if better else naive(series, hours)
+    return Forecast(
+        values,
+        error,
+        naive_error,
+        growth_per_day(series),
+        "pattern" if better else "naive",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """When a cluster is full, and how many brokers it needs."""
+
+    peak_now: float
+    """The highest sum of the brokers' usages in the last seven days, in brokers."""
+    growth_per_day: float
+    """Of the daily peak, in brokers a day; 0: no clear trend."""
+    full_in_days: float | None
+    """When the peak reaches what the brokers can take; 0: it does; None: never at this pace."""
+    brokers_needed: int
+    """For the highest peak of the next `days`, at the target usage."""
+
+
+def capacity(
+    daily_peaks: Sequence[float], brokers: int, *, limit: float, target: float, days: int
+) -> Capacity | None:
+    """From each day's peak of the sum of the brokers' usages, the oldest first.
+
+    `limit`: the usage at which a broker is overloaded; `target`: the one to plan for. Load is taken
+    to be divided evenly.
+    """
+    if not daily_peaks or brokers < 1:
+        return None
+    slope = 0.0
+    if len(daily_peaks) >= TREND_DAYS_MIN:
+        steep, error = _line(daily_peaks)
+        slope = steep if abs(steep) >= SIGNIFICANT * error and steep != 0 else 0.0
+    now = max(daily_peaks[-7:])
+    room = brokers * limit - now
+    full = 0.0 if room <= 0 else room / slope if slope > 0 else None
+    then = now + max(slope, 0.0) * days
+    return Capacity(now, slope, full, max(1, math.ceil(then / target - 1e-9)))
+
+
+def changed(
+    before: Mapping[str, float], now: Mapping[str, float], *, factor: float, share_min: float
+) -> list[tuple[str, float, float]]:
+    """What changed by more than `factor`: name, value before and now; the largest change first.
+
+    Leaves out what is less than `share_min` of everything, both times.
+    """
+    everything = max(sum(before.values()), sum(now.values()))
+    found = []
+    for name in sorted({*before, *now}):
+        was, is_ = before.get(name, 0.0), now.get(name, 0.0)
+        low, high = min(was, is_), max(was, is_)
+        if high >= share_min * everything and high > 0 and high >= factor * low:
+            found.append((name, was, is_))
+    return sorted(found, key=lambda row: (-abs(row[2] - row[1]), row[0]))

@@ -1,0 +1,192 @@
+"""Which brokers were lost, stopped, restarted or joined, and which bundles had no owner meanwhile.
+
+A broker records its load at intervals, so a gap says that it was away. How it went is told by its
+bundles: one that stops gives them up, one that crashes does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from loadmanager.core.history.tenures import Tenure
+
+GAP_INTERVALS = 3.0
+"""A broker that is silent for so many of its intervals was away."""
+GAP_MS_MIN = 120_000
+NEAR_MS = 300_000
+"""A bundle that its broker gave up, or lost, so near to the broker's end belongs to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A stretch in which a broker recorded nothing."""
+
+    broker: str
+    last_ms: int | None
+    """Its last record before; None: it was not there before."""
+    back_ms: int | None
+    """Its first record afterwards; None: it did not come back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Unowned:
+    """A bundle that lost its owner."""
+
+    bundle: str
+    since_ms: float
+    until_ms: float | None
+    """None: nobody acquired it afterwards, because nobody asked for it or nobody could."""
+    next: str | None = None
+
+    @property
+    def lasted_ms(self) -> float | None:
+        """For how long it had none."""
+        return None if self.until_ms is None else max(self.until_ms - self.since_ms, 0.0)
+
+
+@dataclass(slots=True, kw_only=True)
+class Outage:
+    """A broker that went."""
+
+    broker: str
+    how: str
+    """`crash`, `session lost`, `stop`, or `silent`: it recorded nothing, and lost no bundle."""
+    at_ms: float
+    """The last that is known of it."""
+    back_ms: float | None
+    bundles: list[Unowned] = field(default_factory=list)
+
+
+def silences(
+    spans: Mapping[str, Sequence[tuple[int, int, int]]], first_ms: int, last_ms: int
+) -> list[Silence]:
+    """Broker → its records as (first, last, mean interval in ms), in order → its silences.
+
+    Between `first_ms` and `last_ms`, when anything was recorded at all.
+    """
+    found = []
+    for broker, of_broker in sorted(spans.items()):
+        if not of_broker:
+            continue
+        limit_ms = max(GAP_MS_MIN, GAP_INTERVALS * median(span[2] for span in of_broker))
+        if of_broker[0][0] - first_ms > limit_ms:
+            found.append(Silence(broker, None, of_broker[0][0]))
+        for before, after in zip(of_broker, of_broker[1:], strict=False):
+            if after[0] - before[1] > limit_ms:
+                found.append(Silence(broker, before[1], after[0]))
+        if last_ms - of_broker[-1][1] > limit_ms:
+            found.append(Silence(broker, of_broker[-1][1], None))
+    return found
+
+
+def outages(
+    silent: Iterable[Silence],
+    of_bundles: Mapping[str, Sequence[Tenure]],
+    clocks: Mapping[str, float],
+) -> list[Outage]:
+    """The outages of a day, by time: of brokers that fell silent, and of those that lost bundles
+    without a silence (a session that expired, a restart between two records).
+    """
+    taken: set[tuple[str, int]] = set()
+    found = []
+    for one in silent:
+        if one.last_ms is None:
+            continue
+        ahead = clocks.get(one.broker, 0.0)
+        outage = Outage(
+            broker=one.broker,
+            how="silent",
+            at_ms=one.last_ms - ahead,
+            back_ms=None if one.back_ms is None else one.back_ms - ahead,
+        )
+        ended = list(_ended_near(one, of_bundles))
+        stopped = [part for part in ended if part[2].stopped]
+        lost = [part for part in ended if part[2].lost and (part[2].until_ms or not stopped)]
+        taken.update((bundle, index) for bundle, index, _ in lost)
+        for bundle, index, _ in stopped or lost:
+            outage.bundles.append(_unowned(of_bundles[bundle], index, outage.at_ms, clocks))
+        if stopped:
+            outage.how = "stop"
+        elif lost or one.back_ms is None:
+            outage.how = "crash"
+        found.append(outage)
+    found += _without_silence(of_bundles, taken, clocks)
+    return sorted(found, key=lambda outage: (outage.at_ms, outage.broker))
+
+
+def _ended_near(
+    silence: Silence, of_bundles: Mapping[str, Sequence[Tenure]]
+) -> Iterable[tuple[str, int, Tenure]]:
+    """The tenures of the broker that ended when it fell silent, with their places."""
+    last_ms = silence.last_ms or 0
+    back_ms = silence.back_ms if silence.back_ms is not None else float("inf")
+    for bundle, of_bundle in of_bundles.items():
+        for index, tenure in enumerate(of_bundle):
+            if tenure.broker != silence.broker or (tenure.since_ms or 0) > last_ms:
+                continue
+            if tenure.until_ms is not None:
+                if last_ms - NEAR_MS <= tenure.until_ms <= min(last_ms + NEAR_MS, back_ms):
+                    yield bundle, index, tenure
+            elif index + 1 == len(of_bundle):
+                if silence.back_ms is None:
+                    yield bundle, index, tenure
+            elif (of_bundle[index + 1].since_ms or 0) > last_ms - NEAR_MS:
+                yield bundle, index, tenure
+
+
+def _later(of_bundle: Sequence[Tenure], index: int) -> bool:
+    return index + 1 < len(of_bundle)
+
+
+def _unowned(
+    of_bundle: Sequence[Tenure], index: int, at_ms: float, clocks: Mapping[str, float]
+) -> Unowned:
+    tenure = of_bundle[index]
+    since_ms = at_ms
+    if tenure.until_ms is not None:
+        since_ms = (tenure.freed_ms or tenure.until_ms) - clocks.get(tenure.broker, 0.0)
+    if not _later(of_bundle, index):
+        return Unowned(bundle=tenure.bundle, since_ms=since_ms, until_ms=None)
+    after = of_bundle[index + 1]
+    until = None if after.since_ms is None else after.since_ms - clocks.get(after.broker, 0.0)
+    return Unowned(bundle=tenure.bundle, since_ms=since_ms, until_ms=until, next=after.broker)
+
+
+def _without_silence(
+    of_bundles: Mapping[str, Sequence[Tenure]],
+    taken: set[tuple[str, int]],
+    clocks: Mapping[str, float],
+) -> list[Outage]:
+    """Losses that no silence explains, those of a broker at about one time together."""
+    losses: dict[str, list[Unowned]] = {}
+    how: dict[str, str] = {}
+    for bundle, of_bundle in of_bundles.items():
+        for index, tenure in enumerate(of_bundle):
+            if not tenure.lost or (bundle, index) in taken:
+                continue
+            if tenure.until_ms is None and not _later(of_bundle, index):
+                continue  # it is owned still
+            after = of_bundle[index + 1] if _later(of_bundle, index) else None
+            at = tenure.until_ms
+            if at is None and after is not None:
+                at = after.since_ms
+            if at is None:
+                continue
+            clock = clocks.get(tenure.broker, 0.0)
+            losses.setdefault(tenure.broker, []).append(
+                _unowned(of_bundle, index, at - clock, clocks)
+            )
+            how[tenure.broker] = "crash" if tenure.until_ms is None else "session lost"
+    found: list[Outage] = []
+    for broker, lost in sorted(losses.items()):
+        for one in sorted(lost, key=lambda bundle: (bundle.since_ms, bundle.bundle)):
+            last = found[-1] if found and found[-1].broker == broker else None
+            if last is None or one.since_ms - last.at_ms > NEAR_MS:
+                last = Outage(
+                    broker=broker, how=how[broker], at_ms=one.since_ms, back_ms=one.since_ms
+                )
+                found.append(last)
+            last.bundles.append(one)
+    return found
