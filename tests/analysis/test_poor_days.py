@@ -158,7 +158,7 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(
     assert table.exists()
     for bad in (failing(table=divides), failing(findings=has_a_bug)):
         outcome = run(*(bad if question is hot_bundles else question for question in QUESTIONS))
-        assert outcome.failed == ["hot_bundles", "splits", "namespaces"]
+        assert outcome.failed == ["hot_bundles", "splits", "namespaces", "news", "forecasts"]
         assert not table.exists()
         found = report(tmp_path)
         assert found["input"]["problems"] == outcome.problems
