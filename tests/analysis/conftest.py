@@ -31,8 +31,11 @@ class Sessions:
         return running
 
     def stop(self) -> None:
-        """End it."""
+        """End it, or whichever runs."""
         self._stack.close()
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            running.stop()
 
 
 @pytest.fixture(scope="session")
