@@ -31,11 +31,8 @@ class Sessions:
         return running
 
     def stop(self) -> None:
-        """End it, or whichever runs."""
+        """End it."""
         self._stack.close()
-        running = SparkSession.getActiveSession()
-        if running is not None:
-            running.stop()
 
 
 @pytest.fixture(scope="session")
@@ -50,9 +47,3 @@ def sessions() -> Iterator[Sessions]:
 def spark(sessions: Sessions) -> SparkSession:
     """The shared session, with the settings for small histories; `analyze` uses it, too."""
     return sessions.start()
-
-
-@pytest.fixture
-def no_spark(sessions: Sessions) -> None:
-    """No session: what is tested starts its own."""
-    sessions.stop()

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from analysis.conftest import Sessions
 from analysis.nightly import analyze, report
 
 from bench import _history as history
@@ -192,11 +193,15 @@ def test_days_that_come_late_and_segments_that_are_gone(
         (("--output", "/proc/x"), 2),
     ],
 )
-@pytest.mark.usefixtures("no_spark")
 def test_what_spark_cannot_do_is_said_in_a_line(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], status: int
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    sessions: Sessions,
+    arguments: tuple[str, ...],
+    status: int,
 ) -> None:
     """No stack trace for an operator's slip."""
+    sessions.stop()  # it is to start one of its own
     history.write(tmp_path / "history", "broker_load", "b0", [history.broker_load(0, "b0", 0.5)])
     assert analyze(tmp_path, *arguments) == status
     said = capfd.readouterr().err.splitlines()
