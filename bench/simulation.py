@@ -13,6 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from simulation.mutations import MUTATIONS, Mutation, survived
+from simulation.operators import WEIGHTS
 from simulation.simulate import MANAGERS, Outcome, Plan, run, shorten
 
 
@@ -50,6 +51,9 @@ def _arguments() -> argparse.ArgumentParser:
         "--jobs", type=int, default=os.cpu_count() or 1, help="processes at once (all cores)"
     )
     parser.add_argument(
+        "--kinds", default="", help="the kinds of faults, separated by commas (all of them)"
+    )
+    parser.add_argument(
         "--seed", type=int, help="run one seed, print its log, and shorten it if it fails"
     )
     parser.add_argument(
@@ -66,7 +70,16 @@ def _arguments() -> argparse.ArgumentParser:
 def _plan(args: argparse.Namespace, seed: int) -> Plan:
     if args.hours:
         return Plan.quiet(seed, args.hours, brokers=args.brokers)
-    return Plan(seed=seed, brokers=args.brokers, faults_s=args.faults_s, manager=args.manager)
+    kinds = tuple(filter(None, args.kinds.split(",")))
+    if unknown := set(kinds) - WEIGHTS.keys():
+        raise SystemExit(f"no such faults: {', '.join(unknown)}; there are {', '.join(WEIGHTS)}")
+    return Plan(
+        seed=seed,
+        brokers=args.brokers,
+        faults_s=args.faults_s,
+        manager=args.manager,
+        kinds=kinds,
+    )
 
 
 def _run_one(args: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -55,6 +56,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(
         key=lambda item: [not item.get_closest_marker(name) for name in ("spark", "system", "slow")]
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clients_are_closed() -> Iterator[None]:
+    """No ZooKeeper client outlives the tests of a module: it would connect again and again."""
+    yield
+    left = [thread.name for thread in threading.enumerate() if "zk_loop" in thread.name]
+    assert not left, f"ZooKeeper clients that nobody closed: {left}"
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
-"""`python -m simulation.hunt FIRST LAST [stored|extensible|changing]`: run seeds until one fails.
+"""`python -m simulation.hunt FIRST LAST [MANAGER|stored [KIND …]]`: run seeds until one fails.
 
-Prints the number of seeds that passed before; exits with 1 if one failed.
+With kinds of events, only those happen. Prints the number of seeds that passed before; exits with 1
+if one failed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from simulation.simulate import Plan, run
 from simulation.world import SimulationError
 
 
-def main(first: int, last: int, what: str) -> int:
+def main(first: int, last: int, what: str, kinds: tuple[str, ...]) -> int:
     """Run the seeds: with stored topics, or under a load manager."""
     for seed in range(first, last):
         if what == "stored":
@@ -23,7 +24,7 @@ def main(first: int, last: int, what: str) -> int:
                 print(error, file=sys.stderr)
                 return 1
             continue
-        outcome = run(Plan(seed=seed, manager=what))
+        outcome = run(Plan(seed=seed, manager=what, kinds=kinds))
         if outcome.failure is not None:
             print(seed - first)
             print(f"{outcome.failure}\n{outcome.plan.line}", file=sys.stderr)
@@ -33,4 +34,5 @@ def main(first: int, last: int, what: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), [*sys.argv[3:], "modular"][0]))
+    what, *chosen = [*sys.argv[3:], *(["modular"] if len(sys.argv) == 3 else [])]
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]), what, tuple(chosen)))

@@ -55,10 +55,20 @@ class Mutation:
     edits: tuple[Edit, ...]
     found_in: str = "modular"
     """Where it is looked for: under which load manager, or with stored topics (modular)."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of events that it is looked for with; all of them if empty."""
 
 
-def _one(name: str, file: str, depth: int, before: str, after: str = "") -> Mutation:
-    return Mutation(name, (Edit(file, depth, before, after),))
+def _one(
+    name: str,
+    file: str,
+    depth: int,
+    before: str,
+    after: str = "",
+    *,
+    kinds: tuple[str, ...] = (),
+) -> Mutation:
+    return Mutation(name, (Edit(file, depth, before, after),), kinds=kinds)
 
 
 def _stored(name: str, file: str, depth: int, before: str, after: str) -> Mutation:
@@ -272,6 +282,7 @@ MUTATIONS = (
         2,
         "if epoch is not None and epoch < self.epoch:",
         "if epoch is not None and epoch < 0:",
+        kinds=("lag", "expire", "delete_node"),
     ),
     Mutation(
         "nonsense in the leader's node keeps everybody from leading",
@@ -428,7 +439,7 @@ def survived(mutation: Mutation, seeds: range, timeout_s: float = 600.0) -> int 
         for edit in mutation.edits:
             edit.apply(package)
         command = [sys.executable, "-m", "simulation.hunt", str(seeds.start), str(seeds.stop)]
-        command += [mutation.found_in]
+        command += [mutation.found_in, *mutation.kinds]
         paths = os.pathsep.join((folder, str(ROOT / "tests")))
         environment = {**os.environ, "PYTHONPATH": paths}
         done = subprocess.run(

@@ -7,7 +7,7 @@ events.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from simulation.cluster import Broker, Cluster, Process
@@ -69,9 +69,16 @@ class Event:
     dice: int
 
 
-def draw(rng: random.Random, *, from_s: float, until_s: float, mean_gap_s: float) -> list[Event]:
-    """Draw a script."""
-    kinds = [kind for kind, weight in WEIGHTS.items() for _ in range(weight)]
+def draw(
+    rng: random.Random,
+    *,
+    from_s: float,
+    until_s: float,
+    mean_gap_s: float,
+    of: Sequence[str] = (),
+) -> list[Event]:
+    """Draw a script, of some kinds of events or, if `of` is empty, of all."""
+    kinds = [kind for kind in of or WEIGHTS for _ in range(WEIGHTS[kind])]
     events, now_s = [], from_s
     while (now_s := now_s + rng.expovariate(1 / mean_gap_s)) < until_s:
         events.append(Event(now_s, kinds[rng.randrange(len(kinds))], rng.randrange(1 << 30)))

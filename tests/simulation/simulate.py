@@ -114,6 +114,8 @@ class Plan:
     """Or "extensible"; or "changing": processes that start in the second half run that one."""
     hours: float | None = None
     """Set by `quiet`: a long run, with the timings of a large and quiet cluster."""
+    kinds: tuple[str, ...] = ()
+    """The kinds of events that happen; all of them if empty."""
     only: tuple[int, ...] | None = None
 
     @staticmethod
@@ -135,7 +137,8 @@ class Plan:
     @property
     def line(self) -> str:
         """The command that repeats the run."""
-        kept = "" if self.only is None else f" --only {','.join(map(str, self.only))}"
+        kept = f" --kinds {','.join(self.kinds)}" if self.kinds else ""
+        kept += "" if self.only is None else f" --only {','.join(map(str, self.only))}"
         length = (
             f"--faults-s {self.faults_s:g}" if self.hours is None else f"--hours {self.hours:g}"
         )
@@ -297,7 +300,11 @@ def run(plan: Plan) -> Outcome:
     operators = Operators(cluster)
     observer = Observer(cluster, operators)
     script = draw(
-        world.rng, from_s=BEGIN_S, until_s=BEGIN_S + plan.faults_s, mean_gap_s=plan.mean_gap_s
+        world.rng,
+        from_s=BEGIN_S,
+        until_s=BEGIN_S + plan.faults_s,
+        mean_gap_s=plan.mean_gap_s,
+        of=plan.kinds,
     )
     failure = None
     with logs_into(lambda: world):

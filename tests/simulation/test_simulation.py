@@ -35,7 +35,7 @@ FOUND_BY = {
     "a registration that fails is not tried again": 10000,
     "nobody registers in a new session, or when the registration is gone": 10000,
     "the work of a term goes on when the term is over": 10010,
-    "brokers obey leaders that were deposed": 10371,
+    "brokers obey leaders that were deposed": 10007,
     "nonsense in the leader's node keeps everybody from leading": 10016,
     "a step that fails ends the broker, and a strategy that nobody knows reaches the leader": 10008,
     "a document that is not UTF-8 ends the broker": 10018,

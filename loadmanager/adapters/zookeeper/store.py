@@ -136,11 +136,11 @@ class ZooKeeperStore:
                 )
             if self._settings.chroot:
                 await self._ensure_chroot()
+            self._heartbeat()
+            await self.get("/")
         except BaseException:
             await self.__aexit__()
             raise
-        self._heartbeat()
-        await self.get("/")
         return self
 
     async def __aexit__(self, *_: object) -> None:
