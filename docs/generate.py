@@ -21,8 +21,10 @@ import msgspec
 from aiohttp import web
 
 from loadmanager import cli, settings
-from loadmanager.adapters.admin import openapi
-from loadmanager.adapters.admin.openapi import COMMON
+from loadmanager.adapters.admin import models_fleet, openapi
+from loadmanager.adapters.admin.fleet import FleetServer
+from loadmanager.adapters.admin.models import Reason
+from loadmanager.adapters.admin.openapi import COMMON, DAEMON
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.core.history import cycles, records
 from loadmanager.core.ownership.state_records import REPAIRS, UNIT_TRANSITIONS, UnitState
@@ -42,6 +44,7 @@ def pages() -> dict[str, str]:
         "fleet-conf.md": fleet_conf(),
         "metrics.md": metrics(),
         "rest.md": rest(),
+        "fleet-rest.md": fleet_rest(),
         "states.md": states(),
         "cli.md": command_line(),
         "history.md": history(),
@@ -237,9 +240,16 @@ def routes() -> list[web.AbstractRoute]:
     server = AdminServer(anything, cluster="", version="", metrics=anything.metrics)
     return [
         route
-        for route in server._runner.app.router.routes()
+        for route in server.application.router.routes()
         if route.method != "HEAD" and (_path(route) == "/" or not _path(route).endswith("/"))
     ]
+
+
+def fleet_routes() -> list[web.AbstractRoute]:
+    """All routes of the daemon beside a Pulsar cluster."""
+    anything: Any = _Anything()
+    server = FleetServer(anything, version="")
+    return [route for route in server.application.router.routes() if route.method != "HEAD"]
 
 
 def _path(route: web.AbstractRoute) -> str:
@@ -273,6 +283,41 @@ def rest() -> str:
             "fractions of 1. A field that may be missing has a question mark."
         ),
         "\n".join(_shapes(document["components"]["schemas"])),
+    )
+
+
+def fleet_rest() -> str:
+    """The daemon's own routes, and which ones of a broker it has."""
+    document = openapi.document(fleet_routes(), version="", about=DAEMON)
+    own: list[str] = []
+    others: list[str] = []
+    for path, methods in document["paths"].items():
+        for method, entry in methods.items():
+            if entry["tags"] == ["fleet_routes"]:
+                own.append(_route(method, path, entry))
+            else:
+                others.append(f"- `{method.upper()} {path}`")
+    shapes = {
+        name: schema
+        for name, schema in document["components"]["schemas"].items()
+        if getattr(models_fleet, name, Reason).__module__ == models_fleet.__name__
+    }
+    common = " ".join(
+        f"{status}: {why[:1].lower()}{why[1:].rstrip('.')}."
+        for status, why in DAEMON.common.items()
+    )
+    return page(
+        "REST of the daemon",
+        f"{document['info']['description']} `GET /openapi.json` describes all of this for machines "
+        "(OpenAPI 3.1).",
+        wrapped(f'Errors have the body `{{"reason": "…"}}`. What every route may answer: {common}'),
+        "## Its own\n\n" + "\n".join(own),
+        "## As a leading broker has them\n\n"
+        + wrapped("[REST](rest.md) describes these.")
+        + "\n\n"
+        + "\n".join(others),
+        "## Shapes",
+        "\n".join(_shapes(shapes)),
     )
 
 

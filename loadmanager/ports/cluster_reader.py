@@ -37,6 +37,14 @@ class Cost:
     failures: int = 0
     bytes_read: int = 0
 
+    def document(self) -> dict[str, int]:
+        """For operators."""
+        return {
+            "requests": self.requests,
+            "failures": self.failures,
+            "bytesRead": self.bytes_read,
+        }
+
 
 class ClusterReader(Protocol):
     """Reads a cluster, a request at a time, at a bounded pace and each bounded in time and size.

@@ -15,7 +15,9 @@ from typing import Any
 
 import structlog
 
-from loadmanager.adapters.admin.fleet import FleetServer, FleetUse
+from loadmanager import __version__
+from loadmanager.adapters.admin.fleet import FleetServer
+from loadmanager.adapters.admin.fleet_routes import FleetUse
 from loadmanager.adapters.files.journal import FLUSH_S, Journal
 from loadmanager.adapters.files.settings import HistorySettings
 from loadmanager.adapters.files.wishes_file import WishesFile
@@ -24,6 +26,7 @@ from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.orders import AdminOrders
 from loadmanager.adapters.pulsar_admin.reader import AdminReader
+from loadmanager.adapters.system import open_files
 from loadmanager.adapters.system.clock import SystemClock
 from loadmanager.adapters.system.folder_lock import locked
 from loadmanager.adapters.system.notify import notify
@@ -72,6 +75,7 @@ def run_fleet(clusters: Sequence[ClusterSettings], options: FleetOptions) -> int
     """
     json = None if options.log_format is None else options.log_format == "json"
     configure(options.log_level, json=json, broker="fleet")
+    open_files.raise_limit()
     return asyncio.run(_Daemon(clusters, options).run())
 
 
@@ -80,8 +84,16 @@ class _Daemon:
         self._options = options
         self._stop = asyncio.Event()
         self._steps = Steps()
+        cap = open_files.connections_cap()
+        if cap:  # half of the files are for HTTP, the same number for each cluster
+            cap = max(1, cap // (2 * len(clusters)))
         self._clusters = [
-            Cluster(settings, options, port=options.listen[1] and options.listen[1] + number)
+            Cluster(
+                settings,
+                options,
+                port=options.listen[1] and options.listen[1] + number,
+                connections_cap=cap,
+            )
             for number, settings in enumerate(clusters)
         ]
 
@@ -112,6 +124,8 @@ class Cluster:
     settings: ClusterSettings
     options: FleetOptions
     port: int
+    connections_cap: int = 0
+    """The most HTTP connections that the process has files for; 0: any number."""
     clock: SystemClock = field(default_factory=SystemClock)
     sock: socket.socket | None = None
 
@@ -164,9 +178,13 @@ class Cluster:
                 if journal is not None:
                     scope.spawn(every(lambda: FLUSH_S, journal.flush, "history", steps), "history")
                 work = self._build_work(client, reader, journal, scope, steps)
-                server = FleetServer(self._build_use(work, journal))
+                server = FleetServer(
+                    self._build_use(work, journal),
+                    version=__version__,
+                    connections_cap=self.connections_cap,
+                )
                 assert self.sock is not None
-                await server.start(self.sock.dup())
+                await server.start(self.sock.dup(), scope.spawn)
                 log.info(
                     "watching",
                     cluster=self.name,
@@ -267,7 +285,7 @@ class _Watched:
             "mode": self.settings.fleet.mode,
             "held": self.work.hold.reason(),
             "pausedUntil": pause and pause.until_ms,
-            "cost": dataclasses.asdict(self.work.outside.reader.cost),
+            "cost": self.work.outside.reader.cost.document(),
             **self.work.picture.document(),
         }
 

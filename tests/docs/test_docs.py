@@ -23,7 +23,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from loadmanager import settings
-from loadmanager.adapters.admin.fleet import FleetRoutes
+from loadmanager.adapters.admin.fleet_routes import FleetRoutes
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -18,6 +19,7 @@ from loadmanager.adapters.admin.operation import Operation, Query, operation, op
 
 PATH = "/openapi.json"
 JSON = "application/json"
+TOKEN = {"type": "http", "scheme": "bearer"}
 REF = "#/components/schemas/{name}"
 Document = dict[str, Any]
 
@@ -38,6 +40,35 @@ COMMON = {
     503: "What the answer needs is not there now, such as a leader or the metadata store: try "
     "again.",
 }
+DAEMON_DESCRIPTION = """
+The API of `loadmanager fleet`, the daemon beside a Pulsar cluster: what it knows and would do, and
+the routes of a leading broker, of which the daemon is the only one. There is no authentication.
+`GET` is also served as `HEAD`.
+"""
+OF_DAEMON = {
+    400: COMMON[400],
+    403: "A page in a browser asks, from elsewhere or under a name that is not the daemon's.",
+    500: "A bug: the daemon's log tells more.",
+    503: "What the answer needs is not there now, such as a broker of the cluster: try again.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """Whose document it is."""
+
+    title: str
+    description: str
+    common: Mapping[int, str]
+    """What every route may answer."""
+    others: bool
+    """Whether there are others that may have to be asked instead, and credentials."""
+
+
+BROKER = About(title="loadmanager", description=DESCRIPTION, common=COMMON, others=True)
+DAEMON = About(
+    title="loadmanager fleet", description=DAEMON_DESCRIPTION, common=OF_DAEMON, others=False
+)
 WITH_BODY = {
     408: "The body did not arrive in time.",
     413: "The body is too large.",
@@ -56,8 +87,9 @@ NOT_PULSARS = "The service does not host Pulsar's topics."
 class OpenApiRoutes:
     """Serves the document."""
 
-    def __init__(self, version: str) -> None:
+    def __init__(self, version: str, about: About = BROKER) -> None:
         self._version = version
+        self._about = about
         self._json = b""
 
     def routes(self) -> list[web.RouteDef]:
@@ -69,7 +101,9 @@ class OpenApiRoutes:
         """This document."""
         if not self._json:
             routes = request.app.router.routes()
-            self._json = msgspec.json.encode(document(routes, version=self._version))
+            self._json = msgspec.json.encode(
+                document(routes, version=self._version, about=self._about)
+            )
         return web.Response(body=self._json, content_type=JSON)
 
 
@@ -85,9 +119,13 @@ def described(routes: Iterable[web.AbstractRoute]) -> Iterator[tuple[str, str, A
             yield route.method, path, route.handler, declared
 
 
-def document(routes: Iterable[web.AbstractRoute], *, version: str) -> Document:
+def document(
+    routes: Iterable[web.AbstractRoute], *, version: str, about: About = BROKER
+) -> Document:
     """The whole document."""
     found = list(described(routes))
+    if not about.others:
+        found = [(*route, replace(declared, elsewhere="")) for *route, declared in found]
     kinds = _kinds(declared for _, _, _, declared in found)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
     schema_of = {repr(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
@@ -97,26 +135,27 @@ def document(routes: Iterable[web.AbstractRoute], *, version: str) -> Document:
         module = sys.modules[handler.__module__]
         name = handler.__module__.rpartition(".")[2]
         tags[name] = _first_paragraph(module.__doc__)
-        entry = _operation(method, path, declared, schema_of)
+        entry = _operation(method, path, declared, about.common, schema_of)
         entry |= {"tags": [name], **_texts(handler.__doc__)}
         paths.setdefault(path, {})[method.lower()] = entry
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "loadmanager",
+            "title": about.title,
             "version": version,
-            "description": " ".join(DESCRIPTION.split()),
+            "description": " ".join(about.description.split()),
         },
         "tags": [{"name": name, "description": text} for name, text in tags.items()],
         "paths": paths,
         "components": {
             "schemas": components,
             "responses": {
-                str(status): _failure(why, Reason, schema_of) for status, why in COMMON.items()
+                str(status): _failure(why, Reason, schema_of)
+                for status, why in about.common.items()
             },
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+            **({"securitySchemes": {"token": TOKEN}} if about.others else {}),
         },
-        "security": [{}, {"token": []}],
+        "security": [{}, {"token": []}] if about.others else [{}],
     }
 
 
@@ -131,15 +170,18 @@ def _kinds(declared: Iterable[Operation]) -> list[Any]:
 
 
 def _operation(
-    method: str, path: str, declared: Operation, schema_of: Mapping[str, Document]
+    method: str,
+    path: str,
+    declared: Operation,
+    common: Mapping[int, str],
+    schema_of: Mapping[str, Document],
 ) -> Document:
+    told = statuses(method, path, declared, common)
+    answers = _answers(told, declared, common, schema_of)
     entry: Document = {
         "operationId": re.sub(r"\W+", "_", f"{method.lower()}{path}").strip("_"),
         "parameters": [*map(_in_path, _variables(path)), *map(_in_query, declared.query)],
-        "responses": {
-            str(status): answer
-            for status, answer in sorted(_answers(method, path, declared, schema_of).items())
-        },
+        "responses": {str(status): answer for status, answer in sorted(answers.items())},
     }
     if declared.body is not None:
         entry["requestBody"] = {
@@ -151,9 +193,13 @@ def _operation(
     return entry
 
 
-def statuses(method: str, path: str, declared: Operation) -> dict[int, str]:
-    """Every status of failures and redirects that a route can answer, with the reason."""
-    common = dict(COMMON)
+def statuses(
+    method: str, path: str, declared: Operation, of_all: Mapping[int, str]
+) -> dict[int, str]:
+    """Every status of failures and redirects that a route can answer, with the reason; `of_all`:
+    what every route may answer.
+    """
+    common = dict(of_all)
     if path in OPEN:
         del common[401], common[403]
     if "{" in path:
@@ -176,12 +222,15 @@ def statuses(method: str, path: str, declared: Operation) -> dict[int, str]:
 
 
 def _answers(
-    method: str, path: str, declared: Operation, schema_of: Mapping[str, Document]
+    told: Mapping[int, str],
+    declared: Operation,
+    common: Mapping[int, str],
+    schema_of: Mapping[str, Document],
 ) -> dict[int, Document]:
     answers: dict[int, Document] = {}
-    for status, why in statuses(method, path, declared).items():
+    for status, why in told.items():
         kind = declared.refusal if status == 409 and declared.refusal is not None else Reason
-        if COMMON.get(status) == why:
+        if common.get(status) == why:
             answers[status] = {"$ref": f"#/components/responses/{status}"}
             continue
         answers[status] = {"description": why}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
-import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
@@ -17,7 +15,7 @@ from loadmanager.adapters.admin.answers import LISTENERS
 from loadmanager.adapters.admin.broker_stats import BrokerStatsRoutes
 from loadmanager.adapters.admin.brokers import BrokerRoutes
 from loadmanager.adapters.admin.calls import Calls
-from loadmanager.adapters.admin.connections import Connection, Connections
+from loadmanager.adapters.admin.connections import Connections
 from loadmanager.adapters.admin.events import EventRoutes
 from loadmanager.adapters.admin.following import Following
 from loadmanager.adapters.admin.heat import HeatRoutes
@@ -39,6 +37,7 @@ from loadmanager.adapters.admin.routes_keeping import KeepingRoutes
 from loadmanager.adapters.admin.routes_policies import PolicyRoutes
 from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.schemas import SchemaRoutes
+from loadmanager.adapters.admin.serving import Serving
 from loadmanager.adapters.admin.settings import AdminSettings
 from loadmanager.adapters.admin.subscriptions import SubscriptionRoutes
 from loadmanager.adapters.admin.topic_owners import TopicOwners
@@ -46,15 +45,12 @@ from loadmanager.adapters.admin.topic_stats import StatsRoutes
 from loadmanager.adapters.admin.topics import TopicRoutes
 from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.adapters.admin.visitors import visitors
-from loadmanager.adapters.listener import Listener, Spawn, Tls
+from loadmanager.adapters.listener import Spawn, Tls
 from loadmanager.ports.access import Access
 from loadmanager.ports.telemetry import Sample
 
 BODY_BYTES_MAX = 2 * 1024 * 1024
 """Explicit boundaries of 50,000 bundles take 0.7 MB."""
-STOP_TIMEOUT_S = 2.0
-
-log = structlog.get_logger("admin")
 
 
 class Routes(Protocol):
@@ -125,18 +121,18 @@ class AdminServer:
             for route in part.routes():
                 slashed = web.RouteDef(route.method, route.path + "/", route.handler, {})
                 application.router.add_routes([route, slashed] if route.path != "/" else [route])
-        self._runner = web.AppRunner(
+        self._serving = Serving(
             application,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=STOP_TIMEOUT_S,
-            keepalive_timeout=self._settings.idle_ms / 1000,
-            max_line_size=self._settings.header_bytes_max,
-            max_field_size=self._settings.header_bytes_max,
+            self._connections,
+            idle_s=self._settings.idle_ms / 1000,
+            header_bytes_max=self._settings.header_bytes_max,
         )
-        self._listeners: list[Listener] = []
-        self._spawn: Spawn
         self._ports = application[LISTENERS] = dict[int, str]()
+
+    @property
+    def application(self) -> web.Application:
+        """Its routes."""
+        return self._serving.application
 
     def samples(self) -> Iterator[Sample]:
         """Answers by status, as far as there were any."""
@@ -159,37 +155,15 @@ class AdminServer:
 
     async def start(self, spawn: Spawn) -> None:
         """Get ready to `listen`; `spawn` starts the tasks."""
-        self._spawn = spawn
-        await self._runner.setup()
+        await self._serving.start(spawn)
 
     async def listen(self, sock: socket.socket, listener: str = "", tls: Tls | None = None) -> None:
         """Accept connections of a bound socket; their clients belong to a listener."""
         self._ports[sock.getsockname()[1]] = listener
-        self._listeners.append(
-            Listener(sock, self._accept, self._failed, spawn=self._spawn, tls=tls)
-        )
-
-    @staticmethod
-    def _failed(what: str, error: Exception) -> None:
-        log.error(what, exc_info=error)
-
-    def _accept(self) -> asyncio.Protocol:
-        server = self._runner.server
-        if server is None:
-            return _Refusing()
-        return Connection(server(), self._connections)
+        self._serving.listen(sock, tls)
 
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""
-        for listener in self._listeners:
-            listener.close()
-        await self._runner.cleanup()
+        await self._serving.stop()
         for part in (self._owners, self._heat, self._following):
             await part.close()
-
-
-class _Refusing(asyncio.Protocol):
-    """Closes a connection that came too late."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()

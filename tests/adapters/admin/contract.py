@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 from aiohttp import web
 
-from loadmanager.adapters.admin.openapi import document, operation_of
+from loadmanager.adapters.admin.openapi import BROKER, About, document, operation_of
 
 DRIFT = "an answer that the OpenAPI document does not have"
 
@@ -17,11 +17,11 @@ DRIFT = "an answer that the OpenAPI document does not have"
 class Contract:
     """The document of one server, ready to check answers."""
 
-    def __init__(self, application: web.Application) -> None:
+    def __init__(self, application: web.Application, about: About = BROKER) -> None:
         self._routes = [
             route for route in application.router.routes() if operation_of(route.handler)
         ]
-        self.document = document(application.router.routes(), version="test")
+        self.document = document(application.router.routes(), version="test", about=about)
         self._validator = cache(self._make_validator)
 
     def check(self, method: str, path: str, status: int, media: str, text: str) -> None:

@@ -155,7 +155,7 @@ def _document() -> list[Contract]:
 
 def _contract(server: AdminServer) -> Contract:
     if not _document():
-        _document().append(Contract(server._runner.app))
+        _document().append(Contract(server.application))
     return _document()[0]
 
 

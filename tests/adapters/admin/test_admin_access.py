@@ -111,7 +111,7 @@ async def test_who_may() -> None:
 async def test_no_route_is_open_by_accident() -> None:
     """A stranger is let in nowhere but where it is meant, an unknown one nowhere else at all."""
     async with guarded() as served:
-        application = served.servers[0]._runner.app
+        application = served.servers[0].application
         for route in application.router.routes():
             resource = route.resource
             assert resource is not None

@@ -23,7 +23,7 @@ async def test_the_document_has_every_route() -> None:
         }
         routes = {
             (route.method, route.resource.canonical)
-            for route in served.servers[0]._runner.app.router.routes()
+            for route in served.servers[0].application.router.routes()
             if route.resource is not None
         }
         others = routes - described
@@ -62,7 +62,7 @@ async def test_the_document_is_sound() -> None:
 async def test_every_handler_declares_what_it_answers() -> None:
     """A route without a declaration would be missing in the document."""
     async with serving(1) as served:
-        for route in served.servers[0]._runner.app.router.routes():
+        for route in served.servers[0].application.router.routes():
             assert operation_of(route.handler) is not None, route
 
 
@@ -78,7 +78,7 @@ async def test_every_handler_declares_what_it_answers() -> None:
 async def test_other_answers_are_noticed(status: int, media: str, text: str) -> None:
     """A status, a media type or a body that the document does not have fails a test."""
     async with serving(1) as served:
-        contract = Contract(served.servers[0]._runner.app)
+        contract = Contract(served.servers[0].application)
         with pytest.raises(AssertionError, match=DRIFT):
             contract.check("GET", "/admin/v2/tenants", status, media, text)
         contract.check("GET", "/admin/v2/tenants", 200, "application/json", '["acme"]')

@@ -1,0 +1,76 @@
+"""What the daemon knows of a Pulsar cluster, and what it would do."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from loadmanager.adapters.admin.leading import ROOT
+from loadmanager.adapters.admin.models_fleet import AdviceShown, FleetShown
+from loadmanager.adapters.admin.operation import Document, operation
+from loadmanager.adapters.admin.use_cases import BundlesOf, Leading
+from loadmanager.ports.election import Leader
+from loadmanager.ports.hosting import BrokerAddress
+
+
+class Watched(Protocol):
+    """A cluster that the daemon watches."""
+
+    def picture(self) -> dict[str, Any]: ...  # noqa: D102 - the routes say what it is
+    def advice(self) -> dict[str, Any]: ...  # noqa: D102
+    async def snapshot(self) -> dict[str, Any]: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetUse:
+    """Implements `LeaderUse` for one cluster."""
+
+    self_address: BrokerAddress
+    leading: Leading
+    namespaces: BundlesOf
+    watched: Watched
+    metrics: Callable[[], Awaitable[tuple[bytes, str]]]
+
+    def address_of(self, _leader: Leader) -> BrokerAddress:
+        """Where the leader is asked: there is one."""
+        return self.self_address
+
+
+class FleetRoutes:
+    """The daemon's own routes."""
+
+    def __init__(self, use: FleetUse) -> None:
+        self._use = use
+
+    def routes(self) -> list[web.RouteDef]:
+        """All routes."""
+        return [
+            web.get(ROOT + "/fleet", self.picture),
+            web.get(ROOT + "/advice", self.advice),
+            web.get(ROOT + "/snapshot", self.snapshot),
+            web.get("/metrics", self.metrics),
+        ]
+
+    @operation(FleetShown)
+    async def picture(self, _request: web.Request) -> web.Response:
+        """The mode, the brokers, the age of each part, what is missing, and why nothing moves."""
+        return web.json_response(self._use.watched.picture())
+
+    @operation(AdviceShown)
+    async def advice(self, _request: web.Request) -> web.Response:
+        """The last plan, each move with its `pulsar-admin` command, and those of the shadows."""
+        return web.json_response(self._use.watched.advice())
+
+    @operation(Document)
+    async def snapshot(self, _request: web.Request) -> web.Response:
+        """The cluster as one input line of `loadmanager decide`."""
+        return web.json_response(await self._use.watched.snapshot())
+
+    @operation(str, media="text/plain; version=0.0.4")
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The metrics in Prometheus' text format."""
+        page, kind = await self._use.metrics()
+        return web.Response(body=page, headers={"Content-Type": kind})

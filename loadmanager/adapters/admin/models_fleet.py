@@ -1,0 +1,89 @@
+"""The shapes of what the daemon beside a Pulsar cluster says, as its OpenAPI document has them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from loadmanager.adapters.admin.models import Model
+from loadmanager.adapters.admin.models_decisions import PlanShown, UnloadShown
+
+
+class WatchedBroker(Model):
+    """A broker of the cluster. What has not been read is null."""
+
+    answers: bool
+    """Whether it answered when it was last read."""
+    age_seconds: float | None
+    bundles: int | None
+    msg_rate_in: float | None
+    msg_rate_out: float | None
+    cpu_percent: float | None
+
+
+class Ages(Model):
+    """When each part was last read, in seconds ago; null: never."""
+
+    brokers: float | None
+    policies: float | None
+    settings: float | None
+
+
+class ReadingCost(Model):
+    """What the daemon has asked of the cluster since it began to watch."""
+
+    requests: int
+    failures: int
+    bytes_read: int
+
+
+class FleetShown(Model):
+    """What is known of the cluster, and how old that is."""
+
+    name: str
+    """The cluster's name in the daemon's configuration; `cluster` is Pulsar's own."""
+    mode: Literal["observe", "advise", "approve", "act"]
+    held: str | None
+    """Why nothing is decided, or moved, now."""
+    paused_until: int | None
+    cost: ReadingCost
+    cluster: str
+    manager: Literal["modular", "extensible"]
+    leader: str | None
+    pulsar_balances: list[str] | None
+    """Pulsar's own switches that are on; null: not known yet."""
+    age_seconds: Ages
+    brokers: dict[str, WatchedBroker]
+    problems: dict[str, str]
+    """What could not be read when it was last tried, and why."""
+
+
+class UnloadAdvised(UnloadShown, kw_only=True):
+    """A move with the `pulsar-admin` command line that makes it."""
+
+    command: str
+
+
+class PlanAdvised(PlanShown):
+    """A plan whose moves have command lines."""
+
+    unloads: list[UnloadAdvised]  # type: ignore[assignment]
+
+
+class ShadowShown(Model):
+    """The plan of another strategy, which is not carried out."""
+
+    strategy: str
+    plan: PlanAdvised | None
+    problem: str | None
+    """Why it made no plan in the last cycle."""
+
+
+class AdviceShown(Model):
+    """What the last cycle would do."""
+
+    held: str | None
+    at: int | None
+    plan_id: str | None
+    """The sealed plan that may be approved."""
+    plan: PlanAdvised | None
+    shadows: list[ShadowShown]

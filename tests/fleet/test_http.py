@@ -1,0 +1,99 @@
+"""The daemon's HTTP API: its document, and clients that want all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import aiohttp
+from adapters.admin.contract import Contract
+from fleet.fake_pulsar import a_pulsar
+
+from loadmanager.adapters.admin.fleet import FleetServer
+from loadmanager.adapters.admin.openapi import DAEMON
+from loadmanager.runtime.tasks import Scope
+from loadmanager.settings import fleet as conf
+from loadmanager.wiring.fleet import Cluster, FleetOptions
+
+ROUTES = ("fleet", "advice", "snapshot", "cluster", "bundles", "decisions", "plans", "moves")
+
+
+@asynccontextmanager
+async def a_cluster(folder: Path, mode: str = "advise", cap: int = 0) -> AsyncIterator[str]:
+    """A cluster of the daemon beside a fake Pulsar, in this process; yields its URL."""
+    async with a_pulsar(2) as pulsar:
+        pulsar.spread([14, 2])
+        settings = conf.parse(
+            "test",
+            {
+                "pulsar": pulsar.url(),
+                "mode": mode,
+                "readIntervalSeconds": "1",
+                "loadBalancerSheddingIntervalMinutes": "0.01",
+                "shadowStrategies": "AvgShedder",
+            },
+        )
+        cluster = Cluster(settings, FleetOptions(folder), port=0, connections_cap=cap)
+        with contextlib.ExitStack() as stack:
+            cluster.listen(stack)
+            async with Scope("test") as scope:
+                scope.spawn(cluster.run(), "cluster")
+                yield f"http://127.0.0.1:{cluster.port}"
+                scope.cancel()
+
+
+async def planned(session: aiohttp.ClientSession, url: str) -> Any:
+    """The advice once there is a plan."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(aiohttp.ClientError):
+                async with session.get(f"{url}/loadmanager/v1/advice") as answer:
+                    told = await answer.json()
+                    if told["plan"] and told["plan"]["unloads"]:
+                        return told
+            await asyncio.sleep(0.05)
+
+
+async def test_answers_are_those_of_the_document(tmp_path: Path) -> None:
+    """Of the daemon's own routes and the leader's; the document says nothing of other brokers."""
+    unused: Any = SimpleNamespace(self_address=None)
+    contract = Contract(FleetServer(unused, version="").application, DAEMON)
+    async with a_cluster(tmp_path) as url, aiohttp.ClientSession() as session:
+        told = await planned(session, url)
+        assert told["plan"]["unloads"][0]["command"].startswith("pulsar-admin ")
+        async with session.get(f"{url}/openapi.json") as answer:
+            document = await answer.json()
+        assert document["paths"].keys() == contract.document["paths"].keys()
+        assert document["info"]["title"] == "loadmanager fleet"
+        statuses = {
+            status
+            for methods in document["paths"].values()
+            for entry in methods.values()
+            for status in entry["responses"]
+        }
+        assert statuses.isdisjoint({"307", "401", "502", "504"})
+        paths = [f"/loadmanager/v1/{name}" for name in ROUTES]
+        paths += ["/metrics", "/loadmanager/v1/plans/1-p1", "/loadmanager/v1/moves?limit=x"]
+        for path in paths:
+            async with session.get(url + path) as answer:
+                contract.check("GET", path, answer.status, answer.content_type, await answer.text())
+
+
+async def test_silent_connections_keep_nobody_out(tmp_path: Path) -> None:
+    """The oldest ones are closed, and one line of the log says so."""
+    async with a_cluster(tmp_path, cap=8) as url:
+        host, port = url.removeprefix("http://").split(":")
+        silent = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
+        async with aiohttp.ClientSession() as session, asyncio.timeout(30):
+            async with session.get(f"{url}/openapi.json") as answer:
+                assert answer.status == 200
+            for reader, _ in silent[:16]:
+                with contextlib.suppress(ConnectionError):
+                    assert await reader.read() == b""
+        for _, writer in silent:
+            writer.close()
