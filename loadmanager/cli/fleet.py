@@ -34,7 +34,7 @@ wrong.
 
 def _address(_ctx: click.Context, _option: click.Parameter, text: str) -> tuple[str, int]:
     host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 65535:
+    if not host or not (port.isascii() and port.isdecimal()) or int(port[:6]) > 65535:
         raise click.BadParameter(f"{text}: host:port is expected")
     return host.strip("[]"), int(port)
 

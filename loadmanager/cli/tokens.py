@@ -76,7 +76,7 @@ def create_key(file: Path, public: Path | None, algorithm: str, *, as_text: bool
 
 
 def _seconds(text: str) -> float:
-    matched = re.fullmatch(r"(\d{1,9})([smhdwy])", text)
+    matched = re.fullmatch(r"([0-9]{1,9})([smhdwy])", text)
     if matched is None:
         raise click.BadParameter(f"{text}: a number and s, m, h, d, w or y is expected, as 30d")
     return int(matched[1]) * UNITS_S[matched[2]]

@@ -81,6 +81,9 @@ NUMBER_MAX = 2**63 - 1
 UNKNOWN_MAX = 1_000
 """At most this many unknown keys are reported."""
 
+SHOWN_MAX = 200
+"""Characters of a wrong value that an error shows."""
+
 HIDDEN = "*****"
 """What is shown of a secret."""
 
@@ -264,7 +267,9 @@ def _parsed(values: Mapping[str, str]) -> tuple[Settings, list[Problem]]:
         try:
             fields[target.leaf][target.field] = parse_value(target, text)
         except ValueError as error:
-            bad_values.append(Problem((target.key.name,), f"{name} = {text!r}: {error}"))
+            bad_values.append(
+                Problem((target.key.name,), f"{name} = {text[:SHOWN_MAX]!r}: {error}")
+            )
             continue
         given[target.key.name] = text
     by_leaf = {leaf: leaf(**chosen) for leaf, chosen in fields.items()}
@@ -387,8 +392,8 @@ def _strategy_problems(strategies: StrategySettings) -> Iterator[Problem]:
         texts[names] = _refusal(lambda: registry.check(strategies.shedder, strategies.placement))
     if registry.short_name(strategies.load_manager_class) not in (MODULAR, EXTENSIBLE):
         texts[("loadManagerClassName",)] = (
-            f"loadManagerClassName = {strategies.load_manager_class!r}: {MODULAR} and {EXTENSIBLE} "
-            "are allowed"
+            f"loadManagerClassName = {strategies.load_manager_class[:SHOWN_MAX]!r}: {MODULAR} and "
+            f"{EXTENSIBLE} are allowed"
         )
     yield from (Problem(names, text) for names, text in texts.items() if text)
 

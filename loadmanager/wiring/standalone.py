@@ -134,6 +134,10 @@ def _broker(options: StandaloneOptions, index: int, notify: Path) -> BrokerProce
     )
 
 
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
+
+
 def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
     given = read_properties(options.config) if options.config else {}
     chosen = {
@@ -146,14 +150,14 @@ def _settings(options: StandaloneOptions, index: int) -> dict[str, str]:
         "brokerServicePort": str(options.pulsar_port + index),
         "webServicePort": str(options.http_port + index),
     }
-    tls = {name: chosen[name] for name in TLS_PORTS if chosen.get(name, "").isdecimal()}
+    tls = {name: chosen[name] for name in TLS_PORTS if _is_number(chosen.get(name, ""))}
     return chosen | {name: str(int(text) + index) for name, text in tls.items()}
 
 
 def _broker_ports(options: StandaloneOptions) -> list[int]:
     given = _settings(options, 0)
     firsts = [options.pulsar_port, options.http_port]
-    firsts += [int(given[name]) for name in TLS_PORTS if given.get(name, "").isdecimal()]
+    firsts += [int(given[name]) for name in TLS_PORTS if _is_number(given.get(name, ""))]
     return [first + index for first in firsts for index in range(options.brokers)]
 
 

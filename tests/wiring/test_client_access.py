@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from adapters.security.tokens import ADMIN, VALUES, token, verifier
 from runtime.fleet import LoopClock
+from structlog.testing import capture_logs
 from wiring.running import NS, Client, Cluster, a_cluster
 
 from loadmanager.core.bundles.names import TopicName
@@ -108,8 +109,12 @@ def refusal(frame: Frame) -> int | None:
 async def test_who_proves_nothing_is_refused(method: str, credentials: str) -> None:
     """With an error, and the connection ends; nothing else was answered."""
     async with guarded() as cluster:
-        client, answer = await greet(cluster, credentials, method=method)
+        with capture_logs() as logs:
+            client, answer = await greet(cluster, credentials, method=method)
         assert answer.command.type == ERROR
+        (line,) = [line for line in logs if line["event"] == "a client is refused"]
+        assert (line["address"], bool(line["reason"])) == ("127.0.0.1", True)
+        assert not credentials[4:] or credentials[4:] not in str(line)
         assert answer.command.error.error == pb.AuthenticationError
         with pytest.raises((AssertionError, ConnectionError)):
             await client.take()

@@ -13,6 +13,7 @@ from aiohttp.typedefs import Middleware
 
 from loadmanager.adapters.admin.answers import failed, namespace_of, topic_of
 from loadmanager.adapters.admin.schemas import schema_topic
+from loadmanager.adapters.refusals import Refusals
 from loadmanager.core.errors import ForbiddenError, NotAuthenticatedError
 from loadmanager.core.policies.permissions import CONSUME, PRODUCE
 from loadmanager.ports.access import Access
@@ -36,6 +37,10 @@ KNOWN = frozenset(
     }
 )
 """To be read by everybody who proves who he is."""
+_MOVES = re.compile(
+    r"/admin/v2/namespaces/\{tenant\}/\{namespace\}(/\{bundle[^}]*\}/split|(/\{bundle[^}]*\})?/unload)"
+)
+"""What moves or splits bundles: for superusers only, as in Pulsar 4.2's `NamespacesBase`."""
 _OF_TOPIC = re.compile(
     r"/(admin|lookup)/v2/(topic/|schemas/)?(\{domain[^}]*\}/|(non-)?persistent/)?"
     r"\{tenant\}/\{namespace\}/\{topic(:[^}]*\+)?\}(?P<rest>/.*)?"
@@ -52,6 +57,13 @@ def access_of(access: Access, *, metrics: bool) -> Middleware:
     `metrics`: also whoever reads /metrics must do so.
     """
 
+    refusals = Refusals("HTTP")
+
+    def refused(request: web.Request, status: int, error: Exception) -> web.Response:
+        refusals.tell(request.remote or "", str(error))
+        challenge = {"WWW-Authenticate": "Bearer"} if status == 401 else None
+        return failed(status, str(error), challenge)
+
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         resource = request.match_info.route.resource
@@ -61,12 +73,12 @@ def access_of(access: Access, *, metrics: bool) -> Middleware:
         try:
             roles = _roles(access, request)
         except NotAuthenticatedError as error:
-            return failed(401, str(error), {"WWW-Authenticate": "Bearer"})
+            return refused(request, 401, error)
         try:
             if path and path != METRICS:
                 await _require(access, roles, request, path)
         except ForbiddenError as error:
-            return failed(403, str(error))
+            return refused(request, 403, error)
         return await handler(request)
 
     return guard
@@ -103,6 +115,8 @@ async def _require(access: Access, roles: tuple[str, ...], request: web.Request,
         await access.require_tenant(roles, request.match_info["tenant"], what)
     elif reads and _TOPICS.fullmatch(path):
         await access.require_namespace(roles, _ANY, namespace_of(request), what)
+    elif _MOVES.fullmatch(path):
+        access.require_superuser(roles, what)
     elif (
         path.startswith("/admin/v2/namespaces/{tenant}")
         or _TOPICS.match(path)

@@ -119,7 +119,11 @@ def whole(request: web.Request, name: str, default: int, *, minimum: int, maximu
     if not text:
         return default
     # Check the length first: to parse a very long number takes time.
-    if not text.isdecimal() or len(text) > 18 or not minimum <= int(text) <= maximum:
+    if (
+        not (text.isascii() and text.isdecimal())
+        or len(text) > 18
+        or not minimum <= int(text) <= maximum
+    ):
         raise BadInputError(
             f"{name}={text[:40]}: a whole number from {minimum} to {maximum} is allowed"
         )

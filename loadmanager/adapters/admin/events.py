@@ -8,11 +8,11 @@ from aiohttp import web
 
 from loadmanager.adapters.admin.answers import operations
 from loadmanager.adapters.admin.operation import of_leader
+from loadmanager.adapters.admin.streams import Streams, write
 from loadmanager.adapters.admin.use_cases import UseCases
+from loadmanager.ports.operating import Listener
 
 HEARTBEAT_S = 15.0
-WRITE_TIMEOUT_S = 30.0
-"""A listener that takes nothing for so long is left."""
 RETRY_MS = 1_000
 """When a client shall come back after the end."""
 
@@ -20,8 +20,9 @@ RETRY_MS = 1_000
 class EventRoutes:
     """What happens in the cluster, as it happens."""
 
-    def __init__(self, use: UseCases) -> None:
+    def __init__(self, use: UseCases, streams: Streams) -> None:
         self._use = use
+        self._streams = streams
 
     def routes(self) -> list[web.RouteDef]:
         """All routes."""
@@ -36,41 +37,43 @@ class EventRoutes:
         it has other bundles), `broker` (one came or went), `leadership` (a term began or ended),
         and `lost` (so many events were not sent, because the listener was too slow). With the
         header `Last-Event-ID` the stream begins after that event: the last 1,000 of a term are
-        kept. A comment every 15 s keeps the connection open. At most 64 listen at once.
+        kept. A comment every 15 s keeps the connection open. At most 64 listen at once, and 16 of
+        one address.
         """
         operations(self._use)
-        listener = self._use.events.listen(request.headers.get("Last-Event-ID"))
-        try:
-            response = web.StreamResponse(
-                headers={
-                    "Content-Type": "text/event-stream; charset=utf-8",
-                    "Cache-Control": "no-store",
-                    "X-Accel-Buffering": "no",
-                }
-            )
-            await response.prepare(request)
-            await _write(response, b"retry: %d\n\n" % RETRY_MS)
-            while True:
-                try:
-                    async with asyncio.timeout(HEARTBEAT_S):
-                        event = await listener.next()
-                except TimeoutError:
-                    await _write(response, b": heartbeat\n\n")
-                    continue
-                if event is None:
-                    break
-                await _write(response, _encoded(*event))
-        except (TimeoutError, ConnectionError):
-            if request.transport is not None:
-                request.transport.abort()
-        finally:
-            self._use.events.leave(listener)
-        return response
+        with self._streams.counted(request.remote or ""):
+            listener = self._use.events.listen(request.headers.get("Last-Event-ID"))
+            try:
+                return await _told(request, listener)
+            finally:
+                self._use.events.leave(listener)
 
 
-async def _write(response: web.StreamResponse, data: bytes) -> None:
-    async with asyncio.timeout(WRITE_TIMEOUT_S):
-        await response.write(data)
+async def _told(request: web.Request, listener: Listener) -> web.StreamResponse:
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream; charset=utf-8",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }
+    )
+    try:
+        await response.prepare(request)
+        await write(response, b"retry: %d\n\n" % RETRY_MS)
+        while True:
+            try:
+                async with asyncio.timeout(HEARTBEAT_S):
+                    event = await listener.next()
+            except TimeoutError:
+                await write(response, b": heartbeat\n\n")
+                continue
+            if event is None:
+                break
+            await write(response, _encoded(*event))
+    except (TimeoutError, ConnectionError):
+        if request.transport is not None:
+            request.transport.abort()
+    return response
 
 
 def _encoded(event_id: str, kind: str, data: bytes) -> bytes:

@@ -275,7 +275,7 @@ def _in_path(name: str) -> Document:
     elif name in ("entries", "time"):
         schema = {
             "type": "string",
-            "pattern": r"^-?\d{1,10}$" if name == "entries" else r"^\d{1,18}$",
+            "pattern": r"^-?[0-9]{1,10}$" if name == "entries" else r"^[0-9]{1,18}$",
         }
     return {"name": name, "in": "path", "required": True, "schema": schema}
 

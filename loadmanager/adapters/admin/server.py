@@ -39,6 +39,7 @@ from loadmanager.adapters.admin.routes_throttling import ThrottlingRoutes
 from loadmanager.adapters.admin.schemas import SchemaRoutes
 from loadmanager.adapters.admin.serving import Serving
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.admin.streams import Streams
 from loadmanager.adapters.admin.subscriptions import SubscriptionRoutes
 from loadmanager.adapters.admin.topic_owners import TopicOwners
 from loadmanager.adapters.admin.topic_stats import StatsRoutes
@@ -89,7 +90,8 @@ class AdminServer:
         )
         self._answers = Counter[int]()
         calls = calls or Calls()
-        self._following = Following(use, calls)
+        streams = Streams()
+        self._following = Following(use, calls, streams)
         application = web.Application(
             middlewares=self._middlewares(use, access, metrics=authenticate_metrics),
             client_max_size=BODY_BYTES_MAX,
@@ -110,7 +112,7 @@ class AdminServer:
             KeepingRoutes(use),
             QuotaRoutes(use),
             LeadingRoutes(use),
-            EventRoutes(use),
+            EventRoutes(use, streams),
             MoveRoutes(use),
             self._heat,
             PageRoutes(),
@@ -147,6 +149,7 @@ class AdminServer:
             self._connections.middleware(),
             log_access(self._answers),
             concurrency_limit(self._settings.requests_max),
+            errors,  # of `following`, which reads bodies
             self._following.middleware(),
             errors,
             visitors(use.self_address, use.brokers, allowed=self._settings.hosts, proven=proven),

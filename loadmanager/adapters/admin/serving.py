@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any
 
 import structlog
 from aiohttp import web
 
 from loadmanager.adapters.admin.connections import Connection, Connections
+from loadmanager.adapters.admin.unreadable import Handler
 from loadmanager.adapters.listener import Listener, Spawn, Tls
 
 STOP_TIMEOUT_S = 2.0
@@ -31,14 +33,14 @@ class Serving:
     ) -> None:
         self._connections = connections
         self._runner = web.AppRunner(
-            application,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=STOP_TIMEOUT_S,
-            keepalive_timeout=idle_s,
-            max_line_size=header_bytes_max,
-            max_field_size=header_bytes_max,
+            application, handle_signals=False, shutdown_timeout=STOP_TIMEOUT_S
         )
+        self._limits: dict[str, Any] = {
+            "access_log": None,
+            "keepalive_timeout": idle_s,
+            "max_line_size": header_bytes_max,
+            "max_field_size": header_bytes_max,
+        }
         self._listeners: list[Listener] = []
         self._spawn: Spawn
 
@@ -66,7 +68,8 @@ class Serving:
         server = self._runner.server
         if server is None:
             return _Refusing()
-        return Connection(server(), self._connections)
+        handler = Handler(server, loop=asyncio.get_running_loop(), **self._limits)
+        return Connection(handler, self._connections)
 
     async def stop(self) -> None:
         """Stop, once the requests in progress are answered."""

@@ -40,11 +40,11 @@ class SubscriptionRoutes:
             web.get(path + "/subscriptions", self.list),
             web.put(one, self.create),
             web.delete(one, self.delete),
-            web.post(one + r"/skip/{entries:-?\d{1,10}}", self.skip),
+            web.post(one + r"/skip/{entries:-?[0-9]{1,10}}", self.skip),
             web.post(one + "/skip_all", self.skip_all),
             web.post(one + "/expireMessages/{age}", self.expire),
             web.post(path + "/all_subscription/expireMessages/{age}", self.expire),
-            web.post(one + r"/resetcursor/{time:\d{1,18}}", self.reset_to_time),
+            web.post(one + r"/resetcursor/{time:[0-9]{1,18}}", self.reset_to_time),
             web.post(one + "/resetcursor", self.reset),
         ]
 

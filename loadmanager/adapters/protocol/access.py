@@ -16,6 +16,7 @@ from loadmanager.adapters.protocol.lookups import (
     SERVER_VERSION,
     code_of,
 )
+from loadmanager.adapters.refusals import Refusals
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.errors import ForbiddenError, LoadManagerError, NotAuthenticatedError
 from loadmanager.core.policies.permissions import CONSUME, PRODUCE
@@ -78,6 +79,7 @@ class Guard:
     """Clients that could not prove who they are, since start."""
     forbidden: int = 0
     """Commands that were not allowed, since start."""
+    _refusals: Refusals = field(default_factory=lambda: Refusals("Pulsar's protocol"))
     _challenged: set[Connection] = field(default_factory=set)
     """Connections that were asked for a new proof."""
 
@@ -114,6 +116,7 @@ class Guard:
             self.access.check_original(identity.role, original)
         except (NotAuthenticatedError, ForbiddenError) as error:
             self.refused += 1
+            self._refusals.tell(connection.address, str(error))
             text = f"Failed to authenticate: {error}"
             connection.error(REQUEST_ID_NONE, pb.AuthenticationError, text)
             connection.close(text)
@@ -160,6 +163,7 @@ class Guard:
                 await check(self.access, connection.roles, frame.command)
             except ForbiddenError as error:
                 self.forbidden += 1
+                self._refusals.tell(connection.address, str(error))
                 refuse(connection, frame.command, pb.AuthorizationError, str(error))
             except LoadManagerError as error:
                 refuse(connection, frame.command, code_of(error), str(error))

@@ -103,7 +103,12 @@ def broker_ids(raw: bytes) -> list[str]:
         raise OperationalError(f"{len(names)} brokers: more than {BROKERS_MAX}")
     for name in names:
         host, _, port = name.rpartition(":")
-        if not host or not port.isdecimal() or not name.isprintable() or set(name) & set("/@?# "):
+        if (
+            not host
+            or not (port.isascii() and port.isdecimal())
+            or not name.isprintable()
+            or set(name) & set("/@?# ")
+        ):
             raise OperationalError(f"{name[:80]!r} is no broker: host:port is expected")
     return names
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from loadmanager.adapters.security.reading import read_file
 from loadmanager.adapters.security.settings import BrokerClientSettings
 from loadmanager.adapters.security.tokens import TOKEN_BYTES_MAX
 from loadmanager.core.errors import ConfigError, OperationalError
@@ -21,8 +20,7 @@ def token_of(parameters: str) -> str:
         return rest
     if kind == "file":
         try:
-            with Path(rest.removeprefix("//")).open() as file:
-                return file.read(TOKEN_BYTES_MAX).strip()
+            return read_file(rest.removeprefix("//"), TOKEN_BYTES_MAX).decode().strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"the token in {rest} cannot be read: {error}") from None
     raise ConfigError("brokerClientAuthenticationParameters: token:… or file:///path is expected")

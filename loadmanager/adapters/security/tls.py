@@ -16,10 +16,14 @@ from pathlib import Path
 import structlog
 from cryptography import x509
 
+from loadmanager.adapters.security.reading import in_thread, read_file
 from loadmanager.adapters.security.settings import BrokerClientTlsSettings, TlsSettings
 from loadmanager.core.errors import ConfigError
 from loadmanager.ports.telemetry import Sample, counter, gauge
 
+CERTIFICATE_BYTES_MAX = 1024 * 1024
+SLOW_S = 10.0
+"""Files that are not read in this time are on a disk or a machine that does not answer."""
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _JAVA_NAME = re.compile(r"TLS_(?:(?P<exchange>\w+?)_WITH_)(?P<rest>\w+)")
 _SHA_OF_TLS_1_3 = "TLS_AES", "TLS_CHACHA20"
@@ -95,13 +99,35 @@ class Context:
 class Contexts:
     """All contexts of a process, refreshed together."""
 
-    def __init__(self, *contexts: Context | None) -> None:
+    def __init__(self, *contexts: Context | None, slow_s: float = SLOW_S) -> None:
+        self._slow_s = slow_s
         self._all = [context for context in contexts if context is not None]
+        self._looking: asyncio.Future[None] | None = None
+        self._told = False
 
     async def refresh(self) -> None:
-        """Look at all files, in a thread: a folder that does not answer must not stop the loop."""
+        """Look at all files, in a thread: a folder that does not answer must not stop the loop.
+
+        Files that are not read in time are told once, and waited for the next time.
+        """
+        if self._looking is None:
+            self._looking = in_thread(self._refresh)
+        done, _ = await asyncio.wait({self._looking}, timeout=self._slow_s)
+        if not done:
+            if not self._told:
+                log.error(
+                    "the files of certificates cannot be read in time; those in force stay so",
+                    of=[context.what for context in self._all],
+                    waited_s=self._slow_s,
+                )
+            self._told = True
+            return
+        self._looking, self._told = None, False
+        done.pop().result()
+
+    def _refresh(self) -> None:
         for context in self._all:
-            await asyncio.to_thread(context.refresh)
+            context.refresh()
 
     def samples(self) -> Iterator[Sample]:
         """When each certificate ends, and how many changes could not be used."""
@@ -199,6 +225,8 @@ def openssl_name(name: str) -> str:
 
 
 def _load_chain(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    _check_files(certificate, key)
+
     def encrypted() -> str:
         raise ConfigError(f"the private key in {key} is encrypted, which is not supported")
 
@@ -210,20 +238,20 @@ def _load_chain(context: ssl.SSLContext, certificate: str, key: str) -> None:
             f"certificate {certificate} and key {key} cannot be used: {reason}"
         ) from None
     except OSError as error:
-        raise ConfigError(f"{_unreadable(certificate, key)}: {error.strerror}") from None
+        raise ConfigError(f"{certificate} and {key} cannot be read: {error.strerror}") from None
 
 
-def _unreadable(*files: str) -> str:
+def _check_files(*files: str) -> None:
+    """Raise `ConfigError` for a file that OpenSSL could not read, or would wait for."""
     for file in files:
         try:
-            with Path(file).open("rb"):
-                pass
-        except OSError:
-            return f"{file} cannot be read"
-    return f"{' and '.join(files)} cannot be read"
+            read_file(file, 1)
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def _load_trust(context: ssl.SSLContext, file: str) -> None:
+    _check_files(file)
     try:
         context.load_verify_locations(cafile=file)
     except ssl.SSLError:
@@ -245,7 +273,9 @@ def _end_of(certificate: str) -> float | None:
     """When a certificate ends, in seconds since the epoch; None without one."""
     try:
         first = (
-            x509.load_pem_x509_certificate(Path(certificate).read_bytes()) if certificate else None
+            x509.load_pem_x509_certificate(read_file(certificate, CERTIFICATE_BYTES_MAX))
+            if certificate
+            else None
         )
     except (OSError, ValueError):
         return None

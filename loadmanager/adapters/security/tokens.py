@@ -16,6 +16,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
+from loadmanager.adapters.security.reading import read_file
 from loadmanager.adapters.security.settings import TokenSettings
 from loadmanager.core.errors import BadInputError, ConfigError, NotAuthenticatedError
 from loadmanager.ports.access import Identity
@@ -49,8 +50,7 @@ def read_key(value: str, what: str) -> bytes:
             )
         path = Path(value.removeprefix("file://"))
         if value.startswith("file:") or (len(value) < 1000 and path.is_file()):
-            with path.open("rb") as file:
-                return file.read(KEY_BYTES_MAX)
+            return read_file(str(path), KEY_BYTES_MAX)
         return base64.b64decode(value, validate=True)
     except (OSError, ValueError, binascii.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not base64"

@@ -47,7 +47,9 @@ def read(hosts: str, timeout_s: float) -> list[Server]:
 
 
 def _ask(address: str, timeout_s: float) -> Server:
-    host, _, port = address.rpartition(":") if re.search(r":\d+$", address) else (address, "", "")
+    host, _, port = (
+        address.rpartition(":") if re.search(r":[0-9]+$", address) else (address, "", "")
+    )
     text, took_ms = "", float("inf")
     try:
         for _ in range(TRIES):

@@ -14,7 +14,7 @@ _PARTITION = re.compile(r"(.+)-partition-([0-9]+)")
 _NAME_LENGTH_MAX = 1024
 SYSTEM_NAMESPACE = "pulsar/system"
 MONITORING_PREFIXES = ("sla-monitor/", "pulsar/")
-_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:\d+")
+_MONITORING_NAMESPACES = re.compile(r"(?:sla-monitor|pulsar)/(?:[^/]+/)?[^:]+:[0-9]+")
 
 # Limits of the names that clients send, in bytes of UTF-8. In a path of the metadata store, a name
 # takes at most three times as many, so the path of a topic and one of its subscriptions stays below

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from loadmanager.core.load.reports import LocalBrokerData
 
-_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_VERSION = re.compile(
+    r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?"
+)
 
 VersionKey = tuple[int, int, int, bool, tuple[tuple[bool, int, str], ...]]
 

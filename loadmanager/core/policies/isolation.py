@@ -26,7 +26,7 @@ EXPRESSIONS_MAX = 2_000
 """Of all policies together."""
 EXPRESSION_BYTES_MAX = 65_536
 """Memory that RE2 may use for one expression."""
-_PORT = re.compile(r"(.+):\d+")
+_PORT = re.compile(r"(.+):[0-9]+")
 
 
 class AutoFailover(msgspec.Struct):
@@ -96,7 +96,7 @@ def decode_policy(name: str, raw: bytes) -> IsolationPolicy:
         except BadInputError as error:
             raise BadInputError(f"isolation policy {name!r}: {error}") from None
     limit = str(policy.auto_failover_policy.parameters.get("min_limit", 1))
-    if not limit.isdecimal() or len(limit) > DIGITS_MAX:
+    if not (limit.isascii() and limit.isdecimal()) or len(limit) > DIGITS_MAX:
         raise BadInputError(
             f"isolation policy {name!r}: min_limit must be a whole number of at most "
             f"{DIGITS_MAX} digits"

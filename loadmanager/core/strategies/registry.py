@@ -72,7 +72,7 @@ def shedder(name: str) -> Shedder:
     known = SHEDDERS.get(short_name(name))
     if known is None:
         raise ConfigError(
-            f"loadBalancerLoadSheddingStrategy = {name!r}: one of "
+            f"loadBalancerLoadSheddingStrategy = {name[:100]!r}: one of "
             f"{', '.join(sorted(SHEDDERS))} is allowed"
         )
     return known
@@ -83,7 +83,7 @@ def placement(name: str) -> PlacementRule:
     known = PLACEMENTS.get(short_name(name))
     if known is None:
         raise ConfigError(
-            f"loadBalancerLoadPlacementStrategy = {name!r}: one of "
+            f"loadBalancerLoadPlacementStrategy = {name[:100]!r}: one of "
             f"{', '.join(sorted(PLACEMENTS))} is allowed"
         )
     return known

@@ -118,7 +118,7 @@ class Events:
         All that are kept if it is of another term: what came between is not known.
         """
         epoch, _, number = after.partition("-")
-        seen = int(number) if number.isdecimal() and len(number) < 18 else 0
+        seen = int(number) if number.isascii() and number.isdecimal() and len(number) < 18 else 0
         if epoch != str(self._epoch) or seen > self._number:
             seen = 0
         missed = self._number - seen

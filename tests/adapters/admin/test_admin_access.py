@@ -10,10 +10,12 @@ from typing import Any
 import jwt
 from adapters.admin.serving import CLUSTER, Served, serving
 from adapters.security.tokens import ADMIN, SECRET, VALUES, token, verifier
+from structlog.testing import capture_logs
 
 from loadmanager.adapters.admin.access import KNOWN, METRICS, OPEN, PAGE
 
 TOPIC = "/admin/v2/persistent/acme/orders/new"
+BUNDLE = "acme/orders/0x00000000_0x40000000"
 ADMINS = {"adminRoles": ["boss"], "allowedClusters": [CLUSTER]}
 WHO = {
     "nobody": "",
@@ -46,7 +48,10 @@ CASES: list[tuple[str, str, Any, set[str]]] = [
     ("GET", "/admin/v2/namespaces/acme", None, TENANT),
     ("GET", "/admin/v2/namespaces/acme/orders", None, TENANT),
     ("POST", "/admin/v2/namespaces/acme/orders/dispatchRate", {}, TENANT),
-    ("PUT", "/admin/v2/namespaces/acme/orders/unload", None, TENANT),
+    ("POST", "/admin/v2/namespaces/acme/orders/publishRate", {}, TENANT),
+    ("PUT", "/admin/v2/namespaces/acme/orders/unload", None, SUPER),
+    ("PUT", f"/admin/v2/namespaces/{BUNDLE}/unload", None, SUPER),
+    ("PUT", f"/admin/v2/namespaces/{BUNDLE}/split", None, SUPER),
     ("GET", "/admin/v2/persistent/acme/orders", None, READS),
     ("GET", f"{TOPIC}/stats", None, READS),
     ("GET", f"{TOPIC}/partitions?checkAllowAutoCreation=true", None, READS),
@@ -64,7 +69,7 @@ CASES: list[tuple[str, str, Any, set[str]]] = [
     ("GET", "/loadmanager/v1/bundles", None, SUPER),
     (
         "POST",
-        "/loadmanager/v1/peers/bundles/acme/orders/0x00000000_0x40000000/acquire",
+        f"/loadmanager/v1/peers/bundles/{BUNDLE}/acquire",
         None,
         SUPER,
     ),
@@ -201,3 +206,16 @@ async def test_without_authorization_nobody_can_be_permitted() -> None:
         path = "/admin/v2/namespaces/acme/orders/permissions"
         assert (await served.ask("POST", f"{path}/x", ["produce"])).status == 501
         assert await served.get(path) == {}
+
+
+async def test_refused_clients_are_told_in_one_line() -> None:
+    """With the address and the reason, without what they sent; one line for many."""
+    async with serving(1, values=VALUES, verifier=verifier(), token=token(ADMIN)) as served:
+        with capture_logs() as logs:
+            for credentials in [WHO["expired"], WHO["forged"]] * 10:
+                headers = {"Authorization": f"Bearer {credentials}"}
+                assert (await served.ask("GET", TOPIC, headers=headers)).status == 401
+        (line,) = [line for line in logs if line["log_level"] != "debug"]
+        assert (line["event"], line["address"]) == ("a client is refused", "127.0.0.1")
+        assert "expired" in line["reason"]
+        assert WHO["expired"].split(".")[1] not in str(logs)

@@ -11,6 +11,7 @@ from adapters.admin.serving import Served, serving
 from aiohttp import web
 
 from loadmanager.adapters.admin.connections import Connection, Connections
+from loadmanager.adapters.admin.following import FOLLOW
 from loadmanager.adapters.admin.server import BODY_BYTES_MAX
 from loadmanager.adapters.admin.settings import AdminSettings
 
@@ -104,7 +105,7 @@ async def test_a_body_that_is_too_large() -> None:
         async with served.session.put(
             served.url() + NAMESPACE, data=io.BytesIO(b" " * (BODY_BYTES_MAX + 1)), headers=MEDIA
         ) as answer:
-            assert answer.status == 413
+            assert (answer.status, "reason" in await answer.json()) == (413, True)
 
         async def chunks():  # type: ignore[no-untyped-def]
             for _ in range(BODY_BYTES_MAX // 65536 + 2):
@@ -117,6 +118,18 @@ async def test_a_body_that_is_too_large() -> None:
         assert await served.get("/admin/v2/namespaces/acme") == ["acme/orders"]
 
 
+async def test_a_body_that_is_too_large_for_another_broker() -> None:
+    """A broker that asks the leader for a page reads the body itself, and refuses as all do."""
+    async with serving(2) as served:
+        headers = {**MEDIA, FOLLOW: "true"}
+        for data, status in ((b" " * (BODY_BYTES_MAX + 1), 413), (b" " * 10, 200)):
+            async with served.session.post(
+                f"{served.url(1)}/loadmanager/v1/dry-runs", data=io.BytesIO(data), headers=headers
+            ) as answer:
+                assert answer.status == status, answer
+                assert ("reason" in await answer.json()) is (status != 200)
+
+
 async def test_a_header_that_is_too_large() -> None:
     """400, and the next connection is served."""
     async with serving(1) as served:
@@ -124,6 +137,10 @@ async def test_a_header_that_is_too_large() -> None:
             served.url() + "/admin/v2/brokers", headers={"X-Long": "x" * 20_000}
         ) as answer:
             assert answer.status == 400
+            assert "the request cannot be read" in (await answer.json())["reason"]
+        async with served.session.get(served.url() + "/" + "x" * 20_000) as answer:
+            assert answer.status == 400
+            assert len((await answer.json())["reason"]) < 300
         assert await served.get("/admin/v2/brokers")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -12,6 +12,8 @@ from adapters.admin.serving import ORDERS, Served, serving
 from system.raw import a_send
 from wiring.running import eventually, until
 
+from loadmanager.adapters.admin.following import FOLLOW
+from loadmanager.adapters.admin.streams import AT_ADDRESS_MAX
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 
@@ -352,3 +354,39 @@ async def test_a_listener_that_goes_is_forgotten() -> None:
             return not hub._listeners
 
         await until(forgotten)
+
+
+async def test_one_address_takes_not_all_streams() -> None:
+    """The rest is for others; so it is at a broker that passes streams on."""
+    async with serving(2) as served, AsyncExitStack() as stack:
+
+        async def open_one(at: int) -> int:
+            request = served.session.get(
+                f"{served.url(at)}{V1}/events", headers={FOLLOW: "true", "Last-Event-ID": "0-0"}
+            )
+            answer = await stack.enter_async_context(request)
+            if answer.status == 200:
+                assert answer.content_type == "text/event-stream"
+                assert await answer.content.readline() == b"retry: 1000\n"
+                assert b"leadership" in await answer.content.readuntil(b"\n\n")
+            return answer.status
+
+        passed_on = [await open_one(1) for _ in range(3)]
+        direct = [await open_one(0) for _ in range(AT_ADDRESS_MAX - 2)]
+        assert (passed_on, direct) == ([200] * 3, [200] * (AT_ADDRESS_MAX - 3) + [503])
+        assert await open_one(1) == 503
+        await served.depose()
+
+
+async def test_a_stream_that_is_passed_on_ends_with_the_term() -> None:
+    """And with its reader: the leader forgets a reader that went away from another broker."""
+    async with serving(2) as served:
+        hub = served.brokers[0].parts._events
+        url = f"{served.url(1)}{V1}/events"
+        async with served.session.get(url, headers={FOLLOW: "true"}) as answer:
+            await answer.content.readline()
+            assert len(hub._listeners) == 1
+            await served.depose()
+            rest = await answer.content.read()
+            assert b"leadership" in rest
+        assert not hub._listeners

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import ssl
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 from adapters.security.certificates import Authority
 from structlog.testing import capture_logs
 
+from loadmanager.adapters.security import tls
+from loadmanager.adapters.security.client import token_of
 from loadmanager.adapters.security.settings import BrokerClientTlsSettings, TlsSettings
 from loadmanager.adapters.security.tls import (
     Contexts,
@@ -19,6 +23,7 @@ from loadmanager.adapters.security.tls import (
     openssl_name,
     server_context,
 )
+from loadmanager.adapters.security.tokens import read_key
 from loadmanager.core.errors import ConfigError
 
 
@@ -219,3 +224,55 @@ async def test_a_folder_that_is_swapped(authority: Authority, tmp_path: Path) ->
     await Contexts(context).refresh()
     _, theirs = connect(context.value, authority.client().value)
     assert common_name(theirs.getpeercert()) == "new"
+
+
+async def test_files_that_would_block(authority: Authority, tmp_path: Path) -> None:
+    """A pipe instead of a file is refused and told; what is in force stays, and is looked at on."""
+    pair = authority.issue("broker")
+    server, client = authority.server(pair), authority.client()
+    contexts, before = Contexts(server), server.value
+    pair.key.unlink()
+    os.mkfifo(pair.key)
+    with capture_logs() as logs:
+        await contexts.refresh()
+    assert ["not a regular file" in entry["error"] for entry in logs] == [True]
+    assert server.value is before
+    pair.key.unlink()
+    authority.issue("broker")
+    await contexts.refresh()
+    assert server.value is not before
+    connect(server.value, client.value)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        token_of(f"file://{_pipe(tmp_path / 'token')}")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read_key(f"file://{_pipe(tmp_path / 'key')}", "tokenSecretKey")
+
+
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+async def test_files_that_do_not_answer(authority: Authority) -> None:
+    """The look that hangs is told once, and goes on when the files answer again."""
+    go_on, looks = threading.Event(), []
+
+    def build() -> ssl.SSLContext:
+        looks.append(1)
+        if len(looks) > 1:
+            go_on.wait(60)
+        return ssl.create_default_context()
+
+    pair = authority.issue("broker")
+    context = tls.Context("hanging", build, (str(pair.certificate),), serves=True)
+    before, contexts = context.value, Contexts(context, slow_s=0.01)
+    authority.issue("broker")
+    with capture_logs() as logs:
+        await contexts.refresh()
+        await contexts.refresh()
+    assert ["in time" in entry["event"] for entry in logs] == [True]
+    assert (context.value is before, len(looks)) == (True, 2)
+    go_on.set()
+    while context.value is before:
+        await contexts.refresh()
+    assert len(looks) == 2
