@@ -462,14 +462,28 @@ def attribute_docs(kind: type) -> dict[str, str]:
 # Command line
 
 
+EXIT_STATUS = """| Status | Meaning |
+|---|---|
+| 0 | done |
+| 1 | nothing was done, or not all: refused, not there, so already, no answer |
+| 1 | `doctor`: there is a problem |
+| 2 | the command line, a file that it names, or a setting is wrong |
+| 3 | `doctor`: there are warnings only |
+| 130 | Ctrl-C |
+
+What a broker refuses is 1, whatever the HTTP status. The help of `analyze` and `tournament` has
+statuses of their own."""
+
+
 def command_line() -> str:
     """Every command with its arguments, as `--help` has them."""
     return page(
         "Command line",
         "What `--help` of each command says. The options of `loadmanager admin` may also stand "
-        "after its subject and its action. Exit status: 0 done, 1 the operation failed, 2 bad "
-        "input or usage; `loadmanager analyze` has more. On a terminal, tables have its width; in "
-        "a pipe a row is a line. `NO_COLOR` is honoured.",
+        "after its subject and its action. On a terminal, a table that is wider is shown in "
+        "blocks; in a pipe a row is a line. `NO_COLOR` is honoured.",
+        "## Exit status",
+        EXIT_STATUS,
         *(block for context in commands() for block in _command(context)),
     )
 

@@ -2,7 +2,7 @@
 
 Each command is a module with a click command named `command`, which returns the exit status.
 
-Exit status: 0 done, 1 the operation failed, 2 bad input or usage.
+Exit status: 0 done, 1 nothing was done, 2 the command line or a file is wrong.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ from typing import TextIO
 import click
 
 from loadmanager import settings
+from loadmanager.cli.doctor import configuration
+from loadmanager.cli.doctor.findings import ordered
 from loadmanager.cli.options import FILE, Group, overrides
 from loadmanager.core.errors import ConfigError
 
@@ -38,7 +40,7 @@ def template() -> int:
 def check(file: Path, overrides: dict[str, str], as_json: bool) -> int:
     """Print which keys are set, ignored, misspelt, out of range or contradictory.
 
-    Exit status 2 if a broker would refuse the file.
+    Also what `loadmanager doctor` says of it. Exit status 2 if a broker would refuse the file.
     """
     try:
         loaded, problems = settings.examine(file, overrides)
@@ -59,6 +61,7 @@ def check(file: Path, overrides: dict[str, str], as_json: bool) -> int:
         _print_problems(file, texts)
         if not texts:
             _print_changes(file, loaded)
+            _print_advice(loaded)
         _print_ignored(loaded, sys.stderr if texts else sys.stdout)
     return 2 if texts else 0
 
@@ -84,6 +87,13 @@ def _print_changes(file: Path, loaded: settings.Settings) -> None:
     for name in changed:
         shown = values[name] if values[name] == settings.HIDDEN else loaded.given[name]
         print(f"  {name} = {shown}   (default {defaults[name] or 'empty'})")
+
+
+def _print_advice(loaded: settings.Settings) -> None:
+    """What the doctor says of settings with which a broker starts."""
+    for finding in ordered(configuration.check(loaded)):
+        if finding.advice:
+            print(f"{finding.level.value}: {finding.subject}: {finding.text}; {finding.advice}")
 
 
 def _print_ignored(loaded: settings.Settings, file: TextIO) -> None:

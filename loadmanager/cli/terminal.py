@@ -1,15 +1,17 @@
 """Tables for people.
 
 A table on a terminal has its width: texts are folded between words. Words, such as the names of
-bundles and brokers, stay whole, so that they can be copied: if need be, the table is wider than the
-terminal. In a pipe or a file a row is one line. Control characters in names are escaped: they must
-not drive the terminal. rich decides about colours (NO_COLOR, FORCE_COLOR, TERM).
+bundles and brokers, stay whole, so that they can be copied: a table that would be too wide is shown
+as a block for each row, with a line for each column. In a pipe or a file a row is one line. Control
+characters in names are escaped: they must not drive the terminal. rich decides about colours
+(NO_COLOR, FORCE_COLOR, TERM).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from rich.console import Console
@@ -83,12 +85,38 @@ def _fit(made: Table, width: int) -> int:
     return sum(widths) + gaps
 
 
+def _blocks(made: Table, width: int) -> str:
+    """Each row as its first cell, and below it the other cells that have something to say."""
+    headers = [str(column.header).capitalize() for column in made.columns]
+    wide = max(map(len, headers[1:]), default=0)
+    rows = zip(*(column.cells for column in made.columns), strict=True)
+    return "\n".join("\n".join(_block(headers, list(map(str, row)), wide, width)) for row in rows)
+
+
+def _block(headers: list[str], row: list[str], wide: int, width: int) -> Iterator[str]:
+    yield row[0]
+    for header, text in zip(headers[1:], row[1:], strict=True):
+        if text not in ("", "-"):
+            yield textwrap.fill(
+                text,
+                max(width, wide + TEXT_MIN),
+                initial_indent=f"  {header:<{wide}}  ",
+                subsequent_indent=" " * (wide + 4),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+
+
 def show(*parts: Shown) -> None:
     """Print texts and tables on standard output, with empty lines between."""
     texts = []
     for part in parts:
         if isinstance(part, Table):
-            width = _fit(part, Console().width if sys.stdout.isatty() else _WIDE)
+            most = Console().width if sys.stdout.isatty() else _WIDE
+            width = _fit(part, most)
+            if width > most:
+                texts.append(_blocks(part, most))
+                continue
             console = Console(width=max(width, 1))
             with console.capture() as captured:
                 console.print(part)

@@ -149,7 +149,9 @@ class Supervisor:
             if self._signals:
                 return
             if not self._restart or stays_dead(status):
-                log.warning(f"{child.name} {child.how_it_ended()}. Ctrl-C stops the others.")
+                others = any(other.running for other in self._brokers if other is not child)
+                end = "Ctrl-C stops the others." if others else "No broker is left."
+                log.warning(f"{child.name} {child.how_it_ended()}. {end}")
                 return
             steady = asyncio.get_running_loop().time() - since_s >= STEADY_S
             deaths = 1 if steady else deaths + 1

@@ -25,10 +25,12 @@ def cluster_of(source: HistorySource, cluster: str | None) -> str:
     found = source.clusters()
     if cluster is None and len(found) == 1:
         return found[0]
-    if cluster is None or cluster not in found:
+    if not found:
         raise BadInputError(
-            f"{source.url}: which cluster? There are {', '.join(found) or 'none'}: --cluster"
+            f"{source.url}: there is no history here (cluster=…/kind=…/date=… is expected below it)"
         )
+    if cluster is None or cluster not in found:
+        raise BadInputError(f"{source.url}: which cluster? There are {', '.join(found)}: --cluster")
     return cluster
 
 

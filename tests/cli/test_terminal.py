@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from loadmanager.cli.terminal import TEXT_MIN
-
 ROOT = Path(__file__).parents[2]
 NAME = "acme/orders-of-the-last-century/0x00000000_0x10000000"
 SCRIPT = f"""
@@ -64,15 +62,15 @@ def test_in_a_pipe_a_row_is_a_line() -> None:
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
 def test_on_a_terminal_names_stay_whole(columns: int) -> None:
-    """Texts are folded between words; a table is wider than the terminal before a name is cut."""
+    """Texts are folded between words; a table that is too wide for the names is shown in blocks."""
     lines = on_a_terminal(columns, NO_COLOR="1", TERM="dumb")
     (row,) = (line for line in lines if line.startswith(NAME))
-    assert row.split()[:2] == [NAME, "10.20.30.40:8080"]
-    assert "some words" in " ".join(lines)
-    wide = max(map(len, lines))
-    least = len(NAME) + len("10.20.30.40:8080") + len("IN/S") + TEXT_MIN + 6
-    assert wide <= max(columns, least)
+    words = " ".join(lines).split()
+    assert "10.20.30.40:8080" in words
+    assert "some words" in " ".join(words)
+    assert max(map(len, lines)) <= max(columns, len(NAME))
     assert (len(lines) == 3) == (columns == 200)
+    assert (row == NAME) == (columns < 200)
 
 
 def test_control_characters_are_escaped() -> None:
@@ -84,5 +82,5 @@ def test_control_characters_are_escaped() -> None:
 
 def test_no_color() -> None:
     """The header is emphasised on a terminal, never in colour with NO_COLOR."""
-    assert any("\x1b[" in line for line in on_a_terminal(80))
-    assert not any("\x1b[3" in line for line in on_a_terminal(80, NO_COLOR="1"))
+    assert any("\x1b[" in line for line in on_a_terminal(200))
+    assert not any("\x1b[3" in line for line in on_a_terminal(200, NO_COLOR="1"))

@@ -79,7 +79,8 @@ class Cordon(Model):
     broker: str
     since: int
     note: str
-    state: Literal["cordoned", "draining", "drained"]
+    state: Literal["cordoned", "draining", "drained", "stopped"]
+    """`stopped`: it was drained, and is not running."""
     active: bool
     until_restart: bool
     """Whether it ends when the broker is back."""
@@ -99,8 +100,10 @@ class BrokerShown(Traffic):
     url: str | None
     service_url: str | None
     leader: bool
-    state: Literal["active", "unreadable", "gone", "cordoned", "draining", "drained"]
-    """`unreadable`: it is registered, and its report is corrupt."""
+    state: Literal["active", "unreadable", "gone", "cordoned", "draining", "drained", "stopped"]
+    """`unreadable`: it is registered, and its report is corrupt. `stopped`: it was drained, and is
+    not running. `gone`: it is cordoned, and not running.
+    """
     cordon: Cordon | None
     version: str | None
     started_at: int | None

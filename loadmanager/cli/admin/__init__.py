@@ -24,9 +24,8 @@ from loadmanager.cli.admin import (
     watching,
 )
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, given_trust, given_url
-from loadmanager.cli.terminal import table
-from loadmanager.core.errors import BadInputError
+from loadmanager.cli.admin.command import AdminGroup, Output, given_trust, given_url, listed
+from loadmanager.core.errors import BadInputError, OperationalError
 
 EXAMPLES = """examples:
   loadmanager admin use staging --url http://10.0.0.5:8080
@@ -45,8 +44,8 @@ EXAMPLES = """examples:
   loadmanager admin drain 127.0.0.1:8081 --stop
 
 --url may name any broker: it redirects a request to the broker that can answer it.
-Exit status: 0 done; 1 failed, there was nothing to do, or a broker did not answer; 2 refused as
-wrong.
+Exit status: 0 done; 1 nothing was done: refused, not there, so already, or a broker did not answer;
+2 the command line is wrong.
 """
 
 command = AdminGroup("admin", help="Look at a running cluster and change it.", epilog=EXAMPLES)
@@ -87,7 +86,9 @@ def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
             (name, url, "in use" if name == known.current else "")
             for name, url in sorted(known.urls.items())
         ]
-        return Output(msgspec.to_builtins(known), table(("name", "url", ""), rows))
+        return listed(
+            msgspec.to_builtins(known), ("name", "url", ""), rows, "no cluster has a name"
+        )
     if remove:
         contexts.remove(known, name)
         return Output({"removed": name}, f"{name} is removed; in use: {known.current or 'none'}")
@@ -100,7 +101,7 @@ def use(_admin: AdminClient, name: str | None, *, remove: bool) -> Output:
             known.trusts[name] = str(Path(given_trust()).resolve())
     elif name not in known.urls:
         names = ", ".join(sorted(known.urls)) or "none yet"
-        raise BadInputError(f"{name} is no name of a cluster; add --url (names: {names})")
+        raise OperationalError(f"{name} is no name of a cluster; add --url (names: {names})")
     known.current = name
     contexts.save(known)
     return Output({"name": name, "url": known.url}, f"{name} ({known.url}) is in use now")

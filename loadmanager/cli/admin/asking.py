@@ -65,9 +65,9 @@ def query(**values: Any) -> str:
     return "?" + urlencode(texts, safe=":/") if texts else ""
 
 
-def count_of_bundles(count: int) -> str:
+def count_of(count: int, noun: str) -> str:
     """The number with its noun."""
-    return f"{count} bundle" if count == 1 else f"{count} bundles"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def namespaces_of(admin: AdminClient, tenant: str | None = None) -> list[str]:

@@ -16,7 +16,7 @@ from loadmanager.cli.admin.restarting import (
     progress_text,
 )
 from loadmanager.cli.terminal import Cell, table
-from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
+from loadmanager.core.errors import LoadManagerError, OperationalError
 
 group = AdminGroup("brokers", help="Live brokers: list, leader, health, report, cordon.")
 _broker = click.argument("broker", required=False)
@@ -57,7 +57,8 @@ def _cordon_text(active: bool, cordon: dict[str, Any] | None) -> str:
     if cordon is None:
         return ""
     note = f" ({cordon['note']})" if cordon["note"] else ""
-    return progress_text(cordon) + note if active else f"cordoned, not active{note}"
+    away = "" if active or cordon["state"] == "stopped" else ", not active"
+    return progress_text(cordon) + away + note
 
 
 def _leader(admin: AdminClient) -> str | None:
@@ -85,10 +86,10 @@ def brokers_health(admin: AdminClient, broker: str | None) -> Output:
 
 
 def _named(admin: AdminClient, broker: str | None) -> list[str]:
-    """The broker that is named, or all. Raises `BadInputError` for one that is not active."""
+    """The broker that is named, or all. Raises `OperationalError` for one that is not active."""
     brokers: list[str] = admin.get(f"{V2}/brokers")
     if broker is not None and broker not in brokers:
-        raise BadInputError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
+        raise OperationalError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
     return brokers if broker is None else [broker]
 
 

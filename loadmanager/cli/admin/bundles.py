@@ -22,7 +22,13 @@ from loadmanager.cli.admin.asking import (
 from loadmanager.cli.admin.brokers import report_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.admin.moves import bundles_merge, bundles_move, bundles_pins, bundles_unpin
+from loadmanager.cli.admin.moves import (
+    bundles_merge,
+    bundles_move,
+    bundles_pin,
+    bundles_pins,
+    bundles_unpin,
+)
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
 from loadmanager.core.errors import BadInputError
@@ -30,6 +36,7 @@ from loadmanager.core.errors import BadInputError
 group = AdminGroup("bundles", help="List with owners, move, pin, unload, split, merge.")
 group.command("move")(bundles_move)
 group.command("merge")(bundles_merge)
+group.command("pin")(bundles_pin)
 group.command("pins")(bundles_pins)
 group.command("unpin")(bundles_unpin)
 
@@ -52,7 +59,8 @@ def bundles_list(admin: AdminClient, namespaces: tuple[str, ...]) -> Output:
         for bundle in bundles_of(admin, namespace)
     ]
     headers = ("bundle", "owner", "topics", "msg in/s", "msg out/s", "kib in/s", "kib out/s")
-    return Output(data, table(headers, [tuple(row.values()) for row in data]), missing=missing)
+    rows = [tuple(row.values()) for row in data]
+    return Output(data, table(headers, rows) if rows else "no bundle", missing=missing)
 
 
 _TRAFFIC = (

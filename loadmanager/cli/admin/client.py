@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import ssl
 import time
 import urllib.error
@@ -22,7 +23,21 @@ ADDRESSES = "/loadmanager/v1/addresses"
 REDIRECTS_MAX = 20
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 REASON_MAX = 500
-REFUSED_AS_INPUT = (400, 405, 406, 412, 413)
+PROBE_S = 5.0
+"""How long a port is asked whether it speaks TLS."""
+ADVICE = {
+    401: "--token (or LOADMANAGER_TOKEN) says who you are",
+    403: "the token of a superuser may do everything",
+}
+"""Status → what to do about it."""
+
+
+class AnsweredError(OperationalError):
+    """A broker answered with an error."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +135,8 @@ class AdminClient:
     def send(self, method: str, path: str, body: Any = None) -> bytes:
         """The body of the answer.
 
-        Raises `BadInputError` if the broker refuses the request as wrong, `OperationalError` for
-        any other failure.
+        Raises `AnsweredError` if the broker refuses the request, `OperationalError` for any other
+        failure.
         """
         data = None if body is None else json.dumps(body).encode()
         return self._followed(method, path, data, {}, _whole)
@@ -176,34 +191,63 @@ class AdminClient:
             with error:
                 if error.code in (307, 308) and error.headers.get("Location"):
                     raise _RedirectedError(error.headers["Location"]) from None
-                text = (
-                    f"{where} answered {error.code}: "
-                    f"{_reason(error.read(ANSWER_BYTES_MAX)) or error.reason}"
-                )
-            raise (
-                BadInputError(text) if error.code in REFUSED_AS_INPUT else OperationalError(text)
-            ) from None
+                reason = _reason(error.read(ANSWER_BYTES_MAX)) or error.reason
+            advice = f"; {ADVICE[error.code]}" if error.code in ADVICE else ""
+            text = f"{where} answered {error.code}: {reason}{advice}"
+            raise AnsweredError(text, error.code) from None
         except TimeoutError:
             raise OperationalError(
                 f"{where} did not answer within {time.monotonic() - began_s:.1f} s; --timeout "
                 "allows more"
             ) from None
         except HTTPException:
-            raise OperationalError(
-                f"{where} does not speak HTTP; --url needs the HTTP port of a broker, not the "
-                "port of the binary protocol"
-            ) from None
+            raise OperationalError(_not_http(where)) from None
         except (OSError, ValueError) as error:
-            if isinstance(getattr(error, "reason", error), ssl.SSLCertVerificationError):
-                raise OperationalError(
-                    f"{where} is not trusted: {getattr(error, 'reason', error)}; "
-                    "--tls-trust-certs FILE says who vouches for it"
-                ) from None
-            reason = getattr(error, "reason", None) or error
-            raise OperationalError(
-                f"no answer from {where}: {reason}; is this the HTTP port of a running broker? "
-                "--url http://host:port names another"
-            ) from None
+            why = getattr(error, "reason", None) or error
+            raise OperationalError(_no_answer(where, why)) from None
+
+
+def _not_http(where: str) -> str:
+    """Why a port that answers does not answer a request."""
+    parts = urlsplit(where)
+    if parts.scheme == "http" and _speaks_tls(parts.hostname or "", parts.port or 80):
+        return f"{where} speaks TLS: --url https://{parts.netloc} is right for an HTTPS port"
+    return (
+        f"{where} does not speak HTTP; --url needs the HTTP port of a broker, not the port of the "
+        "binary protocol"
+    )
+
+
+def _no_answer(where: str, reason: object) -> str:
+    parts = urlsplit(where)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return (
+            f"{where} is not trusted: {reason.verify_message or reason}; --tls-trust-certs FILE "
+            "says who vouches for it"
+        )
+    if isinstance(reason, ssl.SSLError) and "WRONG_VERSION_NUMBER" in str(reason):
+        return f"{where} does not speak TLS: --url http://{parts.netloc} is right for an HTTP port"
+    if isinstance(reason, ConnectionResetError) and parts.scheme == "http":
+        return _not_http(where)
+    return (
+        f"no answer from {where}: {reason}; is this the HTTP port of a running broker? "
+        "--url http://host:port names another"
+    )
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent
+    try:
+        with (
+            socket.create_connection((host, port), PROBE_S) as plain,
+            context.wrap_socket(plain, server_hostname=host),
+        ):
+            return True
+    except ssl.SSLError as error:
+        return "CERTIFICATE_REQUIRED" in str(error)
+    except (OSError, ValueError):
+        return False
 
 
 def _whole(answer: HTTPResponse) -> bytes:

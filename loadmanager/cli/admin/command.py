@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,28 @@ def done(text: str, **data: Any) -> Output:
     return Output({"done": text, **data}, text)
 
 
+def pair(text: str) -> tuple[str, str]:
+    """The key and the value of `--set KEY=VALUE`. Raises `click.UsageError`."""
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise click.UsageError(f"--set {text}: KEY=VALUE is expected")
+    return name.strip(), value.strip()
+
+
+def unchanged(text: str, **data: Any) -> Output:
+    """Nothing was done, because it is so already."""
+    return Output({"unchanged": text, **data}, f"{text}: nothing was done", status=1)
+
+
+def listed(
+    data: Any, headers: Sequence[str], rows: Sequence[Sequence[Any]], nothing: str
+) -> Output:
+    """A table of rows, or a text that says that there are none."""
+    from loadmanager.cli.terminal import table
+
+    return Output(data, table(headers, rows) if rows else nothing)
+
+
 def _seconds(text: str | float) -> float:
     with contextlib.suppress(ValueError):
         if 0 < float(text) < float("inf"):
@@ -63,10 +86,16 @@ def _token(ctx: click.Context, option: click.Parameter, value: str | None) -> No
         path = Path(value.removeprefix("file:").removeprefix("//"))
         try:
             value = path.read_text().strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.BadParameter(f"{path} cannot be read: {error}") from None
+        except UnicodeDecodeError:
+            raise click.BadParameter(f"{path} has no token: it is not text") from None
+        except OSError as error:
+            raise click.BadParameter(f"{path} cannot be read: {error.strerror}") from None
+        if not value:
+            raise click.BadParameter(f"{path} is empty")
     if value and (not value.isascii() or not value.isprintable()):
-        raise click.BadParameter("this is no token")
+        raise click.BadParameter("a token is one line of printable ASCII characters")
+    if value and "/" in value and Path(value).is_file():
+        raise click.BadParameter("this is the name of a file: file:///path reads the token from it")
     _keep(ctx, option, value)
 
 
@@ -158,11 +187,11 @@ class AdminCommand(_WithOptions):
         from loadmanager.cli.terminal import show
 
         assert self.callback is not None
-        known = contexts.load() if given_url() is None else contexts.Contexts()
+        known = contexts.load()
         admin = client(
             given_url() or known.url or URL,
             timeout_s=ctx.meta.get("loadmanager.timeout", TIMEOUT_S),
-            trust=known.trust,
+            trust=known.trust_of(given_url()),
         )
         output: Output = ctx.invoke(self.callback, admin, **ctx.params)
         if "loadmanager.json" in ctx.meta:

@@ -24,10 +24,14 @@ class Contexts(msgspec.Struct):
         """The URL in use."""
         return self.urls.get(self.current or "")
 
-    @property
-    def trust(self) -> str:
-        """The file of the name in use; empty: whom the system trusts."""
-        return self.trusts.get(self.current or "", "")
+    def trust_of(self, url: str | None) -> str:
+        """The file for a URL that has a name, or for the name in use (None); empty: whom the
+        system trusts.
+        """
+        if url is None:
+            return self.trusts.get(self.current or "", "")
+        names = [name for name, known in sorted(self.urls.items()) if known == url.rstrip("/")]
+        return next((self.trusts[name] for name in names if name in self.trusts), "")
 
 
 def path() -> Path:
@@ -54,10 +58,10 @@ def check_name(name: str) -> None:
 
 
 def remove(contexts: Contexts, name: str) -> None:
-    """Forget a name, and write the file. Raises `BadInputError` for a name that there is not."""
+    """Forget a name, and write the file. Raises `OperationalError` for one that there is not."""
     if contexts.urls.pop(name, None) is None:
         names = ", ".join(sorted(contexts.urls)) or "none yet"
-        raise BadInputError(f"{name} is no name of a cluster (names: {names})")
+        raise OperationalError(f"{name} is no name of a cluster (names: {names})")
     contexts.trusts.pop(name, None)
     if contexts.current == name:
         contexts.current = None

@@ -8,7 +8,7 @@ import click
 
 from loadmanager.cli.admin.asking import V2, namespace_path
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.core.errors import BadInputError, OperationalError
@@ -46,7 +46,7 @@ def groups_list(admin: AdminClient) -> Output:
         for name, limits in sorted(groups.items())
     ]
     headers = ("group", *(option.replace("_", " ") + "/s" for option in RATES))
-    return Output(groups, table(headers, rows) if rows else "there are no resource groups")
+    return Output(groups, table(headers, rows) if rows else "no resource group")
 
 
 def _limited(rate: int | None) -> int | None:
@@ -66,6 +66,8 @@ def groups_set(admin: AdminClient, name: str, **rates: int | None) -> Output:
         raise BadInputError("give a limit, such as --publish-messages 1000")
     known = admin.get(_path(name)) if name in admin.get(f"{V2}/resourcegroups") else {}
     limits = {**known, **changes}
+    if known == limits:
+        return unchanged(f"{name} has these limits already", group=name, limits=limits)
     admin.send("PUT", _path(name), limits)
     return done(f"{name} set", group=name, limits=limits)
 
@@ -83,7 +85,10 @@ def groups_delete(admin: AdminClient, name: str) -> Output:
 @_group
 def groups_join(admin: AdminClient, namespace: str, name: str) -> Output:
     """Let the topics of a namespace share the limits of a group; it leaves its present one."""
-    admin.send("POST", f"{namespace_path(namespace)}/resourcegroup/{quote(name, safe='')}")
+    path = f"{namespace_path(namespace)}/resourcegroup"
+    if admin.text(path) == name:
+        return unchanged(f"{namespace} shares the limits of {name} already", namespace=namespace)
+    admin.send("POST", f"{path}/{quote(name, safe='')}")
     return done(f"{namespace} shares the limits of {name}", namespace=namespace, group=name)
 
 

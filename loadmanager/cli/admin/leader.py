@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
-from loadmanager.cli.admin.asking import OWN, query
+from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminCommand, Output
-from loadmanager.cli.admin.moves import Moment
+from loadmanager.cli.admin.command import AdminCommand, Output, pair
+from loadmanager.cli.admin.moves import Moment, clock
 from loadmanager.core.strategies.plan_document import plan_lines
 
 LINE = 98
@@ -47,16 +48,37 @@ def decision_lines(decision: dict[str, Any]) -> str:
         first = datetime.fromtimestamp(decision["firstAt"] / 1000, UTC)
         head += f"  {decision['times']} cycles in a row since {first:%H:%M:%SZ}"
     fields = [
-        f"{name}={value if isinstance(value, str) else json.dumps(value)}"
+        f"{words(name)} {shown(name, value)}"
         for name, value in decision.items()
         if name not in SHOWN_APART and not name.endswith("Count") and value not in EMPTY
     ]
-    lines = [head, *([_wrapped("  ".join(fields))] if fields else [])]
+    lines = [head, *([_wrapped("; ".join(fields))] if fields else [])]
     if "unloads" in decision:
         lines += plan_lines(decision)
     return "\n".join(lines)
 
 
+def words(name: str) -> str:
+    """The name of a field of JSON, as words."""
+    return re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", name).replace("_", " ")
+
+
+def shown(name: str, value: Any) -> str:
+    """A field of JSON for people: times as such, no brackets."""
+    if isinstance(value, dict):
+        parts = (f"{words(key)} {shown(key, part)}" for key, part in value.items())
+        return f"({', '.join(parts)})"
+    if isinstance(value, list):
+        return ", ".join(shown("", part) for part in value)
+    if isinstance(value, int) and name.lower().endswith(("at", "until")) and value > MOMENT_MIN:
+        return clock(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+MOMENT_MIN = 10**11
+"""Larger numbers in fields that end with `At` are times in milliseconds."""
 SHOWN_APART = (
     *("ts", "kind", "times", "firstAt", "inputs"),
     *("unloads", "placements", "splits", "skipped"),
@@ -85,25 +107,19 @@ def dry_run(
     admin: AdminClient, strategy: str | None, placement: str | None, pairs: tuple[str, ...]
 ) -> Output:
     """Show what a shedding cycle would do now; `plans execute` carries out exactly that."""
-    body: dict[str, Any] = {"settings": dict(map(_pair, pairs))}
+    body: dict[str, Any] = {"settings": dict(map(pair, pairs))}
     body |= {"shedder": strategy} if strategy else {}
     body |= {"placement": placement} if placement else {}
     plan = json.loads(admin.send("POST", f"{OWN}/dry-runs", body))
     return Output(plan, "\n".join(plan_text(plan)))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name.strip():
-        raise click.UsageError(f"--set {text}: KEY=VALUE is expected")
-    return name.strip(), value.strip()
-
-
 def plan_text(plan: dict[str, Any]) -> list[str]:
     """A sealed plan for people."""
     count, expires = plan["unloadCount"], datetime.fromtimestamp(plan["expiresAt"] / 1000, UTC)
-    head = f"plan {plan['id']}  {plan['state']}  {plan['shedder']}: {count} bundles "
-    head += "move" if plan["state"] == "executed" else "would move"
+    head = f"plan {plan['id']}  {plan['state']}  {plan['shedder']}: {count_of(count, 'bundle')} "
+    executed = "moves" if count == 1 else "move"
+    head += executed if plan["state"] == "executed" else "would move"
     until = f"; it can be carried out until {expires:%H:%M:%SZ}"
     lines = [head + (until if plan["state"] == "ready" and count else "")]
     lines += plan_lines(plan["plan"])

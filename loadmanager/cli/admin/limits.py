@@ -9,7 +9,7 @@ import click
 
 from loadmanager.cli.admin.asking import V2, ask_each, cluster_of, namespace_path, topic_path
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output
+from loadmanager.cli.admin.command import AdminGroup, Output, unchanged
 from loadmanager.cli.options import Decorator
 from loadmanager.cli.terminal import table
 from loadmanager.core.errors import BadInputError, OperationalError
@@ -147,7 +147,11 @@ def limits_set(
             body[field] = value
     if not body:
         raise BadInputError("give a rate: --messages N or --bytes N")
-    admin.send("POST", f"{_path(target)}/{limit}", body)
+    path = f"{_path(target)}/{limit}"
+    known = admin.get(path)
+    if known is not None and all(known.get(field) == value for field, value in body.items()):
+        return unchanged(f"{limit} of {target} is so already", of=target)
+    admin.send("POST", path, body)
     return Output({"of": target, limit: body}, f"{limit} of {target} set")
 
 
@@ -196,7 +200,7 @@ def isolation_list(admin: AdminClient) -> Output:
     headers = ("policy", "namespaces", "primary", "secondary", "live brokers")
     return Output(
         {"policies": policies, "brokers": brokers},
-        table(headers, rows) if rows else "no isolation policies",
+        table(headers, rows) if rows else "no isolation policy",
     )
 
 

@@ -9,11 +9,12 @@ from urllib.parse import quote
 
 import click
 
-from loadmanager.cli.admin.asking import OWN, query
+from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.command import AdminGroup, Output, done, listed
 from loadmanager.cli.terminal import Cell, table
 from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name
+from loadmanager.core.errors import OperationalError
 
 MOVES = f"{OWN}/moves"
 PINS = f"{OWN}/pins"
@@ -67,7 +68,8 @@ def moves_list(admin: AdminClient, limit: int) -> Output:
     """List the moves that wait or are under way, and the last ones that ended, with outcomes."""
     told = admin.get(MOVES + query(limit=limit))
     headers = ("id", "state", "bundle", "from", "to", "reason", "by", "pause ms", "outcome")
-    parts: list[Any] = [table(headers, [_row(move) for move in told["moves"]])]
+    rows = [_row(move) for move in told["moves"]]
+    parts: list[Any] = [table(headers, rows) if rows else "no move in this term yet"]
     pause = told["paused"]
     if pause is not None:
         parts.append(f"paused until {clock(pause['until'])}  {pause['note']}".rstrip())
@@ -107,7 +109,11 @@ def moves_cancel(admin: AdminClient, move: str | None, everything: bool) -> Outp
         raise click.UsageError("name a move, or say --all")
     path = MOVES if move is None else f"{MOVES}/{quote(move, safe='')}"
     cancelled = _decoded(admin.send("DELETE", path))["cancelled"]
-    text = f"{cancelled} moves cancelled" if cancelled else "no move waits: nothing to cancel"
+    text = (
+        f"{count_of(cancelled, 'move')} cancelled"
+        if cancelled
+        else "no move waits: nothing to cancel"
+    )
     return Output({"cancelled": cancelled}, text, status=0 if cancelled else 1)
 
 
@@ -149,7 +155,25 @@ def bundles_move(admin: AdminClient, bundle: str, to: str, pin: float | None, no
         text = f"{bundle} moved from {move['source']} to {outcome['owner']}{told}"
     if pin is not None:
         text += f"; pinned until {clock(move['pinnedUntil'])}"
-    return Output(move, text)
+    return Output(move, text, status=1 if move["state"] is None and pin is None else 0)
+
+
+@click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")
+@click.argument("duration", type=Duration(), metavar="DURATION")
+@click.option("--note", default="", help="why, for others")
+def bundles_pin(admin: AdminClient, bundle: str, duration: float, note: str) -> Output:
+    """Keep a bundle where it is for a time (90s, 30m, 2h): the balancer does not move it.
+
+    `bundles move --pin` moves it first.
+    """
+    namespace, bundle_range = split_bundle_name(bundle)
+    name = bundle_name(namespace, str(BundleRange.parse(bundle_range)))
+    owner = admin.get(f"{OWN}/bundles/{name}{query(limit=1)}")["owner"]
+    if owner is None:
+        raise OperationalError(f"{bundle} has no owner, where it could stay")
+    body = {"bundle": name, "destination": owner, "note": note, "pinSeconds": duration}
+    move = _decoded(admin.send("POST", MOVES, body))
+    return done(f"{bundle} stays at {owner}; pinned until {clock(move['pinnedUntil'])}", **move)
 
 
 def bundles_pins(admin: AdminClient) -> Output:
@@ -158,7 +182,7 @@ def bundles_pins(admin: AdminClient) -> Output:
     rows = [
         (bundle, pin["broker"], clock(pin["until"]), pin["note"]) for bundle, pin in pins.items()
     ]
-    return Output(pins, table(("bundle", "broker", "until", "note"), rows))
+    return listed(pins, ("bundle", "broker", "until", "note"), rows, "no bundle is pinned")
 
 
 @click.argument("bundle", metavar="TENANT/NAMESPACE/RANGE")

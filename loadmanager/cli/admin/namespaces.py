@@ -10,7 +10,7 @@ import click
 from loadmanager.cli.admin.asking import (
     V2,
     bundles_of,
-    count_of_bundles,
+    count_of,
     namespace_path,
     namespaces_of,
     owners,
@@ -31,7 +31,7 @@ _namespace = click.argument("namespace", metavar="TENANT/NAMESPACE")
 def namespaces_list(admin: AdminClient, tenant: str | None) -> Output:
     """List the namespaces of a tenant, or of all tenants."""
     names = namespaces_of(admin, tenant)
-    return Output(names, "\n".join(names))
+    return Output(names, "\n".join(names) or "no namespace")
 
 
 @group.command("create")
@@ -69,7 +69,7 @@ def namespaces_create(
     admin.send("PUT", path, body or None)
     count = admin.get(f"{path}/bundles")["numBundles"]
     return done(
-        f"{namespace} created with {count_of_bundles(count)}", namespace=namespace, bundles=count
+        f"{namespace} created with {count_of(count, 'bundle')}", namespace=namespace, bundles=count
     )
 
 
@@ -109,6 +109,6 @@ def namespaces_unload(admin: AdminClient, namespace: str) -> Output:
         text = f"{namespace}: no bundle has an owner: nothing to unload"
         return Output({"unloaded": owned}, text, status=1, missing=missing)
     return done(
-        f"{namespace}: {count_of_bundles(len(owned))} unloaded; the next lookups place them",
+        f"{namespace}: {count_of(len(owned), 'bundle')} unloaded; the next lookups place them",
         unloaded=owned,
     )

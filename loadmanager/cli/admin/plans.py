@@ -9,10 +9,9 @@ import click
 
 from loadmanager.cli.admin.asking import OWN, query
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output
+from loadmanager.cli.admin.command import AdminGroup, Output, listed
 from loadmanager.cli.admin.leader import plan_text
 from loadmanager.cli.admin.moves import clock
-from loadmanager.cli.terminal import table
 
 PLANS = f"{OWN}/plans"
 
@@ -37,7 +36,7 @@ def plans_list(admin: AdminClient, limit: int) -> Output:
         )
         for plan in told["plans"]
     ]
-    return Output(told, table(headers, rows))
+    return listed(told, headers, rows, "no plan of a dry run in this term")
 
 
 @group.command("show")
@@ -68,5 +67,6 @@ def plans_approve(admin: AdminClient, plan: str) -> Output:
 def _executed(admin: AdminClient, plan: str) -> Output:
     told = json.loads(admin.send("POST", f"{PLANS}/{quote(plan, safe='')}/execute"))
     count = len(told["moves"])
-    text = f"{count} moves are queued; `loadmanager admin plans show {plan}` tells their outcome"
+    queued = "1 move is" if count == 1 else f"{count} moves are"
+    text = f"{queued} queued; `loadmanager admin plans show {plan}` tells their outcome"
     return Output(told, text)

@@ -11,13 +11,14 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.asking import OWN, V2, query
+from loadmanager.cli.admin.asking import OWN, V2, count_of, query
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminCommand, Output, done
+from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
 from loadmanager.cli.admin.moves import Duration
-from loadmanager.core.errors import BadInputError, LoadManagerError, OperationalError
+from loadmanager.core.errors import LoadManagerError, OperationalError
 
 CORDONS = f"{OWN}/cordons"
+DRAINED = ("drained", "stopped")
 POLL_S = 1.0
 STDERR = 2
 """The command's output goes there, so that with --json there is JSON alone on standard output."""
@@ -27,6 +28,9 @@ STDERR = 2
 @click.option("--note", default="", help="why, for others")
 def brokers_cordon(admin: AdminClient, broker: str, note: str) -> Output:
     """Send no new bundle to a broker, also after its restart; it keeps what it has."""
+    known = cordon_of(admin, broker)
+    if known is not None and known["state"] == "cordoned" and note in ("", known["note"]):
+        return unchanged(f"{broker} is cordoned already", broker=broker)
     admin.send("PUT", f"{CORDONS}/{broker}", {"note": note})
     return done(f"{broker} is cordoned: it gets no new bundle until `brokers uncordon {broker}`")
 
@@ -68,20 +72,24 @@ def drain(
         raise click.UsageError("--stop needs the end of the drain: leave out --no-wait")
     _require(admin, broker)
     known = cordon_of(admin, broker)
-    if known is not None and known["state"] == "drained" and not (stop or until_restart or note):
-        return Output(known, f"{broker} is drained already: nothing was done", status=1)
+    if known is not None and known["state"] in DRAINED and not (stop or until_restart or note):
+        return unchanged(f"{broker} is drained already", **known)
     began = _begin(admin, broker, note, until_restart=until_restart)
     if no_wait:
         return Output(began, f"{broker} drains; `brokers list` shows how far it is")
     progress = _drained(admin, broker, within)
-    if stop:
+    if stop and progress["active"]:
         admin.at(broker).send("POST", f"{V2}/brokers/shutdown")
     until = "it is back" if progress["untilRestart"] else f"`brokers uncordon {broker}`"
     end = (
         f"it stops now, and is cordoned until {until}" if stop else f"it is cordoned until {until}"
     )
     moved = progress["moved"]
-    did = f"is drained: {moved} bundles moved" if moved else "had no bundles: nothing was moved"
+    did = (
+        f"is drained: {count_of(moved, 'bundle')} moved"
+        if moved
+        else "had no bundles: nothing was moved"
+    )
     text = f"{broker} {did}; {end}"
     return Output({**progress, "stopped": stop}, text)
 
@@ -89,7 +97,7 @@ def drain(
 def _require(admin: AdminClient, broker: str) -> None:
     brokers = admin.get(f"{V2}/brokers")
     if broker not in brokers:
-        raise BadInputError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
+        raise OperationalError(f"{broker} is not active; the brokers are {', '.join(brokers)}")
 
 
 def _begin(
@@ -111,7 +119,7 @@ def _drained(admin: AdminClient, broker: str, within_s: float | None) -> dict[st
         progress = cordon_of(admin, broker)
         if progress is None or progress["state"] == "cordoned":
             raise OperationalError(f"somebody ended the drain of {broker}")
-        if progress["state"] == "drained":
+        if progress["state"] in DRAINED:
             return progress
         if (text := progress_text(progress)) != shown:
             tell(shown := text)
@@ -138,13 +146,15 @@ def progress_text(progress: dict[str, Any]) -> str:
     if progress["state"] == "cordoned":
         return "cordoned"
     left, seconds = progress["left"], progress["secondsLeft"]
-    parts = [f"{'?' if left is None else left} of {progress['total']} bundles left"]
-    if progress["state"] == "drained":
-        parts = ["drained"]
+    parts = [f"{left} of {count_of(progress['total'], 'bundle')} left"]
+    if progress["state"] in DRAINED:
+        parts = ["drained and stopped" if progress["state"] == "stopped" else "drained"]
+    elif left is None:
+        parts = [f"{count_of(progress['total'], 'bundle')} to move"]
     elif seconds is not None:
         parts.append(f"about {seconds} s")
     if progress["failed"]:
-        parts.append(f"{progress['failed']} moves failed")
+        parts.append(f"{count_of(progress['failed'], 'move')} failed")
     if progress["problem"]:
         parts.append(progress["problem"])
     return ", ".join(parts)
@@ -196,7 +206,7 @@ def rolling_restart(
         except (LoadManagerError, OSError) as error:
             return _stopped(broker, order, restarted, error)
         restarted.append(broker)
-    text = f"{len(restarted)} brokers restarted: {', '.join(restarted)}"
+    text = f"{count_of(len(restarted), 'broker')} restarted: {', '.join(restarted)}"
     return Output({"restarted": restarted, "left": [], "failed": None}, text)
 
 
@@ -206,13 +216,13 @@ def _order(admin: AdminClient, brokers: tuple[str, ...]) -> list[str]:
     chosen = list(dict.fromkeys(brokers)) or sorted(active)
     unknown = [broker for broker in chosen if broker not in active]
     if unknown:
-        raise BadInputError(f"{unknown[0]} is not active; the brokers are {', '.join(active)}")
+        raise OperationalError(f"{unknown[0]} is not active; the brokers are {', '.join(active)}")
     if len(active) < 2:
-        raise BadInputError("there is one broker only: nobody could serve its bundles meanwhile")
+        raise OperationalError("there is one broker only: nobody could serve its bundles meanwhile")
     cordoned = cordons_of(admin).keys() & set(chosen)
     if cordoned:
         broker = min(cordoned)
-        raise BadInputError(f"{broker} is cordoned already; `brokers uncordon {broker}` first")
+        raise OperationalError(f"{broker} is cordoned already; `brokers uncordon {broker}` first")
     leader = admin.get(f"{V2}/brokers/leaderBroker")["brokerId"]
     return sorted(chosen, key=lambda broker: broker == leader)
 

@@ -8,7 +8,7 @@ import click
 
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, done
+from loadmanager.cli.admin.command import AdminGroup, Output, done, unchanged
 from loadmanager.cli.terminal import table
 from loadmanager.core.errors import OperationalError
 
@@ -38,6 +38,8 @@ def settings_list(admin: AdminClient, *, every: bool) -> Output:
 @click.argument("value")
 def settings_set(admin: AdminClient, key: str, value: str) -> Output:
     """Set a key for all brokers, at once and for brokers that start later."""
+    if admin.get(f"{CONFIGURATION}/values").get(key) == value:
+        return unchanged(f"{key} is {value} on all brokers already", key=key, value=value)
     admin.send("POST", f"{CONFIGURATION}/{quote(key, safe='')}/{quote(value, safe='')}")
     return done(f"{key} is {value} on all brokers", key=key, value=value)
 

@@ -9,8 +9,7 @@ import click
 
 from loadmanager.cli.admin.asking import V2
 from loadmanager.cli.admin.client import AdminClient
-from loadmanager.cli.admin.command import AdminGroup, Output, done
-from loadmanager.cli.terminal import table
+from loadmanager.cli.admin.command import AdminGroup, Output, done, listed, unchanged
 from loadmanager.core.errors import BadInputError
 
 group = AdminGroup("tenants", help="List, create, update, delete.")
@@ -39,7 +38,7 @@ def tenants_list(admin: AdminClient) -> Output:
         (name, " ".join(info.get("adminRoles") or []), " ".join(info.get("allowedClusters") or []))
         for name, info in sorted(tenants.items())
     ]
-    return Output(tenants, table(("tenant", "admin roles", "clusters"), rows))
+    return listed(tenants, ("tenant", "admin roles", "clusters"), rows, "no tenant")
 
 
 @group.command("create")
@@ -70,7 +69,10 @@ def tenants_update(
     changes = {field: values for field, values in given.items() if values}
     if not changes:
         raise BadInputError("nothing to change: give --admin-role or --cluster")
-    info = {**admin.get(_path(tenant)), **changes}
+    known = admin.get(_path(tenant))
+    info = {**known, **changes}
+    if info == known:
+        return unchanged(f"{tenant} is so already", tenant=tenant)
     admin.send("POST", _path(tenant), info)
     return done(f"{tenant} changed", tenant=tenant, **info)
 

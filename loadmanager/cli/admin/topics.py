@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import click
 
-from loadmanager.cli.admin.asking import V2, namespace_path, query, topic_path
+from loadmanager.cli.admin.asking import V2, count_of, namespace_path, query, topic_path
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminGroup, Output, done
 from loadmanager.cli.terminal import Shown, table
 from loadmanager.core.bundles.names import TopicName
+from loadmanager.core.errors import OperationalError
 
 group = AdminGroup("topics", help="List, lookup, create, delete, unload, partitions, stats.")
 _topic = click.argument("topic")
@@ -19,7 +20,7 @@ _topic = click.argument("topic")
 def topics_list(admin: AdminClient, namespace: str) -> Output:
     """List the topics of a namespace."""
     names = admin.get(f"{namespace_path(namespace)}/topics?mode=ALL")
-    return Output(names, "\n".join(names))
+    return Output(names, "\n".join(names) or f"no topic in {namespace}")
 
 
 @group.command("lookup")
@@ -59,9 +60,20 @@ def topics_create(admin: AdminClient, topic: str, *, partitions: int | None) -> 
     """Create a topic."""
     if partitions is None:
         admin.send("PUT", _path(topic))
-        return done(f"{topic} created", topic=topic)
+        return done(f"{topic} created{_loaded(admin, topic)}", topic=topic)
     admin.send("PUT", f"{_path(topic)}/partitions", partitions)
-    return done(f"{topic} created with {partitions} partitions", topic=topic, partitions=partitions)
+    text = f"{topic} created with {count_of(partitions, 'partition')}"
+    text += "; brokers load them when clients or `topics stats` ask for them"
+    return done(text, topic=topic, partitions=partitions)
+
+
+def _loaded(admin: AdminClient, topic: str) -> str:
+    """Have its owner load a topic; says who that is."""
+    try:
+        admin.get(f"{_path(topic)}/stats")
+        return f"; {admin.get(f'/lookup/v2/topic/{topic_path(topic)}')['httpUrl']} serves it"
+    except OperationalError as error:
+        return f"; no broker has loaded it yet: {error}"
 
 
 @group.command("delete")
@@ -107,7 +119,7 @@ def topics_stats(admin: AdminClient, topic: str) -> Output:
         (found["producerName"], found["address"], found["accessMode"], float(found["msgRateIn"]))
         for found in stats["publishers"]
     ]
-    head = [f"{count} partitions, in sum:"] if count else []
+    head = [f"{count_of(count, 'partition')}, in sum:"] if count else []
     parts: list[Shown] = ["\n".join([*head, *figures])]
     if subscriptions:
         headers = ("subscription", "type", "backlog", "unacked", "msg out/s", "consumers")

@@ -10,9 +10,10 @@ from typing import Any
 
 import click
 
-from loadmanager.cli.admin.asking import OWN
+from loadmanager.cli.admin.asking import OWN, count_of
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
+from loadmanager.cli.admin.leader import shown, words
 from loadmanager.core.errors import OperationalError
 
 AGAIN_S = 1.0
@@ -71,7 +72,7 @@ def watch(admin: AdminClient, count: int | None) -> Output:
                 click.echo(f"loadmanager admin: {error}; trying again", err=True)
             time.sleep(AGAIN_S)
     except (_Enough, KeyboardInterrupt):
-        return Output({"events": watching.shown}, f"{watching.shown} events")
+        return Output({"events": watching.shown}, count_of(watching.shown, "event"))
 
 
 def line_of(kind: str, data: dict[str, Any]) -> str:
@@ -92,8 +93,9 @@ def _decision(data: dict[str, Any]) -> str:
     if "unloads" in data:
         count, reasons = data["unloadsCount"], [skip["reason"] for skip in data["skipped"]]
         why = data["unloads"][0]["reason"] if count else (reasons or ["nothing to do"])[0]
+        moving = "1 bundle moves" if count == 1 else f"{count} bundles move"
         times = f", {data['times']} cycles in a row" if "times" in data else ""
-        return f"{head} by {data['strategy']}: {count} bundles move{times}: {why}"
+        return f"{head} by {data['strategy']}: {moving}{times}: {why}"
     return f"{head}: {_other(data)}"
 
 
@@ -116,7 +118,7 @@ def _ownership(data: dict[str, Any]) -> str:
 
 
 def _broker(data: dict[str, Any]) -> str:
-    gone = f"is gone, {data['bundles']} bundles need an owner"
+    gone = f"is gone, without an owner: {count_of(data['bundles'], 'bundle')}"
     return f"{data['broker']} {'joined' if data['state'] == 'active' else gone}"
 
 
@@ -131,11 +133,12 @@ def _split(data: dict[str, Any]) -> str:
 
 
 def _lost(data: dict[str, Any]) -> str:
-    return f"{data['lost']} events were not sent: this end was too slow"
+    return f"{count_of(data['lost'], 'event')} not sent: this end was too slow"
 
 
 def _other(data: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in data.items() if name not in ("at", "ts")})
+    told = {name: value for name, value in data.items() if name not in ("at", "ts")}
+    return ", ".join(f"{words(name)} {shown(name, value)}" for name, value in told.items())
 
 
 _TEXTS = {

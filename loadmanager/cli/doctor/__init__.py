@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from loadmanager.adapters.files.properties import read_properties
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 from loadmanager.cli.admin import contexts
 from loadmanager.cli.admin.client import AdminClient
@@ -65,17 +66,19 @@ def command(
     ZooKeeper. Dead brokers and servers cost a few times --timeout, however many there are.
     """
     findings: list[Finding] = []
-    if config is None and not overrides:
-        settings = None
-    else:
-        settings = _file(config, overrides, findings)
+    alone = config is not None or bool(overrides)
+    if url is not None and overrides and config is None:
+        raise click.UsageError(
+            "--set changes what --config says; with --url alone, the brokers tell their settings"
+        )
+    settings = _file(config, overrides, findings) if alone else None
     machine = host.read(settings)
     findings += host.check(machine)
     if settings is not None:
         findings += configuration.check(settings)
-    if url is not None or settings is None:
-        known = contexts.load() if url is None else contexts.Contexts()
-        admin = client(url or known.url or URL, timeout_s=timeout, trust=known.trust)
+    if url is not None or not alone:
+        known = contexts.load()
+        admin = client(url or known.url or URL, timeout_s=timeout, trust=known.trust_of(url))
         findings += _cluster(admin, machine, timeout_s=timeout)
     findings = ordered(findings)
     worst = findings[0].level if findings else Level.FINE
@@ -89,13 +92,24 @@ def command(
 def _file(
     config: Path | None, overrides: dict[str, str], findings: list[Finding]
 ) -> Settings | None:
-    name = "--set" if config is None else str(config)
+    """The settings; None, with a finding, when a broker would not start with them.
+
+    Raises `ConfigError` for a file that cannot be read.
+    """
+    if config is not None:
+        read_properties(config)
     try:
         return load(config, overrides)
     except ConfigError as error:
-        advice = f"loadmanager config check {name} says more"
-        findings.append(problem(configuration.PART, name, str(error), advice))
-        return load()
+        advice = "give --set a value that is allowed; the other checks of settings are left out"
+        if config is not None:
+            advice = (
+                f"loadmanager config check {config} lists all that is wrong; the other checks of "
+                "settings are left out"
+            )
+        subject = "--set" if config is None else str(config)
+        findings.append(problem(configuration.PART, subject, str(error), advice))
+        return None
 
 
 def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from loadmanager.cli.admin.asking import OWN, V2, ask_each
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.core.errors import LoadManagerError
 
 BROKERS_MAX = 1_000
@@ -67,6 +67,8 @@ class Cluster:
     url: str
     failure: str = ""
     """Why it told nothing."""
+    advice: str = "start a broker, or name another one with --url"
+    """What to do about that."""
     brokers: Mapping[str, Broker] = field(default_factory=dict)
     left_out: int = 0
     seen: Mapping[str, Any] | None = None
@@ -80,7 +82,8 @@ def read(admin: AdminClient) -> Cluster:
     try:
         names = sorted(map(str, admin.get(f"{V2}/brokers")))
     except LoadManagerError as error:
-        return Cluster(url=admin.url, failure=str(error))
+        advice = _advice(admin, error)
+        return Cluster(url=admin.url, failure=str(error), advice=advice)
     told, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
     seen, why = None, ""
     try:
@@ -94,6 +97,27 @@ def read(admin: AdminClient) -> Cluster:
         seen=seen,
         not_seen=why,
     )
+
+
+def _advice(admin: AdminClient, error: Exception) -> str:
+    """What to do about a port that does not say which brokers there are."""
+    if not isinstance(error, AnsweredError):
+        if "--tls-trust-certs" in str(error):
+            return "name the file with those who vouch for it: --tls-trust-certs FILE"
+        if " TLS" in str(error):
+            return "name the port as it is: --url http://… without TLS, https://… with it"
+        return "start a broker, or name another one with --url"
+    if error.status in (401, 403):
+        return "give the token of a superuser: --token file:///path, or LOADMANAGER_TOKEN"
+    if error.status == 404:
+        try:
+            admin.get(f"{OWN}/cluster?limit=1")
+        except LoadManagerError:
+            return "something else than a broker listens there: name a broker's port with --url"
+        return (
+            "this is the port of `loadmanager fleet`, which is no broker: name a broker with --url"
+        )
+    return "look into the log of that broker, or name another one with --url"
 
 
 def _ask(at: AdminClient, name: str) -> Broker:

@@ -46,7 +46,10 @@ def check(cluster: Cluster) -> Iterator[Finding]:
     """What is wrong with a cluster."""
     if cluster.failure:
         yield problem(
-            PART, cluster.url, cluster.failure, "start a broker, or name another one with --url"
+            PART,
+            cluster.url,
+            cluster.failure,
+            cluster.advice,
         )
         return
     if not cluster.brokers:
@@ -199,6 +202,9 @@ def _report(each: Mapping[str, Any], told: Mapping[str, Broker]) -> Iterator[Fin
     if state == "unreadable":
         text = "its load report cannot be read; it gets no bundles"
         yield problem(PART, name, text, "it writes another one soon; else restart it")
+    elif state == "stopped":
+        text = "is drained and stopped; it stays cordoned when it comes back"
+        yield fine(PART, name, text)
     elif state in ("cordoned", "draining", "drained"):
         advice = f"loadmanager admin brokers uncordon {name} lets it have bundles"
         yield warning(PART, name, f"is {state}: it gets no new bundle", advice)

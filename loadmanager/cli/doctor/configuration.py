@@ -132,6 +132,8 @@ def _thresholds(settings: Settings) -> Iterator[Finding]:
     ):
         if name == shedder and value >= 100:
             yield problem(PART, key, f"{value:g} can never be exceeded: {never}", "lower it")
+        elif value > 100:
+            yield warning(PART, key, f"{value:g}: no percentage exceeds 100", "lower it")
     target = strategies.of(TransferSettings).target_std
     if name == "TransferShedder" and target >= 0.5:
         text = f"{target:g}: loads from 0 to 1 never spread more than 0.5; nothing is ever shed"

@@ -68,7 +68,7 @@ class Draining:
         now_s = self.clock.monotonic_s()
         address = self.brokers.address(broker)
         if address is None:
-            drain.left, drain.problem = None, "it is not active"
+            drain.left, drain.problem = 0, ""  # its session is over, and its claims with it
             return
         if now_s < drain.next_s or any(
             move.author is Author.DRAIN and move.source == broker
@@ -117,13 +117,14 @@ class Draining:
     def document(self, broker: str, cordon: Cordon) -> dict[str, Any]:
         """How far the drain of a cordoned broker is; the rate is that of the last minute."""
         drain = self.drains.get(broker, Drain()) if cordon.drain else None
+        active = self.brokers.address(broker) is not None
         document: dict[str, Any] = {
             "broker": broker,
             "since": cordon.since_ms,
             "note": cordon.note,
             "untilRestart": bool(cordon.until_restart_of),
-            "state": "cordoned" if drain is None else _state(drain),
-            "active": self.brokers.address(broker) is not None,
+            "state": "cordoned" if drain is None else _state(drain, active=active),
+            "active": active,
         }
         if drain is None:
             return document
@@ -134,14 +135,15 @@ class Draining:
         if drain.moved_s:
             per_s = len(drain.moved_s) / max(1.0, now_s - drain.moved_s[0])
         left_s = drain.left / per_s if drain.left is not None and per_s else None
+        left = drain.left if active else 0
         return {
             **document,
             "total": cordon.total,
-            "left": drain.left,
+            "left": left,
             "moved": drain.moved,
             "failed": drain.failed,
             "movesPerMinute": round(per_s * 60, 1),
-            "secondsLeft": 0 if drain.left == 0 else left_s and round(left_s),
+            "secondsLeft": 0 if left == 0 else left_s and round(left_s),
             "problem": drain.problem,
         }
 
@@ -150,5 +152,8 @@ class Draining:
         return len(await self.mover.served_bundles(address))
 
 
-def _state(drain: Drain) -> str:
+def _state(drain: Drain, *, active: bool) -> str:
+    """`stopped`: the broker went away; nothing is left there to be moved."""
+    if not active:
+        return "stopped"
     return "drained" if drain.left == 0 else "draining"

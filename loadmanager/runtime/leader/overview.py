@@ -97,7 +97,9 @@ class Overview:
             "url": report and report.web_service_url,
             "serviceUrl": report and report.pulsar_service_url,
             "leader": name == self.leader.broker_id,
-            "state": state if drain is None or not registered else drain["state"],
+            "state": state
+            if drain is None or (drain["state"] == "cordoned" and not registered)
+            else drain["state"],
             "cordon": drain,
             "version": report and report.broker_version_string,
             "startedAt": int(report.start_timestamp) if report and report.start_timestamp else None,
