@@ -19,7 +19,7 @@ from typing import Any
 from ports import free_ports
 from system.cluster import wait_for
 
-READY_TIMEOUT_S = 150.0
+READY_TIMEOUT_S = 300.0
 MANAGERS = {
     "modular": {},
     "extensible": {
@@ -136,7 +136,7 @@ class RealPulsar:
             headers = {"Content-Type": "application/json"}
             request = urllib.request.Request(url, data=data, method=method, headers=headers)
             try:
-                with urllib.request.urlopen(request, timeout=30) as answer:
+                with urllib.request.urlopen(request, timeout=60) as answer:
                     raw = answer.read()
                 return json.loads(raw) if raw else None
             except urllib.error.HTTPError as error:
