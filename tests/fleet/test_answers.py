@@ -130,4 +130,5 @@ pulsar_lb_directMemory_usage 12.0 1795281571605
 other{x="1"} 3
 """
     read = answers.usages(page)
-    assert {name: usage.percent for name, usage in read.items()} == {"cpu": 37.5}
+    percent = {name: usage.percent for name, usage in read.items()}
+    assert percent == {"cpu": 37.5, "direct_memory": 12.0}

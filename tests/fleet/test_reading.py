@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from adapters.security.certificates import Authority
 from aiohttp import web
-from fleet.fake_pulsar import NAMESPACE, a_pulsar
+from fleet.fake_pulsar import NAMESPACE, RANGES, a_pulsar
 from fleet.watched import watching
 
+from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, SMALL_BYTES
 from loadmanager.adapters.pulsar_admin.client import PulsarClient
 from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
 from loadmanager.core.errors import ConfigError, OperationalError
@@ -154,6 +159,85 @@ async def test_answers_are_bounded() -> None:
             assert client.cost.failures == 1
 
 
+async def test_endless_answers_cost_the_memory_of_one() -> None:
+    """Large ones are read one after the other, small ones meanwhile."""
+    limit, at_once = 8 << 20, 8
+    chunk = b"x" * 65_536
+
+    async def endless() -> AsyncIterator[bytes]:
+        while True:
+            yield chunk
+
+    async with a_pulsar(1) as pulsar:
+        settings = PulsarSettings(urls=(pulsar.url(),), answer_bytes_max=limit, timeout_s=60)
+        pulsar.nonsense["/topics"] = lambda _request: web.Response(body=endless())
+        pulsar.nonsense["/load-report"] = lambda _request: web.Response(body=endless(), status=500)
+        async with PulsarClient(settings) as client:
+            bodies = client.bodies
+            large = [
+                asyncio.ensure_future(client.get_large("/topics", pulsar.brokers[0]))
+                for _ in range(at_once)
+            ]
+            most = 0
+            while not all(one.done() for one in large):
+                most = max(most, bodies.bytes_held)
+                await asyncio.sleep(0)
+            for one in large:
+                with pytest.raises(OperationalError, match=f"more than {limit} bytes"):
+                    await one
+            assert SMALL_BYTES < most < limit + at_once * (SMALL_BYTES + 2 * CHUNK_BYTES)
+            assert bodies.bytes_held == 0
+            before = client.cost.bytes_read
+            with pytest.raises(OperationalError, match="answered 500: xxx"):
+                await client.get_large("/load-report", pulsar.brokers[0])
+            assert client.cost.bytes_read - before < 1 << 20
+            assert await client.json("/admin/v2/brokers") == pulsar.brokers
+
+
+async def test_a_broker_that_keeps_the_others_waiting_costs_its_time_only() -> None:
+    """While it answers slowly, the time limit of the others does not count."""
+    limit = 4 << 20
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x" * (2 << 20)
+        await asyncio.Event().wait()
+
+    async with a_pulsar(1) as pulsar:
+        settings = PulsarSettings(urls=(pulsar.url(),), answer_bytes_max=limit, timeout_s=3)
+        pulsar.nonsense["/topics"] = lambda _request: web.Response(body=slow())
+        pulsar.nonsense["/load-report"] = lambda _request: web.Response(body=b"y" * (2 << 20))
+        async with PulsarClient(settings) as client:
+            slow_one = asyncio.ensure_future(client.get_large("/topics", pulsar.brokers[0]))
+            while client.bodies.bytes_held <= SMALL_BYTES:
+                await asyncio.sleep(0.01)
+            answer = await client.get_large("/load-report", pulsar.brokers[0])
+            assert len(answer) == 2 << 20
+            with pytest.raises(OperationalError, match="no answer within 3 s"):
+                await slow_one
+
+
+async def test_reasons_are_those_of_the_system(tmp_path: Path) -> None:
+    """A port that nobody listens on, one without TLS, and a certificate that nobody vouches for."""
+    authority = Authority(tmp_path)
+    runner = web.AppRunner(web.Application())
+    await runner.setup()
+    sock = socket.create_server(("127.0.0.1", 0))
+    context = authority.server(authority.issue("broker")).value
+    await web.SockSite(runner, sock, ssl_context=context).start()
+    async with a_pulsar(1) as pulsar:
+        for url, said in (
+            ("http://127.0.0.1:1", "Connection refused"),
+            (pulsar.url().replace("http", "https"), "is this a port for https?"),
+            (f"https://127.0.0.1:{sock.getsockname()[1]}", "its certificate is not trusted"),
+        ):
+            async with PulsarClient(PulsarSettings(urls=(url,))) as client:
+                with pytest.raises(OperationalError) as failed:
+                    await client.get("/admin/v2/brokers")
+            assert said in str(failed.value)
+            assert "ssl:" not in str(failed.value)
+    await runner.cleanup()
+
+
 async def test_a_broker_that_hangs_costs_its_time_only() -> None:
     """The next one is asked."""
     async with a_pulsar(2) as pulsar:
@@ -201,3 +285,23 @@ async def test_policies_of_a_namespace_that_is_new(tmp_path: Path) -> None:
         assert (
             sum(line.endswith("/antiAffinity") for line in daemon.pulsar.log) == 1 + 3
         )  # a failed one is asked of every broker
+
+
+async def test_bundles_that_change_with_each_reading_are_bounded(tmp_path: Path) -> None:
+    """Those that nobody reports any more are forgotten, also where nothing is decided."""
+    async with watching(tmp_path, (16, 0)) as daemon:
+        daemon.work.watching.bundles_max = 40
+        view, one = daemon.work.load_manager.view, daemon.pulsar.brokers[0]
+        for number in range(4):
+            bundles = [f"acme/n{number}/{span}" for span in RANGES]
+            daemon.pulsar.owners = dict.fromkeys(bundles, one)
+            daemon.pulsar.rates = dict.fromkeys(bundles, 1.0)
+            daemon.clock.pass_s(30)
+            await daemon.work.read()
+            assert len(view.bundle_data) <= 40
+        assert "more than 40 bundles" in daemon.work.picture.problems[one]
+        daemon.clock.pass_s(15 * 60)
+        await daemon.work.read()
+        await daemon.work.read()
+        assert one not in daemon.work.picture.problems
+        assert set(daemon.work.picture.reports[one].last_stats) == set(bundles)

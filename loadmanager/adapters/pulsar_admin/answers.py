@@ -6,6 +6,7 @@ none. Sizes and rates are checked, because an answer may come from a broken prox
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated, TypeVar
 
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 RATE_MAX = 1e13
 BROKERS_MAX = 10_000
+OBJECTS_MAX = 1_000_000
+"""Objects in one answer: a topic with a producer and a consumer has about ten."""
 NAME_MAX = 300
 BALANCING = ("loadBalance", "loadManager", "failureDomains", "clusterName", "preferLaterVersions")
 """How the keys begin that are read of a broker's configuration: the others may be secrets."""
@@ -38,6 +41,7 @@ USAGES = {
     b"pulsar_lb_bandwidth_out_usage": "bandwidth_out",
 }
 """Metric in percent → field of a report."""
+_USAGE_LINE = re.compile(rb"^(pulsar_lb_\w+)(?:\{.*\})?[ \t]+([^\s]+)", re.MULTILINE)
 
 
 class _Topic(msgspec.Struct, rename="camel"):
@@ -51,14 +55,18 @@ class _Topic(msgspec.Struct, rename="camel"):
     subscriptions: dict[str, _Subscription] = {}
 
 
+class _Object(msgspec.Struct, gc=False):
+    """An object of which nothing is read."""
+
+
 class _Subscription(msgspec.Struct):
-    consumers: list[msgspec.Raw] = []
+    consumers: list[_Object] = []
 
 
 class _Stats(msgspec.Struct):
     """What `stats` says of a topic."""
 
-    publishers: list[msgspec.Raw] = []
+    publishers: list[_Object] = []
     subscriptions: dict[str, _Subscription] = {}
 
 
@@ -81,18 +89,26 @@ _TOPICS = msgspec.json.Decoder(_Topics)
 _NAMES = msgspec.json.Decoder(list[_Name])
 _STATS = msgspec.json.Decoder(_Stats)
 _LEADER = msgspec.json.Decoder(_Leader)
-_OWNED = msgspec.json.Decoder(dict[_Name, msgspec.Raw])
+_OWNED = msgspec.json.Decoder(dict[_Name, _Object])
 _VALUES = msgspec.json.Decoder(dict[str, str | None])
 _BUNDLES = msgspec.json.Decoder(_Bundles)
 _DOMAINS = msgspec.json.Decoder(dict[_Name, _Domain])
 
 
 def _decode(decoder: msgspec.json.Decoder[T], raw: bytes, what: str) -> T:
+    _check_objects(raw, what)
     try:
         return decode_tolerant(decoder, raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         shown = raw[:60].decode(errors="replace")
         raise OperationalError(f"{what}: {error}; the answer begins with {shown!r}") from None
+
+
+def _check_objects(raw: bytes, what: str) -> None:
+    """Raise `OperationalError` for an answer that would take ten times its size as objects."""
+    count = raw.count(b"{")
+    if count > OBJECTS_MAX:
+        raise OperationalError(f"{what}: {count} objects: more than {OBJECTS_MAX}")
 
 
 def broker_ids(raw: bytes) -> list[str]:
@@ -138,7 +154,7 @@ def _plain(value: str) -> str:
 
 def owned_bundles(raw: bytes) -> list[str]:
     """`ownedNamespaces`: the bundles of a broker, sorted."""
-    owned: dict[str, msgspec.Raw] = _decode(_OWNED, raw, "the owned bundles")
+    owned: dict[str, _Object] = _decode(_OWNED, raw, "the owned bundles")
     bundles = sorted(owned)
     _check_bundles(bundles)
     return bundles
@@ -146,6 +162,7 @@ def owned_bundles(raw: bytes) -> list[str]:
 
 def load_report(raw: bytes, now_ms: int) -> LocalBrokerData:
     """`broker-stats/load-report` of a modular broker; it counts as of now."""
+    _check_objects(raw, "the load report")
     try:
         report = decode_local_broker_data(raw)
     except BadInputError as error:
@@ -197,15 +214,13 @@ def clients_of_topic(raw: bytes) -> int:
 def usages(page: bytes) -> dict[str, ResourceUsage]:
     """The metrics page: field of a report → usage in percent of a limit of 100."""
     found: dict[str, ResourceUsage] = {}
-    for line in page.splitlines():
-        if not line.startswith(b"pulsar_lb_"):
-            continue
-        field = USAGES.get(line.partition(b"{")[0].partition(b" ")[0])
+    for line in _USAGE_LINE.finditer(page):
+        field = USAGES.get(line[1])
         if field is None:
             continue
         try:
-            value = float(line.rpartition(b"}")[2].split()[0])
-        except (ValueError, IndexError):
+            value = float(line[2])
+        except ValueError:
             continue
         if 0 <= value <= RATE_MAX:
             found[field] = ResourceUsage(usage=value, limit=100.0)

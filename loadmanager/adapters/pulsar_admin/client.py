@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import ssl
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,6 +18,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, Bodies
 from loadmanager.adapters.pulsar_admin.settings import PulsarSettings
 from loadmanager.core.errors import ConfigError, OperationalError
 from loadmanager.ports.cluster_reader import Cost
@@ -26,7 +28,8 @@ CONNECT_TIMEOUT_S = 3.0
 CONNECTIONS_MAX = 8
 SECRET_BYTES_MAX = 64 * 1024
 REASON_MAX = 300
-CHUNK_BYTES = 64 * 1024
+ANSWER_BYTES_MAX = 4 << 20
+"""Largest answer of those that do not grow with the load."""
 REDIRECTS = (301, 302, 303, 307, 308)
 
 
@@ -53,6 +56,7 @@ class PulsarClient:
         """The brokers that the cluster lists."""
         self._next_s = 0.0
         self._session: aiohttp.ClientSession | None = None
+        self.bodies = Bodies(settings.timeout_s)
         self.cost = Cost()
         self._headers()  # what cannot be read now is said before the start
 
@@ -84,6 +88,11 @@ class PulsarClient:
         Raises `AnswerError` for a status other than success, `OperationalError` for no answer.
         """
         return await self.send("GET", path, at)
+
+    async def get_large(self, path: str, at: str) -> bytes:
+        """As `get`, of an answer that grows with the load: `answerBytesMax` bounds it."""
+        limit = self._settings.answer_bytes_max
+        return (await self._follow("GET", self.url_of(at) + path, None, limit))[1]
 
     async def json(self, path: str, at: str | None = None) -> object:
         """The parsed body of an answer; raises as `get` does, and for what is not JSON."""
@@ -136,10 +145,12 @@ class PulsarClient:
                 problem = error
         raise problem or OperationalError("there is no broker to ask")
 
-    async def _follow(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
-        began = url
+    async def _follow(
+        self, method: str, url: str, body: bytes | None, limit: int = ANSWER_BYTES_MAX
+    ) -> tuple[int, bytes]:
+        began, limit = url, min(limit, self._settings.answer_bytes_max)
         for _ in range(REDIRECTS_MAX + 1):
-            status, headers, raw = await self._once(method, url, body)
+            status, headers, raw = await self._once(method, url, body, limit)
             if status in REDIRECTS and headers.get("Location"):
                 url = self._redirected(url, headers["Location"])
                 continue
@@ -163,7 +174,7 @@ class PulsarClient:
         raise OperationalError(f"{_shown(url)} redirects to {location[:100]!r}, which is no URL")
 
     async def _once(
-        self, method: str, url: str, body: bytes | None
+        self, method: str, url: str, body: bytes | None, limit: int
     ) -> tuple[int, dict[str, str], bytes]:
         if self._session is None:
             raise OperationalError("the client is closed")
@@ -174,7 +185,7 @@ class PulsarClient:
             headers["Content-Type"] = "application/json"
         try:
             async with (
-                asyncio.timeout(self._settings.timeout_s),
+                asyncio.timeout(self._settings.timeout_s) as time_limit,
                 self._session.request(
                     method,
                     URL(url, encoded=True),
@@ -184,32 +195,17 @@ class PulsarClient:
                     timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
                 ) as answer,
             ):
-                raw = await self._read(answer, url)
+                raw = await self.bodies.read(answer, limit, time_limit)
                 location = answer.headers.get("Location", "")
                 return answer.status, {"Location": location}, raw
-        except OperationalError:
-            self.cost.failures += 1
-            raise
         except TimeoutError:
-            self.cost.failures += 1
             text = f"no answer within {self._settings.timeout_s:g} s"
-            raise OperationalError(f"{method} {_shown(url)}: {text}") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            self.cost.failures += 1
-            raise OperationalError(f"{method} {_shown(url)}: {_told(error)}") from None
-
-    async def _read(self, answer: aiohttp.ClientResponse, url: str) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
-            size += len(chunk)
-            self.cost.bytes_read += len(chunk)
-            if size > self._settings.answer_bytes_max:
-                raise OperationalError(
-                    f"{_shown(url)}: more than {self._settings.answer_bytes_max} bytes"
-                )
-            parts.append(chunk)
-        return b"".join(parts)
+        except (aiohttp.ClientError, OperationalError, OSError, ValueError) as error:
+            text = _told(error)
+        finally:
+            self.cost.bytes_read = self.bodies.bytes_read
+        self.cost.failures += 1
+        raise OperationalError(f"{method} {_shown(url)}: {text}")
 
     async def _pace(self) -> None:
         """Wait for this request's turn."""
@@ -286,4 +282,15 @@ def _reason(raw: bytes) -> str:
 
 
 def _told(error: Exception) -> str:
-    return (str(error) or type(error).__name__)[:REASON_MAX]
+    """Why there is no answer."""
+    text = str(error)
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        why = getattr(error.certificate_error, "verify_message", "") or error.certificate_error
+        text = f"its certificate is not trusted: {why}; caFile names the authority"
+    elif isinstance(error, aiohttp.ClientSSLError):
+        reason = getattr(error.os_error, "reason", None) or error.os_error
+        text = f"no TLS connection ({reason}): is this a port for https?"
+    elif isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno or 0
+        text = os.strerror(number) if number > 0 else str(error.os_error.strerror)
+    return (text or type(error).__name__)[:REASON_MAX]

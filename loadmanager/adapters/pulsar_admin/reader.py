@@ -61,7 +61,7 @@ class AdminReader:
         """See the port."""
         if broker_id not in self._without_report:
             try:
-                raw = await self._client.get(f"{V2}/broker-stats/load-report", broker_id)
+                raw = await self._client.get_large(f"{V2}/broker-stats/load-report", broker_id)
             except AnswerError as error:
                 if error.status != 500 or not await self._extensible(broker_id):
                     raise
@@ -79,15 +79,17 @@ class AdminReader:
     async def _without(self, broker_id: str) -> BrokerReading:
         """A report from other answers. Without the owned bundles or the topics, there is none."""
         owned = await self.owned(broker_id)
-        topics = await self._client.get(f"{V2}/broker-stats/topics", broker_id)
+        stats = answers.bundle_stats(
+            await self._client.get_large(f"{V2}/broker-stats/topics", broker_id)
+        )
         faults: tuple[str, ...] = ()
         try:
-            usage = answers.usages(await self._client.get("/metrics/", broker_id))
+            usage = answers.usages(await self._client.get_large("/metrics/", broker_id))
             faults = tuple(sorted(set(answers.USAGES.values()) - usage.keys()))
         except OperationalError as error:
             usage, faults = {}, (f"usage: {error}",)
         report = answers.report_of(
-            answers.bundle_stats(topics),
+            stats,
             usage,
             owned,
             url=self._client.url_of(broker_id),
@@ -100,7 +102,7 @@ class AdminReader:
         if not self._cluster:
             await self.settings()
         path = f"{V2}/brokers/{quote(self._cluster, safe='')}/{broker_id}/ownedNamespaces"
-        return answers.owned_bundles(await self._client.get(path, broker_id))
+        return answers.owned_bundles(await self._client.get_large(path, broker_id))
 
     async def policies(self, cluster: str, namespaces: Iterable[str]) -> PoliciesReading:
         """See the port."""

@@ -267,7 +267,7 @@ class ClusterView:
         Later events do not change the snapshot, unless it is a `passing` one, which is made without
         copies, for one decision before the next event.
         """
-        self._forget_old(now_ms)
+        self.forget_old(now_ms)
         if not passing:
             self._forget_moves(now_ms - settings.grace_period_minutes * 60_000)
         reports, averages, pending = self._present, self.bundle_data, self._pending
@@ -341,7 +341,8 @@ class ClusterView:
             if broker not in self.reports and broker not in self.load_data:
                 del self._unloaded_brokers_ms[broker]
 
-    def _forget_old(self, now_ms: int) -> None:
+    def forget_old(self, now_ms: int) -> None:
+        """Forget what has aged; each snapshot does it."""
         lost = self._placed_ms.until(now_ms - PENDING_MS_MAX + 1)
         if lost:
             self._forget_placements(lost)

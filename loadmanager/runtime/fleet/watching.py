@@ -6,7 +6,7 @@ whose report is too old, and nothing at all while the policies are not known.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -26,6 +26,12 @@ from loadmanager.runtime.tasks import for_each
 
 NAMESPACES_MAX = 5_000
 """With more, the policies are not known: their groups would take too many requests."""
+BUNDLES_MAX = 500_000
+"""Bundles whose averages are kept: further brokers count as not read. A cluster that names
+others each time would take all memory.
+"""
+NAMED_MAX = 5
+"""Brokers that one line of the log names."""
 
 log = structlog.get_logger("fleet")
 
@@ -42,6 +48,7 @@ class Watching:
     settings: Live[FleetSettings]
     record: Callable[[str, BrokerReading], None]
     """Called with each broker's reading, as it was read."""
+    bundles_max: int = BUNDLES_MAX
     covered: set[str] = field(default_factory=set)
     """The namespaces whose policies have been read."""
     read_s: float = field(default=0.0)
@@ -55,6 +62,7 @@ class Watching:
         brokers = sorted(self.picture.registered)
         await for_each(brokers, self._read_broker, self.settings.value.read_at_once_max, "read")
         self.read_s = self.clock.monotonic_s() - began_s
+        self.view.forget_old(self.clock.now_ms())
 
     async def _read_list(self) -> None:
         present = set(await self.reader.brokers())
@@ -66,9 +74,8 @@ class Watching:
             self.view.gone(broker, now_ms)
             for listener in picture.listeners:
                 listener(broker, None)
-            log.info("broker left", peer=broker)
-        for broker in sorted(present - picture.registered):
-            log.info("broker joined", peer=broker)
+        _tell("brokers left", picture.registered - present)
+        _tell("brokers joined", present - picture.registered)
         picture.registered, picture.brokers_ms = present, now_ms
 
     async def _read_broker(self, broker: str) -> None:
@@ -79,6 +86,8 @@ class Watching:
         reading = await self.reader.read(broker)
         if broker not in self.picture.registered:
             return
+        if len(self.view.bundle_data) + len(reading.report.last_stats) > self.bundles_max:
+            raise OperationalError(f"more than {self.bundles_max} bundles in the cluster")
         now_ms = self.clock.now_ms()
         report = self.carried.apply(reading.report, now_ms)
         self.picture.reports[broker] = report
@@ -134,7 +143,7 @@ class Watching:
             self.picture.policies_ms = self.clock.now_ms()
 
     async def _part(self, part: str, read: Callable[[], Awaitable[None]]) -> bool:
-        """Read a part; a failure is told once, and again when it is another one."""
+        """Read a part; a failure is told once, until the part can be read again."""
         problems = self.picture.problems
         try:
             await read()
@@ -147,3 +156,9 @@ class Watching:
         if problems.pop(part, None) is not None:
             log.info("it can be read again", part=part)
         return True
+
+
+def _tell(what: str, brokers: Set[str]) -> None:
+    """One line of the log for all of them."""
+    if brokers:
+        log.info(what, brokers=len(brokers), first=sorted(brokers)[:NAMED_MAX])
