@@ -49,6 +49,8 @@ class FakePulsar:
     """The end of a path → what is answered instead."""
     miss: int = 0
     """So many unloads end at another broker than the destination."""
+    back: int = 0
+    """So many unloads end where they began: a client's lookup came too early."""
     zero_after_move: bool = True
     """Whether a moved bundle reports no traffic, as for a minute in reality."""
     log: list[str] = field(default_factory=list)
@@ -281,6 +283,9 @@ class FakeBroker:
         owner = pulsar.owners[bundle]
         if owner is not None and owner != self.me:
             raise web.HTTPTemporaryRedirect(f"http://{owner}{request.rel_url}")
+        if pulsar.back > 0:
+            pulsar.back -= 1
+            return web.Response(status=204)
         if pulsar.miss > 0:
             pulsar.miss -= 1
             others = [broker for broker in pulsar.brokers if broker not in (owner, destination)]

@@ -1,8 +1,9 @@
 """Implements `ports.mover.Mover` for a Pulsar: unloads to a destination, and splits.
 
 Pulsar answers an unload before the bundle has arrived. Modular brokers assign it with the next
-lookup, and sometimes elsewhere. So the owner is read afterwards, a lookup is made for a bundle that
-has no clients, and one that went elsewhere is ordered once more.
+lookup, and sometimes elsewhere: a client's lookup that comes too early uses the destination up. So
+the owner is read afterwards, a lookup is made for a bundle that has no clients, and one that went
+elsewhere, or came back, is ordered again.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Released
 
 LOOKS_S = (0.5, 0.5, 1.0, 2.0, 4.0)
-"""Waits before the looks for the new owner; after half of them, a lookup is made."""
-TRIES = 2
+"""Waits before the looks for the new owner. The first ones ask the destination only."""
+PATIENT_LOOKS = 2
+TRIES = 4
+"""Orders of one move. On a busy machine two in a row have been seen to miss."""
 TOPICS_MAX = 100
 """Topics of a bundle whose clients are counted."""
 
@@ -80,14 +83,14 @@ class AdminOrders:
             await self._unload(source, bundle, destination)
             if destination is None:
                 return Released(clients)
-            new_owner = await self._arrival(bundle, source, destination.broker_id)
+            new_owner = await self._arrival(bundle, destination.broker_id)
             if new_owner == destination.broker_id:
                 return Released(clients)
             seen = new_owner or "nobody"
             source = new_owner or source
             if new_owner is None:
                 break
-        raise OperationalError(f"Pulsar gave it to {seen}")
+        raise OperationalError(f"Pulsar gave it to {seen}, not to {destination.broker_id}")
 
     async def _unload(self, owner: str, bundle: str, destination: BrokerAddress | None) -> None:
         namespace, span = split_bundle_name(bundle)
@@ -96,19 +99,17 @@ class AdminOrders:
             path += f"?destinationBroker={quote(destination.broker_id, safe=':')}"
         await self._client.send("PUT", path, owner)
 
-    async def _arrival(self, bundle: str, source: str, destination: str) -> str | None:
-        """The owner once it is another one than the source; the last one seen."""
-        owner: str | None = source
+    async def _arrival(self, bundle: str, destination: str) -> str | None:
+        """The owner, once there is one; also the source, if the bundle came back."""
         for number, wait_s in enumerate(self._looks_s):
             await asyncio.sleep(wait_s)
             if bundle in await self._reader.owned(destination):
                 return destination
-            if number >= 2:
+            if number >= PATIENT_LOOKS:
                 owner = await self.owner(bundle)
-                if owner is None:
-                    await self._look_up(bundle, destination)
-                elif owner != source:
+                if owner is not None:
                     return owner
+                await self._look_up(bundle, destination)
         return await self.owner(bundle)
 
     async def _look_up(self, bundle: str, broker: str) -> None:
