@@ -226,8 +226,53 @@ async def test_the_breaker_stops_when_a_broker_disappears(tmp_path: Path) -> Non
         await daemon.pulsar.stop(gone)
         daemon.clock.pass_s(76)  # less, and it may only be slow
         await daemon.cycle()
-        assert f"{gone} disappeared" in str(daemon.work.hold.reason())
+        reason = str(daemon.work.hold.reason())
+        assert f"{gone} disappeared; moves go on in 210 s, or now with: " in reason
+        assert "loadmanager admin --url http://127.0.0.1:1 moves resume" in reason
         assert daemon.pulsar.moved == []
+        daemon.pulsar.brokers.remove(gone)
+        daemon.clock.pass_s(209)
+        await daemon.cycle()
+        assert daemon.pulsar.moved == []
+        daemon.clock.pass_s(2)
+        await daemon.cycle()
+        assert {destination for _, destination in daemon.pulsar.moved} <= set(daemon.pulsar.brokers)
+        assert daemon.pulsar.moved
+
+
+async def test_a_broker_that_was_drained_may_leave(tmp_path: Path) -> None:
+    """Its end was announced; what it had is elsewhere already."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        switch_off(daemon)
+        await daemon.work.read()
+        leaving = daemon.pulsar.brokers[1]
+        await daemon.work.operations.cordon(leaving, drain=True)
+        await daemon.work.operations.step()
+        await daemon.work.moves.idle()
+        assert daemon.pulsar.owned(leaving) == []
+        await daemon.work.read()
+        await daemon.pulsar.stop(leaving)
+        daemon.pulsar.brokers.remove(leaving)
+        daemon.clock.pass_s(76)
+        await daemon.work.read()
+        assert daemon.work.hold.reason() is None
+
+
+async def test_a_broker_that_was_never_read_does_not_hold_the_others(tmp_path: Path) -> None:
+    """Nothing goes there or comes from there, and the plan says so. Half of them must answer."""
+    async with watching(tmp_path, settings=ACT) as daemon:
+        switch_off(daemon)
+        _, two, three = daemon.pulsar.brokers
+        await daemon.pulsar.stop(two)
+        await daemon.cycle()
+        assert daemon.work.hold.reason() is None
+        assert {destination for _, destination in daemon.pulsar.moved} == {three}
+        plan = daemon.work.advice.plan
+        assert plan is not None
+        assert any(skip.what == two and "NoReport" in skip.reason for skip in plan.skipped)
+        await daemon.pulsar.stop(three)
+        await daemon.work.read()
+        assert "Incomplete: 1 of 3 brokers answer" in str(daemon.work.hold.reason())
 
 
 async def test_a_dead_destination_gets_nothing(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from loadmanager.adapters.pulsar_admin import answers
 from loadmanager.adapters.pulsar_admin.client import AnswerError, PulsarClient
 from loadmanager.adapters.pulsar_admin.reader import V2, AdminReader
+from loadmanager.core.bundles.names import is_system_namespace
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
@@ -77,26 +78,30 @@ class AdminOrders:
         if destination is not None:
             # It may be registered and dead: a bundle sent there would be without an owner.
             await self._client.get(f"{V2}/brokers/version", destination.broker_id)
-        source, seen = owner.broker_id, ""
-        self._likely = (source,) if destination is None else (destination.broker_id, source)
-        for _ in range(TRIES):
-            await self._unload(source, bundle, destination)
-            if destination is None:
-                return Released(clients)
-            new_owner = await self._arrival(bundle, destination.broker_id)
-            if new_owner == destination.broker_id:
-                return Released(clients)
-            seen = new_owner or "nobody"
-            source = new_owner or source
-            if new_owner is None:
-                break
-        raise OperationalError(f"Pulsar gave it to {seen}, not to {destination.broker_id}")
+        self._likely = (owner.broker_id,)
+        if destination is None:
+            await self._unload(owner.broker_id, bundle, "")
+        else:
+            self._likely = (destination.broker_id, owner.broker_id)
+            await self._transfer(bundle, owner.broker_id, destination.broker_id)
+        return Released(clients)
 
-    async def _unload(self, owner: str, bundle: str, destination: BrokerAddress | None) -> None:
+    async def _transfer(self, bundle: str, source: str, destination: str) -> None:
+        """Unload a bundle until it is where it should be. Raises `OperationalError`."""
+        query = f"?destinationBroker={quote(destination, safe=':')}"
+        for _ in range(TRIES):
+            await self._unload(source, bundle, query)
+            owner = await self._arrival(bundle, destination)
+            if owner == destination:
+                return
+            if owner is None:
+                raise OperationalError("nobody owns it; its next lookup assigns it")
+            source = owner
+        raise OperationalError(f"Pulsar gave it to {source}, not to {destination}")
+
+    async def _unload(self, owner: str, bundle: str, query: str) -> None:
         namespace, span = split_bundle_name(bundle)
-        path = f"{V2}/namespaces/{namespace}/{span}/unload"
-        if destination is not None:
-            path += f"?destinationBroker={quote(destination.broker_id, safe=':')}"
+        path = f"{V2}/namespaces/{namespace}/{span}/unload{query}"
         await self._client.send("PUT", path, owner)
 
     async def _arrival(self, bundle: str, destination: str) -> str | None:
@@ -151,10 +156,12 @@ class AdminOrders:
     async def served_bundles(
         self, broker: BrokerAddress, bundle: str | None = None
     ) -> Mapping[str, int]:
-        """See the port. Clients are counted for a single bundle only; 0 for the others."""
+        """See the port. Clients are counted for a single bundle only; 0 for the others. Pulsar's
+        own bundles, which stay at their brokers, are not among them.
+        """
         owned = await self._reader.owned(broker.broker_id)
         if bundle is None:
-            return dict.fromkeys(owned, 0)
+            return {name: 0 for name in owned if not is_system_namespace(name.rpartition("/")[0])}
         if bundle not in owned:
             return {}
         return {bundle: await self._clients(broker.broker_id, bundle) or 0}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 WORSE = 1.1
 """A spread of load that grew by more than this factor after a move is no improvement."""
 EXPECTATIONS_MAX = 100
+NAMED_MAX = 5
+"""Brokers that a reason names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,9 @@ class Rules:
     failures: int
     rate_drop_percent: float
     open_ms: float
+    steady_ms: float
+    """For how long it is open after brokers disappeared, if no other one does; at most `open_ms`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,7 @@ class Breaker:
         if now_ms >= self._until_ms:
             return None
         left_s = (self._until_ms - now_ms) / 1000
-        return f"CircuitBreaker: {self._why}; moves go on in {left_s:.0f} s, or when resumed"
+        return f"CircuitBreaker: {self._why}; moves go on in {left_s:.0f} s"
 
     @property
     def until_ms(self) -> int:
@@ -79,7 +84,8 @@ class Breaker:
         self._expected = [one for one in self._expected if one.move != move]
         if self._failures < rules.failures:
             return False
-        return self._open(f"{self._failures} moves failed in a row, {problem}", now_ms, rules)
+        why = f"{self._failures} moves failed in a row, {problem}"
+        return self._open(why, now_ms, rules.open_ms)
 
     def expect(self, expectation: Expectation) -> None:
         """A move begins."""
@@ -92,24 +98,32 @@ class Breaker:
         loads: Mapping[str, float],
         now_ms: int,
         rules: Rules,
+        *,
+        may_leave: Set[str] = frozenset(),
     ) -> bool:
         """The cluster was read: live brokers, messages/s into it, and the load of each broker.
+        `may_leave`: brokers whose end somebody has announced.
 
         Returns whether the breaker opened.
         """
-        gone, self._brokers = sorted(self._brokers - brokers), brokers
+        gone, self._brokers = sorted(self._brokers - brokers - may_leave), brokers
         if gone:
-            return self._open(f"{', '.join(gone)} disappeared", now_ms, rules)
+            names = ", ".join(gone[:NAMED_MAX]) + (" and others" if gone[NAMED_MAX:] else "")
+            open_ms = min(rules.open_ms, rules.steady_ms)
+            return self._open(f"{names} disappeared", now_ms, open_ms)
         due = [one for one in self._expected if one.check_ms <= now_ms]
         self._expected = [one for one in self._expected if one.check_ms > now_ms]
         for one in due:
             why = _disappointment(one, publish_rate, spread(loads), rules)
             if why is not None:
-                return self._open(why, now_ms, rules)
+                return self._open(why, now_ms, rules.open_ms)
         return False
 
-    def _open(self, why: str, now_ms: int, rules: Rules) -> bool:
-        self._why, self._until_ms, self._failures = why, now_ms + rules.open_ms, 0
+    def _open(self, why: str, now_ms: int, open_ms: float) -> bool:
+        """Open it; if it is to be open for longer already, for another reason, that one stays."""
+        if now_ms + open_ms > self._until_ms:
+            self._why, self._until_ms = why, now_ms + open_ms
+        self._failures = 0
         self._expected.clear()
         self.opened += 1
         return True

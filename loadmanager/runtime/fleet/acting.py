@@ -36,6 +36,8 @@ class Acting:
     carried: Carried
     settings: Live[FleetSettings]
     clock: Clock
+    url: str
+    """Where the daemon is asked."""
     told: Callable[[Plan], None]
     """Puts a plan among the decisions."""
     budget: Budget = field(default_factory=Budget)
@@ -45,8 +47,17 @@ class Acting:
         """When the breaker opens."""
         settings = self.settings.value
         return Rules(
-            settings.failures_max, settings.rate_drop_percent, settings.open_minutes * 60_000
+            settings.failures_max,
+            settings.rate_drop_percent,
+            settings.open_minutes * 60_000,
+            settings.settle_s * 1000 + MEASURED_MS,
         )
+
+    def reason(self) -> str | None:
+        """Why nothing is moved, when that ends, and how an operator ends it; None: nothing."""
+        why = self.breaker.reason(self.clock.now_ms())
+        url = self.url
+        return why and f"{why}, or now with: loadmanager admin --url {url} moves resume"
 
     def queue(self, plan: Plan) -> Sequence[Move]:
         """Queue the moves of a cycle that the budget allows; returns those."""
@@ -112,12 +123,17 @@ class Acting:
         )
         reports = {name: picture.reports[name] for name in live if name in picture.reports}
         if self.breaker.look(
-            live, _publish_rate(reports), _loads(reports), self.clock.now_ms(), self.rules()
+            live,
+            _publish_rate(reports),
+            _loads(reports),
+            self.clock.now_ms(),
+            self.rules(),
+            may_leave=self.moves.wishes.cordons.keys(),
         ):
             self._opened()
 
     def _opened(self) -> None:
-        why = self.breaker.reason(self.clock.now_ms()) or ""
+        why = self.reason() or ""
         cancelled = self.moves.cancel(None, f"cancelled: {why}")
         log.error("moves stop", reason=why, cancelled=cancelled)
         self.told(Plan("CircuitBreaker", skipped=(Skip("cluster", why),)))

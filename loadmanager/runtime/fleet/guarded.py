@@ -32,12 +32,12 @@ class FleetHold:
         missing = self.picture.missing(settings.policies_interval_s * STALE_READINGS)
         if missing is not None:
             return missing
-        silent = self.picture.registered - self.picture.reports.keys()
-        if silent:
-            return f"Incomplete: {', '.join(sorted(silent)[:5])} have not been read yet"
+        listed, answering = len(self.picture.registered), len(self.picture.answering)
+        if 2 * answering < listed:
+            return f"Incomplete: {answering} of {listed} brokers answer"
         if settings.mode != ACT:
             return None
-        return self.refusal() or self.acting.breaker.reason(self.acting.clock.now_ms())
+        return self.refusal() or self.acting.reason()
 
     def check(self) -> None:
         """Raise `ConflictError` where nothing may be moved, not even for an operator."""
@@ -99,10 +99,10 @@ class FleetOperations(Operations):
     def list_moves(self, limit: int) -> dict[str, Any]:
         """See the base class. The open circuit breaker is a pause."""
         document = Operations.list_moves(self, limit)
-        breaker = self.hold.acting.breaker
-        reason = breaker.reason(self.moves.clock.now_ms())
+        acting = self.hold.acting
+        reason = acting.reason()
         if document["paused"] is None and reason is not None:
-            document["paused"] = {"until": breaker.until_ms, "note": reason}
+            document["paused"] = {"until": acting.breaker.until_ms, "note": reason}
         return document
 
     async def pause(self, seconds: float | None, note: str = "") -> dict[str, Any] | None:

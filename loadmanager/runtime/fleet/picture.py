@@ -81,6 +81,13 @@ class Picture:
         """Pulsar's own switches that are on."""
         return [name for name in OWN_BALANCING if self.settings.get(name, "true") != "false"]
 
+    def unread(self) -> dict[str, str]:
+        """Listed brokers of which nothing is known → why."""
+        return {
+            broker: f"NoReport: {self.problems.get(broker, 'not read yet')}"
+            for broker in sorted(self.registered - self.reports.keys())
+        }
+
     def missing(self, within_s: float) -> str | None:
         """What must be known for a decision and is not, or is older than this; None: nothing."""
         parts = {"brokers": self.brokers_ms, "policies": self.policies_ms}

@@ -151,6 +151,7 @@ class FleetWork:
             carried=carried,
             settings=settings.fleet,
             clock=clock,
+            url=outside.me.service_url,
             told=self.load_manager.told,
         )
         self.hold = FleetHold(self.picture, settings.fleet, self.acting)
@@ -158,6 +159,7 @@ class FleetWork:
         self.advice = Advice(outside.rng, shadows)
         self.load_manager.warm_up, self.load_manager.slow_s = self.hold, SLOW_S
         self.load_manager.carry_out = self._carry_out
+        self.load_manager.unusable = self.picture.unread
         self.operations = self._build_operations()
         self.watching = Watching(
             reader=outside.reader,

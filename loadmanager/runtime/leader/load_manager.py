@@ -7,7 +7,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -98,6 +98,8 @@ class LoadManager:
         self.memories = Memories()
         self.warm_up: Hold | None = None
         """Holds the cycles while too little is known."""
+        self.unusable: Callable[[], Mapping[str, str]] = dict
+        """brokerId → why nothing goes there or comes from there, beside what reports say."""
         self._held = False
         self._told_newcomers: tuple[frozenset[str], int] = (frozenset(), 0)
         """The nearly empty brokers that were last told, and in which cycle."""
@@ -253,7 +255,7 @@ class LoadManager:
 
     def snapshot(self, settings: StrategySettings, *, passing: bool = False) -> ClusterSnapshot:
         """The cluster now, for strategies with these settings; see `ClusterView.snapshot`."""
-        return self.view.snapshot(
+        snapshot = self.view.snapshot(
             self._clock.now_ms(),
             settings,
             isolation_policies=self._policies.isolation,
@@ -263,6 +265,8 @@ class LoadManager:
             leaving=self._moves.queue.sources(),
             passing=passing,
         )
+        unusable = self.unusable()
+        return snapshot.having(unusable=unusable) if unusable else snapshot
 
     def _slowness(self, strategy: str, began_s: float) -> OperationalError | None:
         took_s = self._clock.monotonic_s() - began_s

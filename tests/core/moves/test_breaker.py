@@ -6,7 +6,7 @@ import pytest
 
 from loadmanager.core.moves.breaker import Breaker, Expectation, Rules, spread
 
-RULES = Rules(failures=2, rate_drop_percent=30, open_ms=1000)
+RULES = Rules(failures=2, rate_drop_percent=30, open_ms=1000, steady_ms=300)
 LIVE = frozenset({"a", "b"})
 
 
@@ -31,7 +31,7 @@ def test_failures_in_a_row() -> None:
     assert breaker.ended("m", "no answer", 0, RULES)
     assert "2 moves failed in a row, no answer" in str(breaker.reason(999))
     assert breaker.reason(1000) is None
-    assert breaker.ended("m", "x", 0, Rules(1, 30, 1000))
+    assert breaker.ended("m", "x", 0, Rules(1, 30, 1000, 300))
     assert breaker.close()
     assert breaker.reason(0) is None
     assert not breaker.close()
@@ -71,6 +71,39 @@ def test_a_broker_that_disappears() -> None:
     assert breaker.look(LIVE, 0, {}, 0, RULES)
     assert "c disappeared" in str(breaker.reason(0))
     assert breaker.opened == 1
+
+
+def test_it_closes_when_no_other_broker_leaves() -> None:
+    """And never later than after the whole time."""
+    breaker = Breaker()
+    assert not breaker.look(LIVE, 0, {}, 0, RULES)
+    assert breaker.look(frozenset("a"), 0, {}, 100, RULES)
+    assert not breaker.look(LIVE, 0, {}, 150, RULES)
+    assert "moves go on in 0 s" in str(breaker.reason(399))
+    assert breaker.look(frozenset("a"), 0, {}, 200, RULES)
+    assert breaker.reason(499)
+    assert breaker.reason(500) is None
+    hasty = Rules(failures=1, rate_drop_percent=30, open_ms=100, steady_ms=300)
+    assert breaker.look(frozenset(), 0, {}, 1000, hasty)
+    assert breaker.reason(1100) is None
+
+
+def test_a_broker_that_leaves_shortens_nothing() -> None:
+    """It is open for longer already because moves failed."""
+    breaker = Breaker()
+    assert not breaker.look(LIVE, 0, {}, 0, RULES)
+    assert breaker.ended("m", "x", 0, Rules(1, 30, 1000, 300))
+    assert breaker.look(frozenset("a"), 0, {}, 100, RULES)
+    assert "moves failed" in str(breaker.reason(999))
+
+
+def test_a_broker_may_leave_that_was_expected_to() -> None:
+    """As long as it is: one that is back is a broker like the others."""
+    breaker = Breaker()
+    assert not breaker.look(LIVE, 0, {}, 0, RULES, may_leave={"a"})
+    assert not breaker.look(frozenset("b"), 0, {}, 1, RULES, may_leave={"a"})
+    assert not breaker.look(LIVE, 0, {}, 2, RULES)
+    assert breaker.look(frozenset("b"), 0, {}, 3, RULES)
 
 
 def test_the_spread_is_the_standard_deviation() -> None:
