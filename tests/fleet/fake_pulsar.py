@@ -20,6 +20,11 @@ RANGES = [f"{low}_{high}" for low, high in zip(EDGES, EDGES[1:], strict=False)]
 NAMESPACE = "acme/shop"
 CLUSTER = "c1"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+OnUnload = Callable[[str, bool], Awaitable[None]]
+
+
+async def _nothing(_destination: str, _done: bool) -> None:
+    """What happens at an unload by default."""
 
 
 @dataclass
@@ -53,6 +58,8 @@ class FakePulsar:
     """So many unloads end where they began: a client's lookup came too early."""
     zero_after_move: bool = True
     """Whether a moved bundle reports no traffic, as for a minute in reality."""
+    on_unload: OnUnload = _nothing
+    """Called before and after each unload that a broker carries out."""
     log: list[str] = field(default_factory=list)
     """Requests: method, path, query."""
     moved: list[tuple[str, str]] = field(default_factory=list)
@@ -70,6 +77,11 @@ class FakePulsar:
         for span, owner in zip(RANGES, owners, strict=True):
             self.owners[f"{NAMESPACE}/{span}"] = owner
             self.rates[f"{NAMESPACE}/{span}"] = hot
+
+    def switch_off(self) -> None:
+        """Its own shedding and splitting."""
+        self.settings["loadBalancerSheddingEnabled"] = "false"
+        self.settings["loadBalancerAutoBundleSplitEnabled"] = "false"
 
     def owned(self, broker: str) -> list[str]:
         """The bundles of a broker."""
@@ -283,6 +295,7 @@ class FakeBroker:
         owner = pulsar.owners[bundle]
         if owner is not None and owner != self.me:
             raise web.HTTPTemporaryRedirect(f"http://{owner}{request.rel_url}")
+        await pulsar.on_unload(str(destination), False)
         if pulsar.back > 0:
             pulsar.back -= 1
             return web.Response(status=204)
@@ -293,6 +306,7 @@ class FakeBroker:
             return web.Response(status=204)
         pulsar.owners[bundle] = destination or owner
         pulsar.moved.append((bundle, str(destination)))
+        await pulsar.on_unload(str(destination), True)
         return web.Response(status=204)
 
     async def split(self, _request: web.Request) -> web.Response:

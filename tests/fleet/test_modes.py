@@ -21,12 +21,6 @@ ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
 APPROVE = {"mode": "approve", "loadManagerMovesPerMinuteMax": "-1"}
 
 
-def switch_off(daemon: Watching) -> None:
-    """Pulsar's own shedding and splitting."""
-    daemon.pulsar.settings["loadBalancerSheddingEnabled"] = "false"
-    daemon.pulsar.settings["loadBalancerAutoBundleSplitEnabled"] = "false"
-
-
 def shares(daemon: Watching) -> list[int]:
     """Bundles of each broker."""
     counts = Counter(daemon.pulsar.owners.values())
@@ -78,7 +72,7 @@ async def test_a_snapshot_is_a_line_for_decide(tmp_path: Path) -> None:
 async def test_act_balances(tmp_path: Path, *, extensible: bool) -> None:
     """On both managers; what was moved stays for the grace period."""
     async with watching(tmp_path, settings=ACT, extensible=extensible) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         moved = list(daemon.pulsar.moved)
         assert moved
@@ -105,7 +99,7 @@ async def test_act_refuses_while_pulsar_balances_itself(tmp_path: Path) -> None:
         reason = str(daemon.work.hold.reason())
         assert "--config loadBalancerSheddingEnabled --value false" in reason
         assert "--config loadBalancerAutoBundleSplitEnabled --value false" in reason
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.work.watching.read_policies()
         await daemon.cycle()
         assert daemon.pulsar.moved
@@ -114,7 +108,7 @@ async def test_act_refuses_while_pulsar_balances_itself(tmp_path: Path) -> None:
 async def test_a_plan_waits_for_approval_and_is_carried_out_exactly(tmp_path: Path) -> None:
     """Once."""
     async with watching(tmp_path, settings=APPROVE) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         assert daemon.pulsar.moved == []
         advice = daemon.work.advice.document()
@@ -130,7 +124,7 @@ async def test_a_plan_waits_for_approval_and_is_carried_out_exactly(tmp_path: Pa
 async def test_a_plan_that_drifted_is_refused(tmp_path: Path) -> None:
     """A bundle moved meanwhile: its plan names it, and moves nothing."""
     async with watching(tmp_path, settings=APPROVE) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         advice = daemon.work.advice.document()
         first = advice["plan"]["unloads"][0]["bundle"]
@@ -143,11 +137,11 @@ async def test_a_plan_that_drifted_is_refused(tmp_path: Path) -> None:
 async def test_a_plan_of_an_earlier_start_is_refused(tmp_path: Path) -> None:
     """Its id may not become that of another plan."""
     async with watching(tmp_path, settings=APPROVE, epoch=7) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         plan_id = str(daemon.work.advice.plan_id)
     async with watching(tmp_path, settings=APPROVE, epoch=8) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         assert daemon.work.advice.plan_id != plan_id
         with pytest.raises(DriftError, match="made in term 7"):
@@ -172,7 +166,7 @@ async def test_a_bundle_that_went_elsewhere_is_ordered_again(
 ) -> None:
     """As modular brokers do in 7 of 119 moves, and more often on a busy machine."""
     async with watching(tmp_path, (14, 1, 1), settings=APPROVE) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.work.read()
         one, _, three = daemon.pulsar.brokers
         bundle = daemon.pulsar.owned(one)[0]
@@ -185,7 +179,7 @@ async def test_a_bundle_that_went_elsewhere_is_ordered_again(
 async def test_the_breaker_stops_after_a_move_that_failed(tmp_path: Path) -> None:
     """Moves that wait are cancelled; the end of the pause goes on."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         daemon.pulsar.miss = 4
         await daemon.cycle()
         work = daemon.work
@@ -207,7 +201,7 @@ async def test_the_breaker_stops_after_a_move_that_failed(tmp_path: Path) -> Non
 async def test_the_breaker_stops_when_the_publish_rate_drops(tmp_path: Path) -> None:
     """Looked at once Pulsar has measured again."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         assert daemon.pulsar.moved
         for bundle in daemon.pulsar.rates:
@@ -220,7 +214,7 @@ async def test_the_breaker_stops_when_the_publish_rate_drops(tmp_path: Path) -> 
 async def test_the_breaker_stops_when_a_broker_disappears(tmp_path: Path) -> None:
     """Also between two plans."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.work.read()
         gone = daemon.pulsar.brokers[1]
         await daemon.pulsar.stop(gone)
@@ -243,7 +237,7 @@ async def test_the_breaker_stops_when_a_broker_disappears(tmp_path: Path) -> Non
 async def test_a_broker_that_was_drained_may_leave(tmp_path: Path) -> None:
     """Its end was announced; what it had is elsewhere already."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.work.read()
         leaving = daemon.pulsar.brokers[1]
         await daemon.work.operations.cordon(leaving, drain=True)
@@ -261,7 +255,7 @@ async def test_a_broker_that_was_drained_may_leave(tmp_path: Path) -> None:
 async def test_a_broker_that_was_never_read_does_not_hold_the_others(tmp_path: Path) -> None:
     """Nothing goes there or comes from there, and the plan says so. Half of them must answer."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         _, two, three = daemon.pulsar.brokers
         await daemon.pulsar.stop(two)
         await daemon.cycle()
@@ -278,7 +272,7 @@ async def test_a_broker_that_was_never_read_does_not_hold_the_others(tmp_path: P
 async def test_a_dead_destination_gets_nothing(tmp_path: Path) -> None:
     """It died since it was read, and Pulsar still lists it: a bundle sent there would be lost."""
     async with watching(tmp_path, settings=APPROVE) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         plan_id = str(daemon.work.advice.plan_id)
         for broker in daemon.pulsar.brokers[1:]:
@@ -295,7 +289,7 @@ async def test_a_dead_destination_gets_nothing(tmp_path: Path) -> None:
 async def test_moved_load_counts_although_pulsar_reports_none_yet(tmp_path: Path) -> None:
     """Figures of a bundle that has arrived start at 0: without them more would be moved there."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.cycle()
         for bundle, _ in daemon.pulsar.moved:
             daemon.pulsar.rates[bundle] = 0.0
@@ -311,7 +305,7 @@ async def test_moved_load_counts_although_pulsar_reports_none_yet(tmp_path: Path
 async def test_policies_bind_the_daemon(tmp_path: Path) -> None:
     """On Pulsar a named destination beats isolation: the daemon itself must keep to it."""
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         one = daemon.pulsar.brokers[0]
         daemon.pulsar.isolation = {
             "p": {
@@ -336,7 +330,7 @@ async def test_a_pause_and_pins_outlive_the_daemon(tmp_path: Path) -> None:
     async with watching(tmp_path, settings=ACT) as daemon:
         await daemon.work.operations.pause(600, "deploy")
     async with watching(tmp_path, settings=ACT) as daemon:
-        switch_off(daemon)
+        daemon.pulsar.switch_off()
         await daemon.work.read()
         await daemon.work.load_manager.shed()
         async with asyncio.timeout(5):

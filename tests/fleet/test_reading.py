@@ -110,8 +110,7 @@ def _failed(_request: web.Request) -> web.Response:
 async def test_nonsense_moves_nothing(tmp_path: Path, where: str, nonsense: object) -> None:
     """What cannot be read stays unknown, is named, and keeps every decision away."""
     async with watching(tmp_path, settings={"mode": "act"}) as daemon:
-        daemon.pulsar.settings["loadBalancerSheddingEnabled"] = "false"
-        daemon.pulsar.settings["loadBalancerAutoBundleSplitEnabled"] = "false"
+        daemon.pulsar.switch_off()
         daemon.pulsar.nonsense[where] = nonsense  # type: ignore[assignment]
         await daemon.cycle()
         assert daemon.work.picture.problems

@@ -90,37 +90,47 @@ async def watching(
     """A fake cluster with so many bundles on each broker, and the daemon's parts."""
     async with a_pulsar(len(share), token=token, **state) as pulsar:
         pulsar.spread(list(share))
-        given = {"pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **(settings or {})}
+        given = dict(settings or {})
         if token is not None:
             (folder / "token").write_text(token)
             given["tokenFile"] = str(folder / "token")
-        known = conf.parse("test", given)
-        clock, history = Clock(), Kept()
-        async with PulsarClient(known.pulsar) as client, Scope("test") as scope:
-            reader = AdminReader(client, clock)
-            outside = FleetOutside(
-                name="test",
-                me=Leader("fleet-test", "http://127.0.0.1:1", epoch),
-                reader=reader,
-                orders=AdminOrders(client, reader, LOOKS_S),
-                wishes=WishesFile(folder / "wishes.json", clock),
-                clock=clock,
-                rng=random.Random(1),
-                history=history,
-            )
-            work = FleetWork(
-                outside,
-                FleetSettingsOf(
-                    fleet=Live(known.fleet),
-                    strategies=Live(known.strategies),
-                    splits=Live(SplitSettings()),
-                    moves=Live(known.moves),
-                    settings_with=lambda changes: known.with_changes(changes).strategies,
-                ),
-                scope,
-                Steps(),
-            )
-            if known.fleet.mode in ("approve", "act"):
-                scope.spawn(work.moves.run(), "moves")
-            yield Watching(pulsar, work, clock, history, client)
-            scope.cancel()
+        async with beside(pulsar, folder, given, epoch=epoch) as daemon:
+            yield daemon
+
+
+@asynccontextmanager
+async def beside(
+    pulsar: FakePulsar, folder: Path, settings: dict[str, str], *, epoch: int = 1
+) -> AsyncIterator[Watching]:
+    """The daemon's parts beside a fake cluster. What they did not finish is left undone."""
+    given = {"pulsar": pulsar.url(), "requestsPerSecondMax": "10000", **settings}
+    known = conf.parse("test", given)
+    clock, history = Clock(), Kept()
+    async with PulsarClient(known.pulsar) as client, Scope("test") as scope:
+        reader = AdminReader(client, clock)
+        outside = FleetOutside(
+            name="test",
+            me=Leader("fleet-test", "http://127.0.0.1:1", epoch),
+            reader=reader,
+            orders=AdminOrders(client, reader, LOOKS_S),
+            wishes=WishesFile(folder / "wishes.json", clock),
+            clock=clock,
+            rng=random.Random(1),
+            history=history,
+        )
+        work = FleetWork(
+            outside,
+            FleetSettingsOf(
+                fleet=Live(known.fleet),
+                strategies=Live(known.strategies),
+                splits=Live(SplitSettings()),
+                moves=Live(known.moves),
+                settings_with=lambda changes: known.with_changes(changes).strategies,
+            ),
+            scope,
+            Steps(),
+        )
+        if known.fleet.mode in ("approve", "act"):
+            scope.spawn(work.moves.run(), "moves")
+        yield Watching(pulsar, work, clock, history, client)
+        scope.cancel()

@@ -1,0 +1,104 @@
+"""Ends in the middle: of a broker while a plan is carried out, and of the daemon at any point."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from fleet.fake_pulsar import FakePulsar, a_pulsar
+from fleet.watched import Watching, beside, watching
+
+ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
+
+
+async def cycle_until(daemon: Watching, cut: asyncio.Event) -> None:
+    """A cycle that is abandoned as soon as `cut` is set."""
+    cycle = asyncio.ensure_future(daemon.cycle())
+    async with asyncio.timeout(60):
+        await cut.wait()
+    cycle.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await cycle
+
+
+def cut_at(pulsar: FakePulsar, number: int, *, done: bool) -> asyncio.Event:
+    """Set at an unload, before or after it has happened; its answer never comes."""
+    cut, calls = asyncio.Event(), Counter[bool]()
+
+    async def on_unload(_destination: str, is_done: bool) -> None:
+        calls[is_done] += 1
+        if is_done is done and calls[is_done] == number:
+            cut.set()
+            await asyncio.Event().wait()
+
+    pulsar.on_unload = on_unload
+    return cut
+
+
+@pytest.mark.parametrize("extensible", [False, True])
+@pytest.mark.parametrize("done", [False, True])
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_daemon_that_is_killed_leaves_nothing_half_done(
+    tmp_path: Path, number: int, *, done: bool, extensible: bool
+) -> None:
+    """Before an unload, or when its answer is under way: the next start reads what is, goes on, and
+    moves nothing a second time that has arrived.
+    """
+    async with a_pulsar(3, extensible=extensible) as pulsar:
+        pulsar.spread([12, 2, 2])
+        pulsar.switch_off()
+        cut = cut_at(pulsar, number, done=done)
+        async with beside(pulsar, tmp_path, ACT) as daemon:
+            await cycle_until(daemon, cut)
+        assert len(pulsar.moved) == number - (not done)
+        pulsar.on_unload = FakePulsar.on_unload
+        async with beside(pulsar, tmp_path, ACT, epoch=2) as daemon:
+            await daemon.cycle()
+            assert daemon.work.hold.reason() is None
+            moves = daemon.work.operations.list_moves(99)["moves"]
+            assert {move["state"] for move in moves} <= {"done"}
+        shares = Counter(pulsar.owners.values())
+        assert set(shares) == set(pulsar.brokers)
+        assert max(shares.values()) < 12
+        assert len(dict(pulsar.moved)) == len(pulsar.moved)
+
+
+async def test_a_broker_that_is_killed_in_the_middle_of_a_plan(tmp_path: Path) -> None:
+    """The move to it fails, the others are cancelled, and nothing more goes there. Once it has left
+    and the circuit breaker is closed, the daemon goes on with those that live.
+    """
+    async with watching(tmp_path, settings=ACT) as daemon:
+        pulsar = daemon.pulsar
+        pulsar.switch_off()
+        dead: list[str] = []
+
+        async def on_unload(destination: str, is_done: bool) -> None:
+            if is_done and not dead:
+                dead.append(destination)
+                await pulsar.stop(destination)
+
+        pulsar.on_unload = on_unload
+        await daemon.cycle()
+        moves = daemon.work.operations.list_moves(99)["moves"]
+        states = Counter(move["state"] for move in moves)
+        assert states["failed"] == 1
+        assert states["cancelled"] == len(moves) - 1 > 0
+        assert "CircuitBreaker" in str(daemon.work.hold.reason())
+        for _ in range(3):
+            daemon.clock.pass_s(30)
+            await daemon.cycle()
+        assert [destination for _, destination in pulsar.moved] == dead
+
+        living = [broker for broker in pulsar.brokers if broker not in dead]
+        for bundle, owner in pulsar.owners.items():
+            pulsar.owners[bundle] = living[1] if owner in dead else owner
+        pulsar.brokers = living
+        daemon.clock.pass_s(1800)
+        await daemon.cycle()
+        assert daemon.work.hold.reason() is None
+        assert len(pulsar.moved) > 1
+        assert {destination for _, destination in pulsar.moved[1:]} <= set(living)
+        assert set(pulsar.owners.values()) == set(living)
