@@ -41,6 +41,9 @@ class RealPulsar:
     folder: Path
     manager: str
     brokers: int = 3
+    settings: dict[str, str] = field(default_factory=dict)
+    """Further keys of broker.conf."""
+    bundles: int = SPANS
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -97,7 +100,7 @@ class RealPulsar:
         for index in range(self.brokers):
             wait_for(lambda at=index: self._ready(at), f"broker {index} is ready", READY_TIMEOUT_S)
         self.request("PUT", "tenants/acme", {"allowedClusters": ["c1"], "adminRoles": []})
-        self.request("PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": SPANS}})
+        self.request("PUT", f"namespaces/{NAMESPACE}", {"bundles": {"numBundles": self.bundles}})
 
     def start_broker(self, index: int) -> None:
         """Start one broker."""
@@ -108,6 +111,7 @@ class RealPulsar:
             "webServicePort": str(self.web[index]),
             **BROKER,
             **MANAGERS[self.manager],
+            **self.settings,
         }
         conf = (self.home / "conf" / "broker.conf").read_text()
         path = self.folder / "conf" / f"broker{index}.conf"
@@ -216,13 +220,26 @@ class RealPulsar:
 
 
 @contextmanager
-def a_real_pulsar(home: Path, folder: Path, manager: str) -> Iterator[RealPulsar]:
-    """A running cluster."""
+def a_real_pulsar(home: Path, folder: Path, manager: str, **fields: Any) -> Iterator[RealPulsar]:
+    """A running cluster; `fields` are those of `RealPulsar`."""
     with ExitStack() as stack:
-        pulsar = RealPulsar(home, folder, manager)
+        pulsar = RealPulsar(home, folder, manager, **fields)
         stack.callback(pulsar.stop)
         pulsar.start()
         yield pulsar
+
+
+def gather(real: RealPulsar, within_s: float) -> None:
+    """Move every bundle to the first broker."""
+    for _ in until(within_s):
+        elsewhere = {name: at for name, at in real.owners().items() if at != real.broker(0)}
+        if not elsewhere and real.owners():
+            return
+        for bundle in elsewhere:
+            namespace, _, span = bundle.rpartition("/")
+            path = f"namespaces/{namespace}/{span}/unload?destinationBroker={real.broker(0)}"
+            real.request("PUT", path)
+    raise AssertionError(f"the bundles do not gather: {real.owners()}")
 
 
 def until(seconds: float) -> Iterator[None]:

@@ -21,7 +21,7 @@ import maven
 import pulsar
 import pytest
 from clients.pulsar import distribution
-from fleet.real import NAMESPACE, RealPulsar, a_real_pulsar, until
+from fleet.real import NAMESPACE, RealPulsar, a_real_pulsar, gather, until
 from ports import free_port
 from system.cluster import wait_for
 
@@ -158,21 +158,8 @@ def cluster(
         real = stack.enter_context(a_real_pulsar(home, folder, request.param))
         real.switch(on=False)
         load = stack.enter_context(Load(real))
-        gather(real)
+        gather(real, SLOW_S)
         yield real, load
-
-
-def gather(real: RealPulsar) -> None:
-    """Move every bundle to the first broker."""
-    for _ in until(SLOW_S):
-        elsewhere = {name: at for name, at in real.owners().items() if at != real.broker(0)}
-        if not elsewhere and real.owners():
-            return
-        for bundle in elsewhere:
-            namespace, _, span = bundle.rpartition("/")
-            path = f"namespaces/{namespace}/{span}/unload?destinationBroker={real.broker(0)}"
-            real.request("PUT", path)
-    raise AssertionError(f"the bundles do not gather: {real.owners()}")
 
 
 def test_observe_and_advise(cluster: tuple[RealPulsar, Load], tmp_path: Path) -> None:
@@ -256,7 +243,7 @@ def test_act_after_being_killed_and_without_a_broker(
     opens the circuit breaker.
     """
     real, load = cluster
-    gather(real)
+    gather(real, SLOW_S)
     daemon = Daemon(real, tmp_path, "act")
     daemon.until("a move begins", "moves", lambda told: told["moves"])
     daemon.process.kill()
