@@ -13,7 +13,7 @@ import click
 from loadmanager.cli.options import FILE, Command, Group, log_format
 from loadmanager.core.errors import ConfigError
 from loadmanager.settings.fleet import ClusterSettings, clusters, read_file
-from loadmanager.wiring.fleet import FleetOptions, one_snapshot, run_fleet
+from loadmanager.wiring.fleet import FleetOptions, one_snapshot, restore, run_fleet
 from loadmanager.wiring.plugins import register_plugins
 
 EXAMPLES = """examples:
@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   loadmanager fleet --pulsar http://broker-1:8080 --mode advise --set shadowStrategies=AvgShedder
   loadmanager fleet --config /etc/loadmanager/fleet.conf
   loadmanager fleet --pulsar http://broker-1:8080 snapshot | loadmanager decide --explain
+  loadmanager fleet --config /etc/loadmanager/fleet.conf restore --cluster east
 
 While it runs:
   curl -s http://127.0.0.1:8090/loadmanager/v1/fleet      what it knows, and how old that is
@@ -112,9 +113,22 @@ def command(
 @click.pass_obj
 def snapshot(known: list[ClusterSettings], cluster: str | None) -> int:
     """Read a cluster once, and print one line for `loadmanager decide`."""
+    click.echo(json.dumps(asyncio.run(one_snapshot(_chosen(known, cluster)))))
+    return 0
+
+
+@command.command("restore", cls=Command)
+@click.option("--cluster", help="which one, if the configuration has several")
+@click.pass_obj
+def restore_(known: list[ClusterSettings], cluster: str | None) -> int:
+    """Switch Pulsar's own shedding and splitting on again, for good or after the daemon died."""
+    asyncio.run(restore(_chosen(known, cluster)))
+    return 0
+
+
+def _chosen(known: list[ClusterSettings], cluster: str | None) -> ClusterSettings:
     chosen = [one for one in known if cluster in (None, one.name)]
     if len(chosen) != 1:
         names = ", ".join(one.name for one in known)
         raise ConfigError(f"--cluster: one of {names} is expected")
-    click.echo(json.dumps(asyncio.run(one_snapshot(chosen[0]))))
-    return 0
+    return chosen[0]

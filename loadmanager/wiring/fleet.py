@@ -256,12 +256,17 @@ class Cluster:
         if not (self.settings.fleet.restore_pulsar and self.settings.fleet.mode == ACT):
             log.warning("nobody balances this cluster now", cluster=self.name, switch_on=commands)
             return
-        for name in OWN_BALANCING:
-            try:
-                await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
-                log.info("Pulsar's own is on again", cluster=self.name, setting=name)
-            except LoadManagerError as error:
-                log.error("Pulsar's own stays off", setting=name, error=str(error), do=commands)
+        try:
+            await _switch_on(client, self.name)
+        except LoadManagerError as error:
+            log.error("Pulsar's own stays off", error=str(error), do=commands)
+
+
+async def _switch_on(client: PulsarClient, cluster: str) -> None:
+    """Have Pulsar balance itself. Raises `OperationalError`."""
+    for name in OWN_BALANCING:
+        await client.send("POST", f"/admin/v2/brokers/configuration/{name}/true")
+        log.info("Pulsar's own is on again", cluster=cluster, setting=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +311,13 @@ async def _journal(cluster: Cluster) -> AsyncIterator[Journal]:
         yield journal
     finally:
         await journal.close()
+
+
+async def restore(cluster: ClusterSettings) -> None:
+    """Switch Pulsar's own shedding and splitting on. Raises `OperationalError`."""
+    configure("info", json=None, broker="fleet")
+    async with PulsarClient(cluster.pulsar) as client:
+        await _switch_on(client, cluster.name)
 
 
 async def one_snapshot(cluster: ClusterSettings) -> dict[str, Any]:

@@ -110,6 +110,20 @@ async def test_a_snapshot_of_a_cluster_that_does_not_answer() -> None:
         assert process.returncode == status
 
 
+async def test_restore_switches_pulsars_own_on() -> None:
+    """A command for operators, and for systemd when the daemon has died."""
+    async with a_pulsar(1) as pulsar:
+        pulsar.switch_off()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "loadmanager", "fleet", "--pulsar", pulsar.url(), "restore",
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, log = await process.communicate()
+        assert process.returncode == 0, log
+        assert pulsar.settings["loadBalancerSheddingEnabled"] == "true"
+        assert pulsar.settings["loadBalancerAutoBundleSplitEnabled"] == "true"
+
+
 async def test_an_open_address_is_refused(tmp_path: Path) -> None:
     """Unless that is what the operator says."""
     process = await asyncio.create_subprocess_exec(

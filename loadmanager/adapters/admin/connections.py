@@ -32,6 +32,11 @@ class Connections:
     most: int
     at_address_max: int
     head_timeout_s: float = HEAD_TIMEOUT_S
+    bounds: str = (
+        "maxHttpServerConnections, loadManagerMaxHttpConnectionsPerIp and the limit of open files "
+        "bound them"
+    )
+    """What bounds them, for the log."""
     _at: dict[str, dict[asyncio.Protocol, Connection]] = field(default_factory=dict)
     """Address → its connections by the protocol that serves each, the least recently used first."""
     _count: int = 0
@@ -66,9 +71,7 @@ class Connections:
         if now_s - self._told_at_s >= TELL_INTERVAL_S:
             self._told_at_s = now_s
             log.warning(
-                "idle HTTP connections are closed, because there are too many: "
-                "maxHttpServerConnections, loadManagerMaxHttpConnectionsPerIp and the limit of "
-                "open files bound them",
+                f"idle HTTP connections are closed, because there are too many: {self.bounds}",
                 too_many=which,
                 address=victim.address,
                 connections=self._count,

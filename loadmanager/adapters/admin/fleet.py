@@ -56,8 +56,11 @@ class FleetServer:
         """`connections_cap`: the most connections that the process has files for; 0: any number."""
         me = use.self_address
         most = min(CONNECTIONS_MAX, connections_cap or CONNECTIONS_MAX)
+        of_address = min(CONNECTIONS_OF_ADDRESS_MAX, max(1, most // 2))
         connections = Connections(
-            most=most, at_address_max=min(CONNECTIONS_OF_ADDRESS_MAX, max(1, most // 2))
+            most=most,
+            at_address_max=of_address,
+            bounds=f"{most} are kept, of one address {of_address}",
         )
         application = web.Application(
             middlewares=[

@@ -156,7 +156,7 @@ class PulsarClient:
                 continue
             if 200 <= status < 300:
                 return status, raw
-            self.cost.failures += 1
+            self.cost.failures += status != 404  # that says that there is nothing
             raise AnswerError(status, f"{method} {_shown(url)} answered {status}: {_reason(raw)}")
         self.cost.failures += 1
         raise OperationalError(
