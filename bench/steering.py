@@ -52,7 +52,7 @@ class Load:
     """Sends at the rates of the topics, and notes how long each receipt took."""
 
     def __init__(self, cluster: RealPulsar) -> None:
-        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal)
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         self._client = pulsar.Client(cluster.service_url, logger=quiet)
         self._producers = [
             self._client.create_producer(name(number), batching_enabled=False)
