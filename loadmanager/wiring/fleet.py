@@ -282,6 +282,8 @@ class _Namespaces:
 class _Watched:
     settings: ClusterSettings
     work: FleetWork
+    one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """A snapshot reads the boundaries of every namespace from the cluster."""
 
     def picture(self) -> dict[str, Any]:
         pause = self.work.outside.wishes.pause()
@@ -298,7 +300,8 @@ class _Watched:
         return {"held": self.work.hold.reason(), **self.work.advice.document()}
 
     async def snapshot(self) -> dict[str, Any]:
-        return await snapshot_line(self.work.picture, self.work.outside.reader)
+        async with self.one_at_a_time:
+            return await snapshot_line(self.work.picture, self.work.outside.reader)
 
 
 @contextlib.asynccontextmanager
