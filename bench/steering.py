@@ -1,7 +1,7 @@
 """A real Pulsar 4.0 that balances itself beside one that `loadmanager fleet` steers in `act`.
 
 `python -m bench steering [--cases pulsar,daemon] [--seconds 200]`: for each case, three brokers
-(modular manager), of which one has all 16 bundles of 48 topics with rates of 1 to 24 messages/s.
+(modular manager), of which one has all 16 bundles of 48 topics with rates of 10 to 240 messages/s.
 Then shedding begins, by the same rule (UniformLoadShedder, every minute): brokers of one machine
 have the same CPU, so that rules by resources do nothing there. Prints the standard deviation of the
 brokers' messages/s, as sent, over time; moves; and how long receipts took. Needs Java 17 and Maven.
@@ -33,7 +33,7 @@ from ports import free_port
 from loadmanager.core.moves.breaker import spread
 
 TOPICS, BUNDLES = 48, 16
-RATES = [1 + number // 2 for number in range(TOPICS)]
+RATES = [10 * (1 + number // 2) for number in range(TOPICS)]
 SHOWN_S = (0, 30, 60, 90, 120, 180)
 SLOW_MS = 100.0
 BALANCED = 0.15
@@ -55,7 +55,9 @@ class Load:
         quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
         self._client = pulsar.Client(cluster.service_url, logger=quiet)
         self._producers = [
-            self._client.create_producer(name(number), batching_enabled=False)
+            self._client.create_producer(
+                name(number), batching_enabled=True, max_pending_messages=50_000
+            )
             for number in range(TOPICS)
         ]
         self.took_ms: list[float] = []
@@ -70,7 +72,7 @@ class Load:
             for number, producer in enumerate(self._producers):
                 while sent[number] < passed_s * RATES[number]:
                     sent[number] += 1
-                    producer.send_async(b"x" * 200, partial(self._done, time.monotonic()))
+                    producer.send_async(b"x" * 100, partial(self._done, time.monotonic()))
 
     def _done(self, sent_s: float, result: Any, _id: Any) -> None:
         self.results[str(result).rpartition(".")[2]] += 1
