@@ -20,7 +20,46 @@ RANGES = [f"{low}_{high}" for low, high in zip(EDGES, EDGES[1:], strict=False)]
 NAMESPACE = "acme/shop"
 CLUSTER = "c1"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Nonsense = Callable[[web.Request], web.Response]
 OnUnload = Callable[[str, bool], Awaitable[None]]
+
+
+def html(_request: web.Request) -> web.Response:
+    """What a proxy says."""
+    return web.Response(text="<html>Bad gateway</html>", content_type="text/html")
+
+
+def empty(_request: web.Request) -> web.Response:
+    """A success without a body."""
+    return web.Response(text="")
+
+
+def loop(request: web.Request) -> web.Response:
+    """A redirect to itself."""
+    return web.Response(status=307, headers={"Location": str(request.url)})
+
+
+def elsewhere(_request: web.Request) -> web.Response:
+    """A redirect to what is not HTTP."""
+    return web.Response(status=307, headers={"Location": "file:///etc/passwd"})
+
+
+def bracket(_request: web.Request) -> web.Response:
+    """A redirect to no URL."""
+    return web.Response(status=307, headers={"Location": "http://[x]/"})
+
+
+def failed(_request: web.Request) -> web.Response:
+    """A failure of Pulsar's."""
+    return web.json_response({"reason": "no"}, status=500)
+
+
+def refused(_request: web.Request) -> web.Response:
+    """A token that is not valid any more."""
+    return web.json_response({"reason": "HTTP 401 Unauthorized"}, status=401)
+
+
+NONSENSE = (html, empty, loop, elsewhere, bracket, failed, refused)
 
 
 async def _nothing(_destination: str, _done: bool) -> None:
@@ -50,7 +89,7 @@ class FakePulsar:
     isolation: dict[str, Any] | None = None
     domains: dict[str, Any] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
-    nonsense: dict[str, Callable[[web.Request], web.Response]] = field(default_factory=dict)
+    nonsense: dict[str, Nonsense] = field(default_factory=dict)
     """The end of a path → what is answered instead."""
     miss: int = 0
     """So many unloads end at another broker than the destination."""

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from fleet.fake_pulsar import FakePulsar, a_pulsar
+from fleet.fake_pulsar import NONSENSE, FakePulsar, Nonsense, a_pulsar
 from fleet.watched import Watching, beside, watching
 
 ACT = {"mode": "act", "loadManagerMovesPerMinuteMax": "-1"}
@@ -102,3 +102,35 @@ async def test_a_broker_that_is_killed_in_the_middle_of_a_plan(tmp_path: Path) -
         assert len(pulsar.moved) > 1
         assert {destination for _, destination in pulsar.moved[1:]} <= set(living)
         assert set(pulsar.owners.values()) == set(living)
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+async def test_an_order_that_gets_nonsense_ends_the_plan(
+    tmp_path: Path, nonsense: Nonsense
+) -> None:
+    """From the second order on: one move is made, one fails, the others are cancelled. An operator
+    who has mended it lets moves go on.
+    """
+    async with watching(tmp_path, settings=ACT) as daemon:
+        pulsar = daemon.pulsar
+        pulsar.switch_off()
+
+        async def on_unload(_destination: str, is_done: bool) -> None:
+            if is_done:
+                pulsar.nonsense["/unload"] = nonsense
+
+        pulsar.on_unload = on_unload
+        await daemon.cycle()
+        moves = daemon.work.operations.list_moves(99)["moves"]
+        states = Counter(move["state"] for move in moves)
+        assert (states["done"], states["failed"]) == (1, 1)
+        assert states["cancelled"] == len(moves) - 2 > 0
+        assert len(pulsar.moved) == 1
+        assert "1 moves failed in a row" in str(daemon.work.hold.reason())
+        pulsar.nonsense.clear()
+        pulsar.on_unload = FakePulsar.on_unload
+        await daemon.work.operations.pause(None)
+        assert daemon.work.hold.reason() is None
+        daemon.clock.pass_s(31 * 60)
+        await daemon.cycle()
+        assert len(pulsar.moved) > 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from adapters.security.certificates import Authority
 from aiohttp import web
-from fleet.fake_pulsar import NAMESPACE, RANGES, a_pulsar
+from fleet.fake_pulsar import NAMESPACE, NONSENSE, RANGES, Nonsense, a_pulsar, failed
 from fleet.watched import watching
 
 from loadmanager.adapters.pulsar_admin.bodies import CHUNK_BYTES, SMALL_BYTES
@@ -78,40 +78,16 @@ async def test_a_token_is_read_again_and_does_not_leave_the_cluster(tmp_path: Pa
         assert seen == [None, None, None]
 
 
-def _html(_request: web.Request) -> web.Response:
-    return web.Response(text="<html>Bad gateway</html>", content_type="text/html")
-
-
-def _nothing(_request: web.Request) -> web.Response:
-    return web.Response(text="")
-
-
-def _loop(request: web.Request) -> web.Response:
-    return web.Response(status=307, headers={"Location": str(request.url)})
-
-
-def _elsewhere(_request: web.Request) -> web.Response:
-    return web.Response(status=307, headers={"Location": "file:///etc/passwd"})
-
-
-def _bracket(_request: web.Request) -> web.Response:
-    return web.Response(status=307, headers={"Location": "http://[x]/"})
-
-
-def _failed(_request: web.Request) -> web.Response:
-    return web.json_response({"reason": "no"}, status=500)
-
-
-@pytest.mark.parametrize("nonsense", [_html, _nothing, _loop, _elsewhere, _bracket, _failed])
+@pytest.mark.parametrize("nonsense", NONSENSE)
 @pytest.mark.parametrize(
     "where",
     ["/brokers", "/load-report", "/runtime", "/namespaceIsolationPolicies", "/antiAffinity"],
 )
-async def test_nonsense_moves_nothing(tmp_path: Path, where: str, nonsense: object) -> None:
+async def test_nonsense_moves_nothing(tmp_path: Path, where: str, nonsense: Nonsense) -> None:
     """What cannot be read stays unknown, is named, and keeps every decision away."""
     async with watching(tmp_path, settings={"mode": "act"}) as daemon:
         daemon.pulsar.switch_off()
-        daemon.pulsar.nonsense[where] = nonsense  # type: ignore[assignment]
+        daemon.pulsar.nonsense[where] = nonsense
         await daemon.cycle()
         assert daemon.work.picture.problems
         assert "Incomplete" in str(daemon.work.hold.reason())
@@ -273,7 +249,7 @@ async def test_policies_of_a_namespace_that_is_new(tmp_path: Path) -> None:
         assert daemon.work.picture.missing(60) is None
         assert daemon.work.picture.groups == {}
         daemon.pulsar.owners.update(owners)
-        daemon.pulsar.nonsense["/antiAffinity"] = _failed
+        daemon.pulsar.nonsense["/antiAffinity"] = failed
         await daemon.work.read()
         assert "policies of acme/shop" in str(daemon.work.hold.reason())
         daemon.pulsar.nonsense.clear()
