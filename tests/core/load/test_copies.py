@@ -1,0 +1,49 @@
+"""Copies of averages: whoever reads one sees the moment when it was made."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadmanager.core.load.averages import BundleAverages
+from loadmanager.core.load.reports import BundleData, NamespaceBundleStats
+
+BROKERS = ("a", "b", "c")
+BUNDLES = [f"t/ns/0x{at:08x}_0x{at + 1:08x}" for at in range(6)]
+STATS = st.dictionaries(
+    st.sampled_from(BUNDLES),
+    st.integers(0, 1000).map(lambda rate: NamespaceBundleStats(msg_rate_in=float(rate))),
+    max_size=len(BUNDLES),
+)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("observe"), st.integers(0, 9), st.sampled_from(BROKERS), STATS),
+        st.tuples(st.just("copy"), st.integers(0, 9)),
+        st.tuples(st.just("drop"), st.integers(0, 9)),
+        st.tuples(st.just("forget"), st.integers(0, 9), st.sampled_from(BUNDLES)),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_a_change_of_one_does_not_show_in_another(steps: list[tuple[object, ...]]) -> None:
+    """Copies of copies, too, whichever are changed and whichever are gone meanwhile."""
+    everybody: list[tuple[BundleAverages, dict[str, BundleData]]] = [(BundleAverages(), {})]
+    for what, number, *given_ in steps:
+        assert isinstance(number, int)
+        at = number % len(everybody)
+        averages = everybody[at][0]
+        if what == "copy":
+            copied = averages.copy()
+            everybody.append((copied, dict(copied)))
+        elif what == "drop" and len(everybody) > 1:
+            del everybody[at], averages
+        elif what == "observe":
+            averages.observe(*given_)  # type: ignore[arg-type]
+            everybody[at] = averages, dict(averages)
+        elif what == "forget":
+            averages.forget(*given_)  # type: ignore[arg-type]
+            everybody[at] = averages, dict(averages)
+        for each, expected in everybody:
+            assert dict(each) == expected
