@@ -159,8 +159,13 @@ MUTATIONS = (
             ),
             CLOSES_ANY_LIFE,
         ),
+        kinds=("slow_host", "isolate", "unload"),
     ),
-    Mutation("an opening whose life is over closes the next one", (CLOSES_ANY_LIFE,)),
+    Mutation(
+        "an opening whose life is over closes the next one",
+        (CLOSES_ANY_LIFE,),
+        kinds=("slow_host", "isolate", "unload"),
+    ),
     Mutation(
         "nobody looks at the lease",
         (
@@ -187,6 +192,7 @@ MUTATIONS = (
         OWNERSHIP,
         2,
         "self._spawn_verify(self._lives.all())",
+        kinds=("drop", "flap", "delete_node", "isolate"),
     ),
     _one(
         "a lock is deleted in whatever session",
@@ -194,6 +200,7 @@ MUTATIONS = (
         4,
         "await self._store.commit([in_session(session_id), Delete(paths.lock(bundle))])",
         "await self._store.commit([Delete(paths.lock(bundle))])",
+        kinds=("isolate", "unload_namespace", "unload"),
     ),
     _one(
         "a lock is taken whatever the boundaries are",
@@ -201,6 +208,7 @@ MUTATIONS = (
         3,
         "return await self._store.commit([boundaries, *no_record, self.creation(bundle)])",
         "return await self._store.commit([*no_record, self.creation(bundle)])",
+        kinds=("dynamic", "split", "unload"),
     ),
     _one(
         "a lock of an earlier session of this broker counts as taken",
@@ -234,6 +242,7 @@ MUTATIONS = (
                 'self._lives.become(life, BundleState.OWNED, "not split")',
             ),
         ),
+        kinds=("split", "lose_answer", "drop"),
     ),
     _one(
         "the lease lasts longer than the session",
@@ -362,6 +371,7 @@ MUTATIONS = (
         if node.ephemeral_owner < 0:
             self._forget(broker_id)
         """,
+        kinds=("garbage", "crash"),
     ),
     _one(
         "a namespace is deleted while its bundles can be acquired",
