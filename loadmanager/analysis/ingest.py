@@ -103,16 +103,19 @@ class Ingest:
         self._source = source
         self._output = output
         self._date = date
+        self._empty: set[str] = set()
+        """Kinds without a good record: questions about them start no job."""
 
     def run(self, listing: Listing) -> Ingested:
         """Read all kinds. Raises `SegmentsMovedError`, and `OperationalError` if Spark cannot."""
-        return Ingested(
-            {kind: self._kind(kind, listing.of(kind)) for kind in KINDS}, listing.left_out
-        )
+        kinds = {kind: self._kind(kind, listing.of(kind)) for kind in KINDS}
+        self._empty = {kind for kind, read in kinds.items() if not read.rows}
+        return Ingested(kinds, listing.left_out)
 
     def records(self, kind: str) -> DataFrame:
         """The good records of the day, as `run` wrote them."""
-        return self._good(kind, self._date)
+        good = self._good(kind, self._date)
+        return good.limit(0) if kind in self._empty else good
 
     def records_before(self, kind: str) -> DataFrame | None:
         """The good records of the day before; None where it was not analysed.

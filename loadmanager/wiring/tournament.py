@@ -148,13 +148,11 @@ def _here(tasks: Sequence[Task]) -> Iterator[tuple[Task, Measures]]:
 
 
 def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measures]]:
-    """In batches that fill the cluster. A plain function over columns of texts: it works in Spark
-    Connect, too, and needs no Arrow.
-    """
+    """In batches that fill the cluster."""
     from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
     play = F.udf(_played, "string", useArrow=False)
-    size = max(_parallelism(spark) * TASKS_PER_CORE, 1)
+    size = int(spark.sparkContext.defaultParallelism) * TASKS_PER_CORE
     for start in range(0, len(tasks), size):
         batch = tasks[start : start + size]
         rows = [
@@ -165,13 +163,6 @@ def _on_spark(spark: Any, tasks: Sequence[Task]) -> Iterator[tuple[Task, Measure
         frame = frame.repartition(len(batch), "number")
         for row in frame.select("number", play("keys", "day").alias("told")).collect():
             yield batch[row["number"]], msgspec.json.decode(row["told"], type=Measures)
-
-
-def _parallelism(spark: Any) -> int:
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except Exception:  # noqa: BLE001 - Spark Connect has no context, and says so in its own way
-        return 8
 
 
 def _played(keys: str, day_file: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -25,6 +27,7 @@ class Sessions:
         running = SparkSession.getActiveSession()
         if running is None:
             self._stack.close()
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             running = self._stack.enter_context(
                 session(master="local[1]", java=find_java(), settings=SETTINGS, small=True)
             )

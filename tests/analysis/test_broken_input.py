@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from analysis.conftest import Sessions
-from analysis.nightly import analyze, report
+from analysis.nightly import analyze, report, rows
 
 from bench import _history as history
 
@@ -151,11 +151,16 @@ def test_impossible_numbers_and_damaged_files(
     assert out.count("decision: b") == 2
 
 
+def days_analysed(out: str) -> list[str]:
+    """The days that a run says it analysed."""
+    return [line.split(":")[0] for line in out.splitlines() if line.startswith("2026")]
+
+
 def test_days_that_come_late_and_segments_that_are_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A day that came wholly late is made up for; one of which segments were dropped meanwhile
-    keeps the tables that it has.
+    """A day that came wholly late is made up for, and one of which a segment came late is analysed
+    anew; one of which segments were dropped meanwhile keeps the tables that it has.
     """
     root = tmp_path / "history"
     days = ["2026-11-18", "2026-11-19", history.DATE]
@@ -177,10 +182,12 @@ def test_days_that_come_late_and_segments_that_are_gone(
     capsys.readouterr()
     assert analyze(tmp_path) == 0
     said = capsys.readouterr()
-    assert [
-        line.split(":")[0] for line in said.out.splitlines() if line.startswith("2026")
-    ] == days[1:]
+    assert days_analysed(said.out) == days[1:]
     assert f"{days[0]}: segments came late, but 1 of those analysed before are gone" in said.err
+    history.write(root, "broker_load", "b9", [history.broker_load(-1440, "b9", 0.4)], date=days[1])
+    assert analyze(tmp_path) == 0
+    assert days_analysed(capsys.readouterr().out) == days[1:]
+    assert set(rows(report(tmp_path, days[1]), "broker_usage", "broker")) == {"b1", "b9"}
     assert analyze(tmp_path, date=days[0]) == 3
     assert "1 segment of this day that an earlier run analysed are gone" in capsys.readouterr().out
 

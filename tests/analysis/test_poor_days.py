@@ -18,7 +18,7 @@ from bench import _history as history
 from loadmanager.analysis.history_source import HistorySource
 from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.job import QUESTIONS
-from loadmanager.analysis.questions import hot_bundles
+from loadmanager.analysis.questions import flapping, hot_bundles
 
 pytestmark = [
     pytest.mark.spark,
@@ -120,11 +120,10 @@ def test_days_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert report(tmp_path, "2026-11-18")["totals"]["brokers"] == 0
 
 
-def failing(**fields: Any) -> ModuleType:
-    """A question that is the one of hot bundles, but for what fails."""
+def failing(question: ModuleType, **fields: Any) -> ModuleType:
+    """A question, but for what fails."""
     kept = {
-        name: getattr(hot_bundles, name)
-        for name in ("NAME", "ABOUT", "COLUMNS", "table", "findings")
+        name: getattr(question, name) for name in ("NAME", "ABOUT", "COLUMNS", "table", "findings")
     }
     return cast(ModuleType, SimpleNamespace(**kept | fields))
 
@@ -154,33 +153,35 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(
 
     whole = run(*QUESTIONS)
     assert whole.failed == []
-    table = tmp_path / f"analysis/cluster={history.CLUSTER}/tables/hot_bundles/date={history.DATE}"
-    assert table.exists()
-    for bad in (failing(table=divides), failing(findings=has_a_bug)):
-        outcome = run(*(bad if question is hot_bundles else question for question in QUESTIONS))
-        assert outcome.failed == ["hot_bundles", "splits", "namespaces", "news", "forecasts"]
-        assert not table.exists()
-        found = report(tmp_path)
-        assert found["input"]["problems"] == outcome.problems
-        assert any("hot_bundles could not be answered" in text for text in outcome.problems)
+    tables = tmp_path / f"analysis/cluster={history.CLUSTER}/tables"
+    assert all((tables / f"{name}/date={history.DATE}").exists() for name in ("flapping", "splits"))
+    bad = {
+        hot_bundles: failing(hot_bundles, table=divides),
+        flapping: failing(flapping, findings=has_a_bug),
+    }
+    outcome = run(*(bad.get(question, question) for question in QUESTIONS))
+    left_out = ["hot_bundles", "flapping", "splits", "namespaces", "news", "forecasts"]
+    assert outcome.failed == left_out
+    assert not any((tables / f"{name}/date={history.DATE}").exists() for name in left_out)
+    found = report(tmp_path)
+    assert found["input"]["problems"] == outcome.problems
+    for name, why in (
+        ("hot_bundles", "[DIVIDE_BY_ZERO]"),
+        ("flapping", "math domain error"),
+        ("namespaces", "it builds on hot_bundles"),
+    ):
         assert any(
-            "namespaces could not be answered: it builds on hot_bundles" in text
-            for text in outcome.problems
+            f"{name} could not be answered: " in text and why in text for text in outcome.problems
         )
-        assert (
-            found["totals"]["brokers"],
-            found["totals"]["splits"],
-            found["totals"]["bundles"],
-        ) == (4, None, None)
-        titles = {finding.title for finding in outcome.findings}
-        kept = {
-            finding.title for finding in whole.findings if finding.question not in outcome.failed
-        }
-        assert kept
-        assert kept <= titles
-        page = Path(outcome.report).read_text()
-        assert "Could not be answered: " in page
-        assert "Usage of each broker" in page
+    totals = found["totals"]
+    assert (totals["brokers"], totals["splits"], totals["bundles"]) == (4, None, None)
+    titles = {finding.title for finding in outcome.findings}
+    kept = {finding.title for finding in whole.findings if finding.question not in left_out}
+    assert kept
+    assert kept <= titles
+    page = Path(outcome.report).read_text()
+    assert "Could not be answered: " in page
+    assert "Usage of each broker" in page
 
 
 def test_only_a_missing_day_counts_as_missing(tmp_path: Path, spark: SparkSession) -> None:

@@ -1,5 +1,5 @@
-"""The job on a real standalone Spark cluster: a master and two workers of the PySpark package, on
-loopback.
+"""The job, submitted to a real standalone Spark cluster: a master and two workers of the PySpark
+package, on loopback.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyspark
 import pytest
 from analysis import nightly
 from ports import free_port
 
+import loadmanager.__main__
 from bench import _history as history
 from loadmanager.adapters.zookeeper.embedded import find_java
 from loadmanager.analysis.session import SMALL, SMALL_JAVA, java_home
@@ -28,6 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 READY_TIMEOUT_S = 60.0
 HOST = "127.0.0.1"
+NAME = "the nightly job"
 
 
 @contextmanager
@@ -49,19 +52,22 @@ def running(environment: dict[str, str], *arguments: str, log: Path) -> Iterator
             process.wait()
 
 
-def alive_workers(port: int) -> int:
-    """What the master says."""
+def state_of(port: int) -> dict[str, Any]:
+    """What the master says; nothing before it answers."""
     try:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
             f"http://{HOST}:{port}/json/", timeout=5
         ) as answer:
-            return int(json.load(answer)["aliveworkers"])
+            state: dict[str, Any] = json.load(answer)
+            return state
     except (urllib.error.URLError, ConnectionError):
-        return 0
+        return {}
 
 
-def test_master_and_two_workers(tmp_path: Path) -> None:
-    """The executors know nothing of this package, and the answers are those of a local run."""
+def test_spark_submit_to_a_master_and_two_workers(tmp_path: Path) -> None:
+    """The executors know nothing of this package, and the answers are those of a local run. What
+    spark-submit says holds.
+    """
     history.designed(tmp_path / "history")
     port, ui = free_port(), free_port()
     environment = {
@@ -71,6 +77,7 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
         "SPARK_WORKER_DIR": str(tmp_path / "work"),
         "SPARK_LOCAL_DIRS": str(tmp_path / "local"),
         "SPARK_DAEMON_JAVA_OPTS": SMALL_JAVA,
+        "PYSPARK_PYTHON": sys.executable,
     }
     deploy, master = "org.apache.spark.deploy", f"spark://{HOST}:{port}"
     with ExitStack() as cluster:
@@ -101,13 +108,12 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
                 running(environment, *worker, log=tmp_path / f"worker-{number}.log")
             )
         deadline_s = time.monotonic() + READY_TIMEOUT_S
-        while alive_workers(ui) < 2:
+        while state_of(ui).get("aliveworkers", 0) < 2:
             assert time.monotonic() < deadline_s, (tmp_path / "master.log").read_text()[-2000:]
             time.sleep(0.1)
-        command = [sys.executable, "-m", "loadmanager", "analyze", "--date", history.DATE]
-        command += ["--master", master, "--quiet", "--history", str(tmp_path / "history")]
-        command += ["--output", str(tmp_path / "analysis")]
+        command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
         for setting in (
+            f"spark.app.name={NAME}",
             f"spark.driver.host={HOST}",
             f"spark.driver.bindAddress={HOST}",
             "spark.executor.memory=700m",
@@ -116,11 +122,16 @@ def test_master_and_two_workers(tmp_path: Path) -> None:
             f"spark.driver.extraJavaOptions={SMALL_JAVA}",
             f"spark.executor.extraJavaOptions={SMALL_JAVA}",
         ):
-            command += ["--spark", setting]
+            command += ["--conf", setting]
+        command += [loadmanager.__main__.__file__, "analyze", "--date", history.DATE, "--quiet"]
+        command += ["--history", str(tmp_path / "history")]
+        command += ["--output", str(tmp_path / "analysis")]
         result = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=800, check=False
         )
         assert result.returncode == 0, result.stderr[-3000:]
+        (application,) = state_of(ui)["completedapps"]
+        assert application["name"] == NAME, "--conf wins over what the job would set"
     report = nightly.report(tmp_path)
     flapping = nightly.rows(report, "flapping", "bundle")[history.FLAPPING]
     assert (flapping["moves"], flapping["returns"]) == (4, 2)

@@ -1,0 +1,93 @@
+"""Two runs at once, and how a session is asked for: none of it needs Spark."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from analysis.nightly import analyze
+
+from bench import _history as history
+from loadmanager.analysis.analysed_days import AnalysedDays
+from loadmanager.analysis.session import SMALL, _settings
+
+HOLDS = """
+import sys, time
+from loadmanager.analysis.analysed_days import AnalysedDays
+
+with AnalysedDays(sys.argv[1], sys.argv[2]).alone():
+    print("alone", flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def day(tmp_path: Path) -> None:
+    """A day that could be analysed."""
+    history.write(tmp_path / "history", "broker_load", "b0", [history.broker_load(0, "b0", 0.5)])
+
+
+def test_a_second_run_at_once_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before it starts Spark; when the first one is killed, the way is free."""
+    output = str(tmp_path / "analysis")
+    first = subprocess.Popen(
+        [sys.executable, "-c", HOLDS, output, history.CLUSTER], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "alone\n"
+        assert analyze(tmp_path) == 1
+        assert f"another run analyses {history.CLUSTER} into " in capsys.readouterr().err
+        assert not list(Path(output).rglob("*.html"))
+        with AnalysedDays(output, "another").alone():
+            """Another cluster may be analysed meanwhile."""
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+        with AnalysedDays(output, history.CLUSTER).alone():
+            """The lock of a killed run is nobody's."""
+    finally:
+        first.kill()
+        first.communicate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variable"),
+    [
+        (("--master", "sc://127.0.0.1:15002"), None),
+        (("--spark", "spark.remote=sc://127.0.0.1:15002"), None),
+        (("--spark", "spark.api.mode=connect"), None),
+        ((), ("SPARK_REMOTE", "sc://127.0.0.1:15002")),
+        ((), ("SPARK_API_MODE", "connect")),
+    ],
+)
+def test_spark_connect_is_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    variable: tuple[str, str] | None,
+) -> None:
+    """However it is asked for, in a line that says what to do."""
+    if variable is not None:
+        monkeypatch.setenv(*variable)
+    assert analyze(tmp_path, *arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "does not work over Spark Connect" in line
+
+
+def test_spark_submit_decides(tmp_path: Path) -> None:
+    """Under it, the job sets only what the answers depend on, however small the history is."""
+    submitted = _settings(None, str(tmp_path), {"spark.executor.memory": "4g"}, small=True)
+    assert submitted == {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        "spark.executor.memory": "4g",
+    }
+    given = {"spark.sql.shuffle.partitions": "7"}
+    local = _settings("local[2]", str(tmp_path), given, small=True)
+    assert local == local | SMALL | given

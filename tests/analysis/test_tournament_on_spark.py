@@ -1,0 +1,37 @@
+"""The tournament's tasks on Spark give what they give in one process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from loadmanager import settings
+from loadmanager.simulator.days import Shape, make_day
+from loadmanager.wiring.tournament import TASKS_PER_CORE, Tournament
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+TRIED = ["", "BalancedShedder+BalancedPlacement", "AvgShedder+AvgShedder"]
+
+
+def a_tournament(folder: Path) -> Tournament:
+    """Two short days."""
+    tournament = Tournament(folder, settings.load())
+    for number, date in enumerate(("2026-11-01", "2026-11-02")):
+        shape = Shape(brokers=3, bundles=24, minutes=40, events=False)
+        tournament.add(date, make_day(number, shape))
+    return tournament
+
+
+def test_tasks_on_spark(tmp_path: Path, spark: SparkSession) -> None:
+    """To the last digit, in more than one batch; each result is kept, so that nothing is left."""
+    told: list[tuple[int, int]] = []
+    tournament = a_tournament(tmp_path / "spark")
+    assert len(tournament.tasks(TRIED)[0]) == 6 > TASKS_PER_CORE
+    results = tournament.play(TRIED, spark, lambda done, all_: told.append((done, all_)))
+    assert results == a_tournament(tmp_path / "here").play(TRIED)
+    assert told == [(done, 6) for done in range(1, 7)]
+    left, kept = tournament.tasks(TRIED)
+    assert (left, kept) == ([], results)
