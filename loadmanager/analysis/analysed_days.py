@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from loadmanager.analysis.history_source import HistorySource, SeenSegment, spark_url
 from loadmanager.core.errors import BadInputError, OperationalError
-from loadmanager.core.history.layout import OPEN, cluster_folder, stem_of
+from loadmanager.core.history.layout import OPEN, cluster_folder, partition, stem_of
 
 LATE_DAYS = 3
 """How many days back to look for late segments."""
@@ -41,7 +41,7 @@ class AnalysedDays:
             fs.makedirs(self._root, exist_ok=True)
         except Exception as error:  # noqa: BLE001 - every file system raises its own
             raise BadInputError(f"--output {url} cannot be written: {error}") from None
-        self.spark_root = spark_url(fs, url, self._root)
+        self._spark_root = spark_url(fs, url, self._root)
 
     def late(self, date: str, source: HistorySource) -> list[str]:
         """Days before `date` to analyse again or for the first time, because segments came late.
@@ -135,7 +135,17 @@ class AnalysedDays:
 
     def remove_table(self, name: str, date: str) -> None:
         """Delete what an earlier run stored."""
-        folder = self._table(name, date)
+        self._remove(self._table(name, date))
+
+    def records(self, kind: str, date: str) -> str:
+        """Where the records of a day are, as Spark spells it; a day without any has none."""
+        return f"{self._spark_root}/records/{partition(kind, date)}"
+
+    def remove_records(self, kind: str, date: str) -> None:
+        """Delete those that an earlier run stored."""
+        self._remove(f"{self._root}/records/{partition(kind, date)}")
+
+    def _remove(self, folder: str) -> None:
         if self._fs.exists(folder):
             self._fs.rm(folder, recursive=True)
 

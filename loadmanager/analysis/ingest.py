@@ -13,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from loadmanager.analysis.analysed_days import AnalysedDays
 from loadmanager.analysis.history_source import (
     DAMAGED,
     DUPLICATE_OF,
@@ -24,7 +25,7 @@ from loadmanager.analysis.history_source import (
 from loadmanager.analysis.schema import CORRUPT, measured_of, numbers_of, required_of, schema_of
 from loadmanager.analysis.session import stored
 from loadmanager.core.errors import OperationalError
-from loadmanager.core.history.layout import COMPRESSED, DAY_MS, day_of, day_start_ms, partition
+from loadmanager.core.history.layout import COMPRESSED, DAY_MS, day_of, day_start_ms
 from loadmanager.core.history.records import KINDS, OwnershipStep
 from loadmanager.core.ownership.states import Cause
 
@@ -96,12 +97,14 @@ class Ingested:
 
 
 class Ingest:
-    """Reads one day of one cluster into `output` (`…/cluster=<name>`)."""
+    """Reads one day of one cluster, and stores its records among the analysed days."""
 
-    def __init__(self, spark: SparkSession, source: HistorySource, output: str, date: str) -> None:
+    def __init__(
+        self, spark: SparkSession, source: HistorySource, days: AnalysedDays, date: str
+    ) -> None:
         self._spark = spark
         self._source = source
-        self._output = output
+        self._days = days
         self._date = date
         self._empty: set[str] = set()
         """Kinds without a good record: questions about them start no job."""
@@ -114,8 +117,9 @@ class Ingest:
 
     def records(self, kind: str) -> DataFrame:
         """The good records of the day, as `run` wrote them."""
-        good = self._good(kind, self._date)
-        return good.limit(0) if kind in self._empty else good
+        if kind in self._empty:
+            return self._spark.createDataFrame([], schema_of(kind)).limit(0)
+        return self._good(kind, self._date)
 
     def records_before(self, kind: str) -> DataFrame | None:
         """The good records of the day before; None where it was not analysed.
@@ -131,11 +135,11 @@ class Ingest:
 
     def _good(self, kind: str, date: str) -> DataFrame:
         schema = StructType([*schema_of(kind).fields, *ASIDE.fields])
-        lines = stored(self._spark, schema, f"{self._output}/records/{partition(kind, date)}")
+        lines = stored(self._spark, schema, self._days.records(kind, date))
         return lines.where(F.col(PROBLEM).isNull()).drop(*ASIDE.names)
 
     def _path(self, kind: str) -> str:
-        return f"{self._output}/records/{partition(kind, self._date)}"
+        return self._days.records(kind, self._date)
 
     def _kind(self, kind: str, segments: list[Segment]) -> KindRead:
         if not segments:
@@ -164,11 +168,8 @@ class Ingest:
         ]
 
     def _nothing(self, kind: str) -> KindRead:
-        """Write a table without rows."""
-        empty = self._spark.createDataFrame(
-            [], StructType([*schema_of(kind).fields, *ASIDE.fields, *FROM.fields])
-        )
-        empty.write.mode("overwrite").parquet(self._path(kind))
+        """No line of this kind: what an earlier run stored goes."""
+        self._days.remove_records(kind, self._date)
         return KindRead()
 
     def _read(self, kind: str, segments: list[Segment]) -> tuple[KindRead, int]:

@@ -207,7 +207,7 @@ class Job:
             if not listing.segments and not listing.left_out:
                 return None
             with self._step(f"{date}: reading {len(listing.segments)} segments", steps, "read"):
-                ingest = Ingest(self._spark, self._source, self._days.spark_root, date)
+                ingest = Ingest(self._spark, self._source, self._days, date)
                 try:
                     return ingest, ingest.run(listing), set(listing.seen)
                 except SegmentsMovedError:

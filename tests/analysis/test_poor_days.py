@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from bench import _history as history
+from loadmanager.analysis.analysed_days import AnalysedDays
 from loadmanager.analysis.history_source import HistorySource
 from loadmanager.analysis.ingest import Ingest
 from loadmanager.analysis.job import QUESTIONS
@@ -186,8 +187,10 @@ def test_a_question_that_fails_costs_only_what_builds_on_it(
 
 def test_only_a_missing_day_counts_as_missing(tmp_path: Path, spark: SparkSession) -> None:
     """Records of yesterday that cannot be read are no day without records."""
-    before = tmp_path / "records/kind=ownership/date=2026-11-19/ts=1/TS=2"
-    ingest = Ingest(spark, HistorySource(str(tmp_path)), tmp_path.as_uri(), history.DATE)
+    days = AnalysedDays(str(tmp_path), history.CLUSTER)
+    ingest = Ingest(spark, HistorySource(str(tmp_path)), days, history.DATE)
+    folder = tmp_path / f"cluster={history.CLUSTER}/records/kind=ownership/date=2026-11-19"
+    before = folder / "ts=1/TS=2"
     assert ingest.records_before("ownership") is None
     before.mkdir(parents=True)
     (before / "part.parquet").write_bytes(b"")

@@ -91,3 +91,16 @@ def test_spark_submit_decides(tmp_path: Path) -> None:
     given = {"spark.sql.shuffle.partitions": "7"}
     local = _settings("local[2]", str(tmp_path), given, small=True)
     assert local == local | SMALL | given
+
+
+def test_records_of_an_earlier_run_go(tmp_path: Path) -> None:
+    """Where a day has no line of a kind any more; what is not there need not go."""
+    days = AnalysedDays(str(tmp_path), history.CLUSTER)
+    folder = tmp_path / f"cluster={history.CLUSTER}/records/kind=throttle/date={history.DATE}"
+    assert days.records("throttle", history.DATE) == f"file://{folder}"
+    folder.mkdir(parents=True)
+    (folder / "part.parquet").write_bytes(b"")
+    for _ in range(2):
+        days.remove_records("throttle", history.DATE)
+        assert folder.parent.exists()
+        assert not folder.exists()
