@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
 from loadmanager import settings
-from loadmanager.simulator.days import Shape, make_day
+from loadmanager.simulator.days import Shape, make_day, traffic
 from loadmanager.wiring.tournament import TASKS_PER_CORE, Tournament
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -17,11 +19,13 @@ TRIED = ["", "BalancedShedder+BalancedPlacement", "AvgShedder+AvgShedder"]
 
 
 def a_tournament(folder: Path) -> Tournament:
-    """Two short days."""
+    """Two short days, as they would be recorded."""
     tournament = Tournament(folder, settings.load())
     for number, date in enumerate(("2026-11-01", "2026-11-02")):
-        shape = Shape(brokers=3, bundles=24, minutes=40, events=False)
-        tournament.add(date, make_day(number, shape))
+        day = make_day(number, Shape(brokers=3, bundles=24, minutes=40, events=False))
+        bundles = traffic(day)
+        carried = np.array([bundles.minute(minute) for minute in range(40)], np.float32)
+        tournament.add(date, replace(day, carried=carried))
     return tournament
 
 
