@@ -34,7 +34,7 @@ from loadmanager.core.moves.breaker import spread
 
 TOPICS, BUNDLES = 48, 16
 RATES = [10 * (1 + number // 2) for number in range(TOPICS)]
-SHOWN_S = (0, 30, 60, 90, 120, 180)
+SHOWN_S = (0, 30, 60, 90, 120, 150)
 SLOW_MS = 100.0
 BALANCED = 0.15
 """Balanced: the standard deviation is below this share of the mean."""
