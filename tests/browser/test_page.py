@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from adapters.admin.serving import serving
+from adapters.admin.test_admin_leading import hot_broker
 from adapters.security.tokens import ADMIN, VALUES, token, verifier
 from browser.chromium import CHROMIUM, Page, browser
 from system.cluster import Cluster, wait_for
 from system.workload import client
+from wiring.running import until
 
 pytestmark = [
     pytest.mark.browser,
@@ -152,6 +154,60 @@ async def test_a_visitor_must_prove_who_he_is() -> None:
             await page.click("button", "Use it")
             await page.wait_text(shown)
         assert await page.value("JSON.stringify(localStorage) + document.cookie") == "{}"
+
+
+async def test_what_operators_click() -> None:
+    """A sealed plan is carried out; a bundle is unloaded and split; a broker is cordoned, drained
+    and uncordoned: on the page of a broker that passes all of it on, and the stream of events, too.
+    """
+    shedder = {"loadBalancerLoadSheddingStrategy": "OverloadShedder"}
+    async with hot_broker(shedder) as served, browser() as page:
+        hot, idle = served.broker_id(1), served.broker_id(0)
+        await page.size(1200, 800)
+        await page.go(f"http://{hot}/ui")
+        await page.wait("document.querySelectorAll('.broker').length === 2")
+        await page.click(".top button", "What would move?")
+        await page.wait_text("as OverloadShedder would", "dialog")
+        await page.click("dialog button", "Carry out this plan")
+        await page.wait_text("queued", ".toast")
+        await until(lambda: idle in served.owners().values())
+        await page.wait_text("moved", "#decisions")
+
+        owned = served.owners()
+        for bundle, owner in owned.items():
+            at = served.brokers.index(
+                next(b for b in served.brokers if b.address.broker_id == owner)
+            )
+            await served.open_two_topics(bundle.rpartition("/")[2], at=at)
+        for button, confirm, said in (
+            ("Unload…", "Unload it", "was unloaded"),
+            ("Split…", "Split it", "was split"),
+        ):
+            await page.click("#heat-rows .row")
+            await page.click("aside button", button)
+            await page.click("dialog button", confirm)
+            await page.wait_text(said, ".toast")
+            await page.key("Escape")
+            await served.own(*(owned.keys() - served.owners().keys() if "Unload" in button else ()))
+        await until(lambda: len(served.owners()) == len(owned) + 1)
+
+        await _on_broker(page, hot, "Cordon…", "Cordon it", "cordoned")
+        await _on_broker(page, hot, "Drain…", "Drain it", "drained")
+        assert hot not in served.owners().values()
+        await _on_broker(page, hot, "Uncordon…", "Uncordon it", "")
+        assert page.errors == []
+        assert f"http://{hot}{V1}/events" in page.requests
+
+
+async def _on_broker(page: Page, broker: str, button: str, confirm: str, chip: str) -> None:
+    await page.click("#broker-rows .name", broker)
+    await page.click("aside button", button)
+    await page.click("dialog button", confirm)
+    await page.wait("!document.querySelector('dialog')")
+    await page.key("Escape")
+    shown = "[...document.querySelectorAll('#brokers .chip')].map((it) => it.innerText)"
+    states = f"{shown}.filter((text) => text !== 'leader').join()"
+    await page.wait(f"{states} === {chip!r}")
 
 
 async def test_the_broker_of_the_page_dies(cluster: Cluster, tmp_path: Path) -> None:

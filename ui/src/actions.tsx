@@ -309,7 +309,7 @@ export function cordonBroker(broker: Broker, drain: boolean): void {
       drain
         ? [
             "It gets no new bundle.",
-            `Its ${plural(broker.bundles ?? 0, "bundle")} move away, at the pace of the queue of moves.`,
+            `Its ${plural(broker.bundles ?? 0, "bundle moves", "bundles move")} away, at the pace of the queue of moves.`,
             pauseExpected(),
           ]
         : ["It gets no new bundle. It keeps those that it has."],
@@ -425,7 +425,7 @@ function show(sealed: SealedPlan): void {
     command: () => admin(`plans execute ${sealed.id}`),
     run: async () => {
       await call("POST", `${V1}/plans/${sealed.id}/execute`, {});
-      return `${plural(unloads.length, "move")} were queued.`;
+      return `${plural(unloads.length, "move is", "moves are")} queued.`;
     },
   });
 }

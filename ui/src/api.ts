@@ -22,9 +22,14 @@ export const token = {
     text ? sessionStorage.setItem(TOKEN, text) : sessionStorage.removeItem(TOKEN),
 };
 
-export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+export function credentials(): Record<string, string> {
   const headers: Record<string, string> = { "Loadmanager-Follow": "true" };
   if (token.get()) headers["Authorization"] = `Bearer ${token.get()}`;
+  return headers;
+}
+
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const headers = credentials();
   if (method !== "GET") headers["Content-Type"] = "application/json";
   let answer: Response;
   let text: string;

@@ -27,7 +27,10 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
     <>
       {broker.leader && <span class="chip leader">leader</span>}
       {cordon && (
-        <span class="chip cordoned" title={cordon.note}>
+        <span
+          class={`chip ${cordon.state === "stopped" ? "stopped" : "cordoned"}`}
+          title={cordon.state === "stopped" ? `drained and stopped. ${cordon.note}` : cordon.note}
+        >
           {cordonText(cordon)}
         </span>
       )}
@@ -44,13 +47,16 @@ export function Chips({ broker }: { broker: Broker }): JSX.Element {
   );
 }
 
+// Whether a broker runs: one that was drained and has stopped is no reason to worry.
+export const runs = ({ state }: Broker): boolean => state !== "gone" && state !== "stopped";
+
 export function cordonText(cordon: Cordon): string {
   if (cordon.state !== "draining" || typeof cordon.left !== "number") return cordon.state;
   return `draining, ${count(cordon.left)} left`;
 }
 
 export function isStale(broker: Broker): boolean {
-  return broker.state !== "gone" && (broker.reportAgeMs ?? 0) > staleAfter.value;
+  return runs(broker) && (broker.reportAgeMs ?? 0) > staleAfter.value;
 }
 
 const RESOURCES: Record<string, string> = {
@@ -111,7 +117,7 @@ export function Brokers(): JSX.Element {
     return kept.sort((a, b) => ORDERS[order](a, b) || a.broker.localeCompare(b.broker));
   }, [now, order, filter]);
   if (!now) return <Section id="brokers" title="Brokers" empty="Waiting for the first answer." />;
-  const live = now.brokers.filter((broker) => broker.state !== "gone").length;
+  const live = now.brokers.filter(runs).length;
   return (
     <Section
       id="brokers"

@@ -198,7 +198,9 @@ export function Heat(): JSX.Element {
   const nothing = !samples
     ? "Waiting for the first samples."
     : samples.bundles.length === 0
-      ? "No bundle has an owner yet. The first lookup of a topic places its bundle."
+      ? now?.bundles
+        ? "No broker has reported traffic of a bundle yet."
+        : "No bundle has an owner yet. The first lookup of a topic places its bundle."
       : null;
   const times = samples?.times ?? [];
   const past = times.length > 1 ? (times.at(-1) ?? 0) - (times[0] ?? 0) : 0;

@@ -4,7 +4,7 @@ import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Dialog, dryRun, pauseMoves, resumeMoves } from "./actions";
 import { token } from "./api";
-import { Brokers, isStale } from "./brokers";
+import { Brokers, isStale, runs } from "./brokers";
 import { Decisions } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, plural } from "./format";
 import { Heat } from "./heat";
@@ -44,7 +44,7 @@ function Tile(props: { name: string; children: ComponentChildren; wide?: boolean
 
 function spread(brokers: Broker[]): string {
   const loads = brokers
-    .filter((broker) => broker.state !== "gone" && broker.usage !== null)
+    .filter((broker) => runs(broker) && broker.usage !== null)
     .map((broker) => broker.usage ?? 0);
   if (!loads.length) return "–";
   return `${percent(Math.min(...loads))} – ${percent(Math.max(...loads))}`;
@@ -80,7 +80,7 @@ function Summary(): JSX.Element | null {
   const now = use(cluster);
   use(decisions);
   if (!now) return null;
-  const live = now.brokers.filter((broker) => broker.state !== "gone");
+  const live = now.brokers.filter(runs);
   const sum = (of: (broker: Broker) => number | null): number =>
     live.reduce((total, broker) => total + (of(broker) ?? 0), 0);
   const { text, level } = status(now);
@@ -89,7 +89,7 @@ function Summary(): JSX.Element | null {
       <p class={`status ${level}`}>
         <i aria-hidden="true" /> {text}
       </p>
-      <Tile name="Brokers">{count(now.total)}</Tile>
+      <Tile name="Brokers">{count(now.total - now.brokers.filter((it) => it.state === "stopped").length)}</Tile>
       <Tile name="Bundles">{count(now.bundles)}</Tile>
       <Tile name="Load">{spread(now.brokers)}</Tile>
       <Tile name="Messages/s">{messages(sum((broker) => broker.rate))}</Tile>
@@ -144,7 +144,7 @@ function Trouble(): JSX.Element | null {
   }, []);
   if (state !== "unreachable" && state !== "unavailable" && state !== "refused") return null;
   const others = (known?.brokers ?? [])
-    .filter((broker) => broker.url && broker.state !== "gone" && broker.url !== location.origin)
+    .filter((broker) => broker.url && runs(broker) && broker.url !== location.origin)
     .slice(0, 4);
   const again = Math.max(0, Math.ceil((retryAt - Date.now()) / 1000));
   return (

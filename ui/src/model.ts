@@ -8,7 +8,7 @@ interface Resource {
 
 export interface Cordon {
   note: string;
-  state: "cordoned" | "draining" | "drained";
+  state: "cordoned" | "draining" | "drained" | "stopped";
   left?: number | null;
   total?: number;
   failed?: number;
@@ -20,7 +20,7 @@ export interface Broker {
   broker: string;
   url: string | null;
   leader: boolean;
-  state: "active" | "unreadable" | "gone" | "cordoned" | "draining" | "drained";
+  state: "active" | "unreadable" | "gone" | "cordoned" | "draining" | "drained" | "stopped";
   cordon: Cordon | null;
   version: string | null;
   startedAt: number | null;

@@ -2,9 +2,15 @@
 import { Failure, V1, get } from "./api";
 import type { Kind } from "./api";
 import { Store } from "./store";
+import * as stream from "./stream";
 import type { Broker, Cluster, Decision, Heat, Moves, Pins, Throttled } from "./model";
 
+// Loads and heat have no events: they are asked for at intervals. With the stream of events, all
+// else is asked for when something has happened.
 const INTERVAL_MS = 2_000;
+const LIVE_INTERVAL_MS = 5_000;
+const AFTER_EVENT_MS = 250;
+const ALL_EVERY_MS = 30_000;
 const RETRY_MAX_MS = 10_000;
 const SLOW_FACTOR = 10;
 const GONE_SHOWN_MS = 600_000;
@@ -48,7 +54,9 @@ async function readIntervals(): Promise<void> {
 
 const gone = new Map<string, { broker: Broker; since: number }>();
 let timer = 0;
-let turn = 0;
+let eventTimer = 0;
+let happened = true;
+let allAt = 0;
 let failures = 0;
 let running = false;
 
@@ -69,7 +77,7 @@ function withGone(next: Cluster): Cluster {
   const now = Date.now();
   const live = new Set(next.brokers.map((broker) => broker.broker));
   for (const before of cluster.value?.brokers ?? [])
-    if (before.state !== "gone" && !live.has(before.broker) && next.total === next.brokers.length)
+    if (!["gone", "stopped"].includes(before.state) && !live.has(before.broker) && next.total === next.brokers.length)
       gone.set(before.broker, { broker: before, since: now });
   for (const [id, { since }] of gone)
     if (live.has(id) || now - since > GONE_SHOWN_MS) gone.delete(id);
@@ -83,52 +91,76 @@ function withGone(next: Cluster): Cluster {
 }
 
 async function turnOnce(): Promise<void> {
+  const all = happened || !stream.live.value || Date.now() - allAt >= ALL_EVERY_MS;
+  happened = false;
   cluster.set(withGone(await get<Cluster>(`${V1}/cluster?limit=${BROKERS_MAX}`)));
   const work = [
     part<Heat>("heat", `${V1}/heat?limit=${HEAT_ROWS}`, (document) => heat.set(document)),
-    part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
-    part<{ decisions: Decision[] }>("decisions", `${V1}/decisions?limit=${LISTED}`, (document) =>
-      decisions.set(document.decisions),
-    ),
+    part<Throttled>("throttled", `${V1}/throttled`, (document) => throttled.set(document)),
   ];
-  if (turn % 2 === 0) {
-    work.push(part<Throttled>("throttled", `${V1}/throttled`, (document) => throttled.set(document)));
-    work.push(part<Pins>("pins", `${V1}/pins`, (document) => pins.set(document)));
+  if (all) {
+    allAt = Date.now();
+    work.push(
+      part<Moves>("moves", `${V1}/moves?limit=${LISTED}`, (document) => moves.set(document)),
+      part<Pins>("pins", `${V1}/pins`, (document) => pins.set(document)),
+      part<{ decisions: Decision[] }>("decisions", `${V1}/decisions?limit=${LISTED}`, (document) =>
+        decisions.set(document.decisions),
+      ),
+    );
   }
-  turn += 1;
   await Promise.all(work);
 }
 
-export async function refresh(): Promise<void> {
+export function refresh(): Promise<void> {
+  happened = true;
+  return look();
+}
+
+function onEvent(): void {
+  happened = true;
+  if (!eventTimer)
+    eventTimer = window.setTimeout(() => {
+      eventTimer = 0;
+      void look();
+    }, AFTER_EVENT_MS);
+}
+
+async function look(): Promise<void> {
   if (running) return;
   running = true;
   clearTimeout(timer);
   const began = performance.now();
-  let wait = INTERVAL_MS;
+  const interval = (): number => (stream.live.value ? LIVE_INTERVAL_MS : INTERVAL_MS);
+  let wait = interval();
   try {
     await turnOnce();
     failures = 0;
     if (link.value.state !== "ok") {
       link.set({ state: "ok", message: "", since: Date.now(), retryAt: 0 });
+      void stream.begin(onEvent);
       void readIntervals();
     }
-    wait = Math.max(INTERVAL_MS, SLOW_FACTOR * (performance.now() - began));
+    wait = Math.max(interval(), SLOW_FACTOR * (performance.now() - began));
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     failures += 1;
+    happened = false;
     wait = Math.min(INTERVAL_MS * 2 ** Math.min(failures - 1, 4), RETRY_MAX_MS);
     const since = link.value.state === error.kind ? link.value.since : Date.now();
     link.set({ state: error.kind, message: error.message, since, retryAt: Date.now() + wait });
   } finally {
     running = false;
-    timer = window.setTimeout(refresh, wait);
+    // What happened meanwhile is looked at soon.
+    timer = window.setTimeout(look, happened ? AFTER_EVENT_MS : wait);
   }
 }
 
 export function begin(): void {
   document.addEventListener("visibilitychange", () => {
     clearTimeout(timer);
-    if (!document.hidden) void refresh();
+    if (document.hidden) return stream.stop();
+    void stream.begin(onEvent);
+    void refresh();
   });
   void refresh();
 }

@@ -11,7 +11,7 @@ import {
   unpinBundle,
 } from "./actions";
 import { Failure, V1, get } from "./api";
-import { Chips, heatClass, resourcesOf } from "./brokers";
+import { Chips, heatClass, resourcesOf, runs } from "./brokers";
 import { Entries } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
 import type { Broker, Bundle, Decision, Story } from "./model";
@@ -241,7 +241,7 @@ function OfBroker({ name }: { name: string }): JSX.Element {
         ) : (
           <button onClick={() => cordonBroker(broker, false)}>Cordon…</button>
         )}
-        {broker.cordon?.state !== "draining" && (
+        {runs(broker) && broker.cordon?.state !== "draining" && (
           <button onClick={() => cordonBroker(broker, true)}>Drain…</button>
         )}
         {broker.url && broker.url !== location.origin && (
