@@ -219,3 +219,24 @@ async def test_refused_clients_are_told_in_one_line() -> None:
         assert (line["event"], line["address"]) == ("a client is refused", "127.0.0.1")
         assert "expired" in line["reason"]
         assert WHO["expired"].split(".")[1] not in str(logs)
+
+
+async def test_nothing_secret_is_told() -> None:
+    """Neither the key of tokens nor a token is in an answer or in a line of the log."""
+    broker, key = token("broker"), VALUES["tokenSecretKey"]
+    values = {**VALUES, "brokerClientAuthenticationParameters": f"token:{broker}"}
+    with capture_logs() as logs:
+        async with serving(1, values=values, verifier=verifier(), token=token(ADMIN)) as served:
+            told = [
+                str((await served.ask("GET", path)).body)
+                for path in (
+                    "/admin/v2/brokers/configuration/runtime",
+                    "/admin/v2/brokers/configuration/values",
+                    "/admin/v2/brokers/internal-configuration",
+                    "/loadmanager/v1/load-report",
+                    "/loadmanager/v1/cluster",
+                )
+            ]
+    assert "tokenSecretKey" in told[0]
+    for secret in (key.rpartition(",")[2], SECRET.decode(), broker, token(ADMIN)):
+        assert not any(secret in text for text in (*told, str(logs)))
