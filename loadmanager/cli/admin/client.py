@@ -266,5 +266,7 @@ def _reason(raw: bytes) -> str:
     try:
         document = json.loads(raw)
     except ValueError:
+        if raw.lstrip().startswith(b"<"):
+            return ""  # a page of something else than a broker
         return raw.decode(errors="replace")[:REASON_MAX]
     return str(document.get("reason", "")) if isinstance(document, dict) else ""
