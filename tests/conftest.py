@@ -21,6 +21,15 @@ from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
 SPARK = "tests/analysis/"
 APART = "tests/analysis/test_standalone_cluster.py"
 """Its Java processes are its own."""
+TOGETHER = (
+    "tests/adapters/protocol/test_bad_frames.py",
+    "tests/adapters/protocol/test_stock_client.py",
+    "tests/adapters/protocol/test_throttling_client.py",
+    "tests/browser/test_page.py",
+    "tests/cli/test_tournament.py",
+    "tests/deploy/test_wheel.py",
+)
+"""Modules whose tests share what takes long to start."""
 _chroots = itertools.count()
 
 # a slow minute of the machine must not fail a test
@@ -33,22 +42,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
 
 
-class OneSparkWorker(LoadScopeScheduling):
-    """Gives each worker the next test. The tests of the analysis go to one worker, because they
-    share a Java process that takes long to warm up.
+class TogetherOrAlone(LoadScopeScheduling):
+    """Gives each worker the next test. Tests that share what takes long to start go to one worker:
+    those of the analysis, whose Java process also takes long to warm up, and those of some modules.
 
     xdist's own `--dist loadgroup` sees no groups with pytest 9.2.
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        shared = nodeid.startswith(SPARK) and not nodeid.startswith(APART)
-        return "spark" if shared else nodeid
+        if nodeid.startswith(SPARK) and not nodeid.startswith(APART):
+            return "spark"
+        module = nodeid.partition("::")[0]
+        return module if module in TOGETHER else nodeid
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneSparkWorker:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TogetherOrAlone:
     """The largest group, which is Spark's, begins first."""
-    return OneSparkWorker(config, log)
+    return TogetherOrAlone(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
