@@ -32,7 +32,7 @@ from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.broker import BrokerThrottling
 from loadmanager.core.throttling.settings import ThrottlingSettings
 from loadmanager.ports.telemetry import Detail, Sample, Telemetry
-from loadmanager.runtime.broker.telemetry import BUNDLE_LOADS
+from loadmanager.runtime.broker.telemetry import bundle_samples
 
 NAMESPACES = 100
 SCRAPES = 5
@@ -104,14 +104,12 @@ async def _measure(bundles: int, topics: int, seconds: float) -> None:
     for number in range(topics):
         name = f"persistent://bench/n{number % NAMESPACES}/topic-{number}"
         await server.host(TopicName.parse(name))
-    server.measure()
+    await server.measure()
     await server.listen(sock)
     print(f"{bundles:,} bundles, {topics:,} topics in {NAMESPACES} namespaces\n")
 
     def loads() -> Iterator[Sample]:
-        for bundle, stats in server.bundle_stats().items():
-            for field, metric in BUNDLE_LOADS.items():
-                yield metric.sample(getattr(stats, field), bundle, "bundle")
+        yield from bundle_samples(server.bundle_stats())
 
     plain = [lambda: server.samples(Detail(SHOWN, 0, 0))]
     for name, sources in (

@@ -165,8 +165,12 @@ class Hosting(Protocol):
         """Stop serving every bundle at once, and drop the clients: the session is not proven."""
         ...
 
-    def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
-        """Open bundle → traffic over the last stats period, including bundles without topics."""
+    def bundle_stats(self) -> Mapping[str, NamespaceBundleStats]:
+        """Open bundle → traffic over the last stats period, including bundles without topics.
+
+        May compute the traffic of a bundle when it is taken; a bundle that is not open any more is
+        not in it then. Broker code takes many in slices, and does other work between them.
+        """
         ...
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:

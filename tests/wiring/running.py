@@ -163,9 +163,9 @@ class Running:
         await self.use.orders.acquire(bundles.bundle_of_topic(str(topic)))
         await self.parts.hosting.host(topic)
 
-    def measure(self) -> None:
+    async def measure(self) -> None:
         """End a period over which traffic is averaged."""
-        self.parts.hosting.measure()
+        await self.parts.hosting.measure()
 
 
 class Cluster:

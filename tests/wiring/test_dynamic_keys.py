@@ -477,7 +477,7 @@ async def publish(cluster: Cluster, topics: list[TopicName], count: int = 100) -
         await client.send(*(a_send(sequence_id) for sequence_id in range(1, count + 1)))
         for _ in range(count):
             await client.take_of(7)
-    broker.measure()
+    await broker.measure()
 
 
 # Reports, history, sampling

@@ -228,7 +228,7 @@ async def test_a_deleted_topic_is_forgotten_by_its_owner() -> None:
             await bystander.take_of(7)
         async with a_client(port) as consumer:
             await consumer.subscribe(TOPIC, permits=10)
-            owner.measure()
+            await owner.measure()
             traffic = owner.parts.hosting.topics(bundle).get(str(TOPIC))
             assert traffic is not None
             assert traffic.backlog_messages == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -339,6 +339,25 @@ def stats_of(topics: dict[str, HostedTopic]) -> NamespaceBundleStats:
         stats.consumer_count += len(hosted.attached)
         stats.cache_size += hosted.core.log.bytes
     return stats
+
+
+class BundleStats(Mapping[str, NamespaceBundleStats]):
+    """Bundle → the traffic of its topics, computed for one bundle when it is taken."""
+
+    def __init__(self, bundles: dict[str, OpenBundle]) -> None:
+        self._bundles = bundles
+
+    def __getitem__(self, bundle: str) -> NamespaceBundleStats:
+        opened = self._bundles[bundle]
+        if opened.fenced:
+            raise KeyError(bundle)
+        return stats_of(opened.topics)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([bundle for bundle, opened in self._bundles.items() if not opened.fenced])
+
+    def __len__(self) -> int:
+        return sum(not opened.fenced for opened in self._bundles.values())
 
 
 def clients_of(topics: dict[str, HostedTopic]) -> int:

@@ -19,12 +19,12 @@ from loadmanager.adapters.protocol.failures import Failures
 from loadmanager.adapters.protocol.hosted import (
     AttachedConsumer,
     AttachedProducer,
+    BundleStats,
     Client,
     HostedTopic,
     OpenBundle,
     clients_of,
     divide,
-    stats_of,
     tell_where,
     unite,
 )
@@ -35,7 +35,6 @@ from loadmanager.adapters.protocol.totals import NamespaceTotals
 from loadmanager.core.bundles.names import TopicName
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import ConflictError, OperationalError
-from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.messaging.memory import TopicMemory
 from loadmanager.core.messaging.rules import MessageRules
 from loadmanager.core.messaging.settings import MessagingSettings, StorageSettings
@@ -51,6 +50,7 @@ from loadmanager.ports.log import Storage
 from loadmanager.ports.telemetry import Detail, Sample
 
 MIB = 1024 * 1024
+MEASURED_AT_ONCE = 100
 RELIEVE_INTERVAL_S = 1.0
 """How often retained messages are dropped at most, while topics hold all that they may."""
 
@@ -426,22 +426,28 @@ class TopicRegistry:
             self._forget(hosted)
         self.resumer.settle()
 
-    def measure(self) -> None:
-        """End a stats period."""
+    async def measure(self) -> None:
+        """End a stats period, in slices; clients are served between them."""
         now_s = self.clock.monotonic_s()
-        elapsed_s = max(now_s - self._measured_s, 1e-3)
-        self._measured_s = now_s
-        for hosted in self._topics.values():
-            hosted.measure(elapsed_s, self.clock.monotonic_ns())
-            hosted.core.trim()
-            hosted.core.forget_producers(now_s)
-            hosted.forget_sought(now_s, self.clock.monotonic_ns())
-            if self.storing is not None:
-                self.storing.trim(hosted)
-            self._totals.count(hosted.figures, hosted.counts())
+        elapsed_s, self._measured_s = max(now_s - self._measured_s, 1e-3), now_s
         self.dispatcher.changed.clear()
+        for number, hosted in enumerate(list(self._topics.values()), 1):
+            if self._topics.get(hosted.core.name) is hosted:
+                self._measure(hosted, elapsed_s)
+            if number % MEASURED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         self._totals.measure(hosted.figures for hosted in self._topics.values())
         self.resumer.settle()
+
+    def _measure(self, hosted: HostedTopic, elapsed_s: float) -> None:
+        now_s, now_ns = self.clock.monotonic_s(), self.clock.monotonic_ns()
+        hosted.measure(elapsed_s, now_ns)
+        hosted.core.trim()
+        hosted.core.forget_producers(now_s)
+        hosted.forget_sought(now_s, now_ns)
+        if self.storing is not None:
+            self.storing.trim(hosted)
+        self._totals.count(hosted.figures, hosted.counts())
 
     def samples(self, detail: Detail) -> Iterator[Sample]:
         """The metrics of topics and connections. Takes time in the number of topics that changed
@@ -462,13 +468,9 @@ class TopicRegistry:
         """
         self.resumer.release()
 
-    def bundle_stats(self) -> dict[str, NamespaceBundleStats]:
+    def bundle_stats(self) -> BundleStats:
         """Traffic of each open bundle over the last stats period."""
-        return {
-            bundle: stats_of(opened.topics)
-            for bundle, opened in self._bundles.items()
-            if not opened.fenced
-        }
+        return BundleStats(self._bundles)
 
     def topics(self, bundle: str) -> dict[str, TopicTraffic]:
         """Open topics of a bundle."""

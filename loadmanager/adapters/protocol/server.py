@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from loadmanager.adapters.listener import Listener, Tls
@@ -101,7 +102,7 @@ class BrokerServer(TopicRegistry):
         Connections come with `listen`, or over other transports: `Connection(self, self.handlers)`.
         """
         self.directory = directory
-        stats = self._repeat(lambda: self.settings.value.stats_interval_s, self.measure)
+        stats = self._repeat_work(lambda: self.settings.value.stats_interval_s, self.measure)
         keep_alive = self._repeat(lambda: self.settings.value.keep_alive_s / 2, self._keep_alive)
         self._tasks += (self.spawn(stats, "traffic"), self.spawn(keep_alive, "keep-alive"))
         keeping, settings = self._build_keeping(), self.settings
@@ -135,10 +136,23 @@ class BrokerServer(TopicRegistry):
     async def _repeat(self, interval_s: Callable[[], float], step: Callable[[], None]) -> None:
         while True:
             await asyncio.sleep(interval_s())
-            try:
+            with self._contained():
                 step()
-            except Exception as error:  # noqa: BLE001 - contained: the next turn may succeed
-                self.failures.report("a periodic step failed and is tried again", error)
+
+    async def _repeat_work(
+        self, interval_s: Callable[[], float], work: Callable[[], Coroutine[Any, Any, None]]
+    ) -> None:
+        while True:
+            await asyncio.sleep(interval_s())
+            with self._contained():
+                await work()
+
+    @contextmanager
+    def _contained(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - contained: the next turn may succeed
+            self.failures.report("a periodic step failed and is tried again", error)
 
     def _build_keeping(self) -> Keeping:
         return Keeping(
@@ -152,14 +166,6 @@ class BrokerServer(TopicRegistry):
     def _close_producers(self, hosted: HostedTopic) -> None:
         for producer in list(hosted.producers.values()):
             self.close_producer(producer, None)
-
-    @staticmethod
-    async def _repeat_work(
-        interval_s: Callable[[], float], work: Callable[[], Coroutine[Any, Any, None]]
-    ) -> None:
-        while True:
-            await asyncio.sleep(interval_s())
-            await work()
 
     async def stop(self) -> None:
         """Stop listening and close every connection."""

@@ -24,6 +24,7 @@ from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import Hosting
 from loadmanager.runtime.broker.namespaces import Namespaces
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.traffic import bundle_traffic
 from loadmanager.runtime.shared.decisions import Decisions
 from loadmanager.runtime.shared.leading import Leading
 
@@ -53,7 +54,7 @@ class OwnerSplits:
         settings = self.settings.value
         if not settings.enabled:
             return
-        stats = self.hosting.bundle_stats()
+        stats = await bundle_traffic(self.hosting)
         served = [
             TopBundle(bundle_name=bundle, stats=stats[bundle])
             for bundle in self.ownership.owned()

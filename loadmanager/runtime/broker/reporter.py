@@ -26,6 +26,7 @@ from loadmanager.ports.hosting import BrokerAddress, Hosting
 from loadmanager.ports.sampler import Reading, Sampler, SensorFault, SystemUsage
 from loadmanager.ports.store import VALUE_BYTES_MAX, Node, Store, VersionConflictError, delete_below
 from loadmanager.runtime.broker.ownership import Ownership
+from loadmanager.runtime.broker.traffic import bundle_traffic
 from loadmanager.runtime.shared import paths
 from loadmanager.runtime.shared.listeners import listeners_document
 from loadmanager.runtime.shared.settings import BrokerSettings
@@ -127,8 +128,8 @@ class Reporter:
         path = paths.broker(self.self_address.broker_id)
         began_s, warnings = self.clock.monotonic_s(), 0
         while not self._leaving:
-            self._build()
-            if await self.store.create(path, self._encode(), ephemeral=True):
+            await self._build()
+            if self._leaving or await self.store.create(path, self._encode(), ephemeral=True):
                 break
             node = await self.store.get(path)
             if node is not None and await self._refreshed(path, node):
@@ -163,7 +164,7 @@ class Reporter:
 
     async def tick(self) -> None:
         """Publish the report if a figure changed enough, or if the last report is old."""
-        self._build()
+        await self._build()
         if self._published is None or self.extensible or not self._due(self._published):
             return
         path = paths.broker(self.self_address.broker_id)
@@ -207,8 +208,8 @@ class Reporter:
         )
         return change > settings.report_threshold_percent
 
-    def _build(self) -> None:
-        stats = self.hosting.bundle_stats()
+    async def _build(self) -> None:
+        stats = await bundle_traffic(self.hosting)
         owned = self.ownership.owned()
         host = self.hosting.usage()
         report = LocalBrokerData(

@@ -62,17 +62,16 @@ class Splitting:
             counts = Counter(bundles.bundle_of_topic(topic) for topic in topics)
             weights = {bundle: (count, 0) for bundle, count in counts.items()}
         else:
-            reported = [
-                stats
+            reported = {
+                bundle: stats
                 for report in self.brokers.reports.values()
-                for stats in report.last_stats.items()
-            ]
-            loads = {**dict(reported), **self.hosting.bundle_stats()}
-            weights = {
-                bundle: (loads[bundle].throughput, loads[bundle].rate)
-                for bundle in bundles.names
-                if bundle in loads and loads[bundle].throughput > 0
+                for bundle, stats in report.last_stats.items()
             }
+            present = self.hosting.bundle_stats()
+            for bundle in bundles.names:
+                stats = present.get(bundle) or reported.get(bundle)
+                if stats is not None and stats.throughput > 0:
+                    weights[bundle] = (stats.throughput, stats.rate)
         if not weights:
             has = "topics" if wanted == LARGEST else "traffic in the load reports"
             raise ConflictError(f"no bundle of {namespace} has {has}: {wanted} names none")

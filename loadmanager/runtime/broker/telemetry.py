@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.usage import max_usage
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.hosting import Hosting
@@ -110,6 +111,17 @@ REPORT_AGE = gauge(
 INFO = gauge("loadmanager_info", "The running version", "version")
 
 
+def bundle_samples(traffic: Mapping[str, NamespaceBundleStats]) -> Iterator[Sample]:
+    """The samples of all bundles, each computed when it is taken; without those that have closed
+    since the first one was taken.
+    """
+    for bundle in list(traffic):
+        stats = traffic.get(bundle)
+        if stats is not None:
+            for field, metric in BUNDLE_LOADS.items():
+                yield metric.sample(getattr(stats, field), bundle, "bundle")
+
+
 @dataclass(slots=True, kw_only=True)
 class BrokerTelemetry:
     """Reads the present samples of one broker."""
@@ -140,7 +152,7 @@ class BrokerTelemetry:
         yield from self._session()
         yield from self._stored_data()
         if self.expose_bundles:
-            yield from self._bundles()
+            yield from bundle_samples(self.hosting.bundle_stats())
 
     def _load(self) -> Iterator[Sample]:
         report = self.reporter.report
@@ -183,11 +195,6 @@ class BrokerTelemetry:
         count = lookups.answers + lookups.redirects + lookups.failures
         yield LOOKUP_SUMS.sample(count, suffix="_count")
         yield LOOKUP_SUMS.sample(1000 * lookups.took_s_total, suffix="_sum")
-
-    def _bundles(self) -> Iterator[Sample]:
-        for bundle, stats in self.hosting.bundle_stats().items():
-            for field, metric in BUNDLE_LOADS.items():
-                yield metric.sample(getattr(stats, field), bundle, "bundle")
 
     def _stored_data(self) -> Iterator[Sample]:
         for kind in KINDS:

@@ -40,7 +40,7 @@ async def hot_broker(values: dict[str, str] | None = None) -> AsyncIterator[Serv
                 await client.take_of(7)
             client.close()
             client = await served.cluster.connect(await hot.listen())
-        hot.measure()
+        await hot.measure()
         await uses(served, 95)
         await reported(served, lambda told: all(one["rate"] for one in told["bundles"]))
         yield served

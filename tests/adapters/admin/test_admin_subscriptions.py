@@ -100,7 +100,7 @@ async def test_stats_are_exact() -> None:
         assert [consumer["unackedMessages"] for consumer in one["consumers"]] == [3, 0]
         assert (one["msgOutCounter"], one["bytesOutCounter"]) == (4, stats["bytesOutCounter"])
         assert (one["isDurable"], one["activeConsumerName"]) == (True, None)
-        served.brokers[0].measure()
+        await served.brokers[0].measure()
         stats = await stats_of(served)
         (publisher,) = stats["publishers"]
         assert 0 < stats["msgRateIn"] == pytest.approx(publisher["msgRateIn"])

@@ -532,7 +532,7 @@ async def test_mutated_frames(broker: Broker) -> None:
                     break
             await broker.settle()
             connection.connection_lost(None)
-        broker.server.measure()
+        await broker.server.measure()
     assert broker.server.failures.count == 0, [
         entry for entry in logs if entry["log_level"] == "error"
     ]

@@ -97,12 +97,12 @@ async def test_a_reader_that_seeks_and_leaves_is_forgotten(broker: Broker, retur
     connection.connection_lost(None)
     hosted = broker.server.served(str(TOPIC))
     assert hosted is not None
-    broker.server.measure()
+    await broker.server.measure()
     assert list(hosted.core.subscriptions) == ["s"]
     if returns:
         connection, _ = await broker.connect()
         await broker.say(connection, a_subscribe(durable=False))
     broker.forward(SEEK_S * 1000)
-    broker.server.measure()
+    await broker.server.measure()
     assert list(hosted.core.subscriptions) == ["s"] * returns
     assert not hosted.sought
