@@ -28,6 +28,7 @@ TOGETHER = (
     "tests/browser/test_page.py",
     "tests/cli/test_tournament.py",
     "tests/deploy/test_wheel.py",
+    "tests/oracle/test_vectors.py",
 )
 """Modules whose tests share what takes long to start."""
 _chroots = itertools.count()

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from cli.piped import piped
+from cli.piped import here, piped
 
 from loadmanager.core.strategies import registry
 
@@ -30,10 +30,12 @@ def a_report(cpu: float, name: str, throughput: float) -> dict[str, object]:
 
 
 def decide(
-    lines: list[object], *arguments: str, seed: str = "0", path: str = ""
+    lines: list[object], *arguments: str, seed: str = "", path: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    return piped("decide", *arguments, lines=lines, seed=seed, path=path)
+    """Run the command: with a seed of hashes or a path in a process of its own."""
+    if seed or path:
+        return piped("decide", *arguments, lines=lines, seed=seed or "0", path=path)
+    return here("decide", *arguments, lines=lines)
 
 
 LINE = {
