@@ -96,7 +96,7 @@ def zookeeper_settings(zookeeper_server: EmbeddedZooKeeper) -> Callable[..., Zoo
     root = f"tests/{os.getpid()}-{next(_chroots)}"
 
     def settings(**changes: float) -> ZooKeeperSettings:
-        chosen = {"session_timeout_ms": 2000, "operation_timeout_s": 10.0, **changes}
+        chosen = {"session_timeout_ms": 20_000, "operation_timeout_s": 30.0, **changes}
         return ZooKeeperSettings(url=f"{zookeeper_server.url}/{root}", **chosen)
 
     return settings

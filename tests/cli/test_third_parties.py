@@ -183,7 +183,7 @@ def test_its_keys_are_checked(installed: Path, tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("busiestShedderCycles=5\n")
     assert "unknown" not in run(installed, "config", "check", str(conf)).stdout
-    assert run(PACKAGE.parent, "config", "check", str(conf)).stdout.splitlines()[1:] == [
+    assert run(PACKAGE.parent, "config", "check", str(conf)).stdout.splitlines()[-2:] == [
         "unknown, neither a key of this broker nor of Pulsar: 1",
         "  busiestShedderCycles",
     ]
