@@ -10,7 +10,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,9 @@ class Cluster:
 
     A killed broker is not started again, unless `restart` is set.
     """
+
+    headers: Mapping[str, str] = {}
+    """Of every request."""
 
     def __init__(
         self,
@@ -171,7 +174,10 @@ class Cluster:
         for _ in range(5):
             data = None if body is None else json.dumps(body).encode()
             request = urllib.request.Request(
-                url, data=data, method=method, headers={"Content-Type": "application/json"}
+                url,
+                data=data,
+                method=method,
+                headers={"Content-Type": "application/json", **self.headers},
             )
             try:
                 with _OPENER.open(request, timeout=30) as answer:
