@@ -17,12 +17,15 @@ from typing import Any
 
 import maven
 import pytest
+from adapters.security.tokens import ADMIN as ADMIN_ROLE
+from adapters.security.tokens import token
 from clients import commands, targets
 from clients.compare import Expected, differences, unexplained
 from clients.differences import ADMIN, GO, JAVA
-from clients.pulsar import BUILD, Standalone, compile_java, distribution
+from clients.pulsar import BUILD, Standalone, compile_java, distribution, java
 from clients.targets import Admin, Target
 from system.cluster import Cluster
+from system.secured import TOPIC, Secured
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(600)]
 
@@ -130,3 +133,29 @@ def test_pulsar_admin_gets_pulsars_answers(home: Path, both: list[Target], tmp_p
             return admin.answers(commands.ALL)
 
     check("admin", *at_once(both, run), ADMIN)
+
+
+def test_the_java_client_over_tls_with_tokens(home: Path, tmp_path: Path) -> None:
+    """Each role may do what it was permitted; who proves nothing gets the error that says so."""
+    sent, denied, unknown = "sent", "AuthorizationException", "AuthenticationException"
+    expected = {
+        "writer": (token("writer"), sent, denied),
+        "reader": (token("reader"), denied, "x"),
+        "stranger": (token("stranger"), denied, denied),
+        ADMIN_ROLE: (token(ADMIN_ROLE), sent, "x"),
+        "expired": (token(ADMIN_ROLE, lives_s=-60), unknown, unknown),
+        "forged": (token(ADMIN_ROLE)[:-8] + "AAAAAAAA", unknown, unknown),
+        "nobody": ("", unknown, unknown),
+    }
+    with Secured(tmp_path) as broker:
+        path = "/admin/v2/" + TOPIC.replace("://", "/")
+        for each in (path, f"{path}/subscription/java"):
+            assert broker.request(0, "PUT", each)[0] in (200, 204)
+        roles = [word for role, (proof, *_) in expected.items() for word in (role, proof)]
+        trust = str(broker.authority.trust)
+        answers = targets.lines(java(home, "Secured", broker.url, trust, TOPIC, *roles))
+    assert answers == {
+        f"{role} {what}": answer
+        for role, (_, *given) in expected.items()
+        for what, answer in zip(("produces", "consumes"), given, strict=True)
+    }

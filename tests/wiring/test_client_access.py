@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import jwt
 import pytest
 from adapters.security.tokens import ADMIN, VALUES, token, verifier
 from runtime.fleet import LoopClock
@@ -25,18 +26,19 @@ GRANTS = {
     "namespace_auth": {"writer": ["produce"]},
     "destination_auth": {str(TOPIC): {"reader": ["consume"]}},
 }
+FORGED = jwt.encode({"sub": ADMIN}, b"another secret key of 32 bytes..", algorithm="HS256")
 QUESTIONS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "lookup": (
         {"lookup": pb.CommandLookupTopic(topic=str(TOPIC), request_id=7)},
-        {ADMIN, "reader", "writer"},
+        {ADMIN, "boss", "reader", "writer"},
     ),
     "partitions": (
         {"partition_metadata": pb.CommandPartitionedTopicMetadata(topic=str(TOPIC), request_id=7)},
-        {ADMIN, "reader", "writer"},
+        {ADMIN, "boss", "reader", "writer"},
     ),
     "producer": (
         {"producer": pb.CommandProducer(topic=str(TOPIC), producer_id=1, request_id=7)},
-        {ADMIN, "writer"},
+        {ADMIN, "boss", "writer"},
     ),
     "subscribe": (
         {
@@ -44,15 +46,15 @@ QUESTIONS: dict[str, tuple[dict[str, Any], set[str]]] = {
                 topic=str(TOPIC), subscription="s", subType=1, consumer_id=1, request_id=7
             )
         },
-        {ADMIN, "reader"},
+        {ADMIN, "boss", "reader"},
     ),
     "topics": (
         {"get_topics": pb.CommandGetTopicsOfNamespace(namespace=str(NS), request_id=7)},
-        {ADMIN, "writer"},
+        {ADMIN, "boss", "writer"},
     ),
     "schema": (
         {"get_schema": pb.CommandGetSchema(topic=str(TOPIC), request_id=7)},
-        {ADMIN, "reader", "writer"},
+        {ADMIN, "boss", "reader", "writer"},
     ),
 }
 
@@ -63,6 +65,7 @@ async def guarded(checks: Verifier | None = None, **values: str) -> AsyncIterato
     async with a_cluster({**VALUES, **values}, verifier=checks or verifier()) as cluster:
         namespaces = cluster.brokers[0].use.namespaces
         await namespaces.update_policies(NS, lambda policies: {**policies, FIELD: GRANTS})
+        await namespaces.create_tenant(NS.tenant, {"adminRoles": ["boss"]})
         await cluster.brokers[0].serve(TOPIC)
         yield cluster
 
@@ -101,6 +104,7 @@ def refusal(frame: Frame) -> int | None:
         ("none", ""),
         ("token", ""),
         ("token", "x"),
+        ("token", FORGED),
         ("token", token(ADMIN, lives_s=-60)),
         ("basic", "admin:admin"),
         ("tls", ""),
@@ -130,7 +134,7 @@ async def test_nothing_comes_before_connect() -> None:
         assert (await client.take()).command.type == ERROR
 
 
-@pytest.mark.parametrize("role", [ADMIN, "reader", "writer", "stranger"])
+@pytest.mark.parametrize("role", [ADMIN, "boss", "reader", "writer", "stranger"])
 async def test_who_may(role: str) -> None:
     """Each command, for each role: what is not permitted is AuthorizationError."""
     async with guarded() as cluster:

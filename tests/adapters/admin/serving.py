@@ -20,11 +20,13 @@ from loadmanager.adapters.admin.calls import Calls
 from loadmanager.adapters.admin.peers import HttpPeers
 from loadmanager.adapters.admin.server import AdminServer
 from loadmanager.adapters.admin.settings import AdminSettings
+from loadmanager.adapters.metrics.page import MetricsPage
 from loadmanager.adapters.security.tls import Context
 from loadmanager.core.bundles.names import NamespaceName, TopicName
 from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 from loadmanager.ports.access import Verifier
 from loadmanager.ports.hosting import BrokerAddress
+from loadmanager.runtime.broker.access import AccessSettings
 from loadmanager.wiring.initialize import record_cluster
 
 CLUSTER = "standalone"
@@ -143,10 +145,6 @@ def _session(credentials: dict[str, str], tls: Context | None) -> aiohttp.Client
     return aiohttp.ClientSession(headers=credentials, connector=connector)
 
 
-async def _metrics() -> tuple[bytes, str]:
-    return b"pulsar_x 1\n", "text/plain; version=0.0.4"
-
-
 @cache
 def _document() -> list[Contract]:
     """The contract of the first server, which is that of all: to make it takes time."""
@@ -195,14 +193,18 @@ async def serving(
         )
         servers = []
         for broker, sock in zip(cluster.brokers, socks, strict=True):
+            page = MetricsPage(
+                broker.parts.telemetry, cluster=CLUSTER, broker=broker.address.broker_id
+            )
             server = AdminServer(
                 broker.use,
                 cluster=CLUSTER,
                 version="1.2.3",
-                metrics=_metrics,
+                metrics=page.render,
                 settings=settings,
                 connections_cap=connections_cap,
                 access=broker.parts.access,
+                authenticate_metrics=broker.settings.live(AccessSettings).value.metrics,
                 calls=calls,
             )
             await server.start(cluster.scope.spawn)

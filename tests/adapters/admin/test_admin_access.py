@@ -67,12 +67,12 @@ CASES: list[tuple[str, str, Any, set[str]]] = [
     ("GET", "/admin/v2/broker-stats/topics", None, SUPER),
     ("GET", "/loadmanager/v1/decisions", None, SUPER),
     ("GET", "/loadmanager/v1/bundles", None, SUPER),
-    (
-        "POST",
-        f"/loadmanager/v1/peers/bundles/{BUNDLE}/acquire",
-        None,
-        SUPER,
+    ("GET", "/loadmanager/v1/peers/bundles", None, SUPER),
+    *(
+        ("POST", f"/loadmanager/v1/peers/bundles/{BUNDLE}/{order}", None, SUPER)
+        for order in ("acquire", "release", "split", "merge")
     ),
+    ("POST", "/loadmanager/v1/peers/topics/persistent/acme/orders/x/close", None, SUPER),
     ("GET", "/admin/v2/nothing/of/this/kind", None, set(ALL)),
 ]
 
@@ -111,6 +111,16 @@ async def test_who_may() -> None:
                     refused = 401 if who in UNPROVEN else 403
                     assert answer.status == refused, (who, path, answer)
                     assert credentials[:10] not in answer.reason or not credentials
+
+
+async def test_who_reads_metrics() -> None:
+    """With authenticateMetricsEndpoint, whoever proves who he is, as in Pulsar."""
+    values = {**VALUES, "authenticateMetricsEndpoint": "true"}
+    async with serving(1, values=values, verifier=verifier(), token=token(ADMIN)) as served:
+        for who, credentials in WHO.items():
+            headers = {"Authorization": f"Bearer {credentials}" if credentials else ""}
+            answer = await served.ask("GET", "/metrics", headers=headers)
+            assert answer.status == (401 if who in UNPROVEN else 200), who
 
 
 async def test_no_route_is_open_by_accident() -> None:
@@ -222,7 +232,7 @@ async def test_refused_clients_are_told_in_one_line() -> None:
 
 
 async def test_nothing_secret_is_told() -> None:
-    """Neither the key of tokens nor a token is in an answer or in a line of the log."""
+    """Neither the key of tokens nor a token is in an answer, a metric or a line of the log."""
     broker, key = token("broker"), VALUES["tokenSecretKey"]
     values = {**VALUES, "brokerClientAuthenticationParameters": f"token:{broker}"}
     with capture_logs() as logs:
@@ -235,8 +245,10 @@ async def test_nothing_secret_is_told() -> None:
                     "/admin/v2/brokers/internal-configuration",
                     "/loadmanager/v1/load-report",
                     "/loadmanager/v1/cluster",
+                    "/metrics",
                 )
             ]
     assert "tokenSecretKey" in told[0]
+    assert "loadmanager_bundles" in told[-1]
     for secret in (key.rpartition(",")[2], SECRET.decode(), broker, token(ADMIN)):
         assert not any(secret in text for text in (*told, str(logs)))
