@@ -28,6 +28,7 @@ from oracle.minimal import minimal
 
 HERE = Path(__file__).parent
 BUILD = HERE.parents[1] / "build" / "oracle"
+VERSIONS = ("4.0", "4.2")
 TOLERANCE = 1e-9
 """Relative: sums of floating-point numbers in another order."""
 COMPARING = ("-Xmx1g", "-XX:TieredStopAtLevel=1", "-Xshare:off")
@@ -206,6 +207,12 @@ def main() -> int:
         "--vectors", action="store_true", help="write Pulsar's answers to the minimal cases"
     )
     given = parser.parse_args()
+    if given.cases < 1:
+        parser.error("with no case, nothing would be compared; give at least one")
+    if not given.pulsar.startswith(VERSIONS):
+        parser.error(f"cases are made for Pulsar {' and '.join(VERSIONS)} only")
+    if (why := maven.missing()) is not None:
+        parser.error(f"Pulsar's classes cannot run here: {why}")
     if given.vectors:
         return write_vectors(given.pulsar)
     explaining = Explaining(given.pulsar)

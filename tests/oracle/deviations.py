@@ -129,8 +129,8 @@ DEVIATIONS = (
             Edit(
                 TRANSFER,
                 2,
-                "self.total = sum(self.loads.values())",
-                "self.total = sum(self.loads.values())\nself.count = len(self.loads)",
+                "loads = np.array(list(self.loads.values()))",
+                "loads = np.array(list(self.loads.values()))\nself.count = len(self.loads)",
             ),
             Edit(
                 TRANSFER, 2, "return self.total / len(self.loads)", "return self.total / self.count"
@@ -332,10 +332,8 @@ DEVIATIONS = (
                 1,
                 """
                 loaded = [by_hash[value] for value in sorted(by_hash)]
-                rate, throughput = (
-                    sum(topic.rate for topic in loaded),
-                    sum(topic.throughput for topic in loaded),
-                )
+                rate = plain_sum(np.array([topic.rate for topic in loaded]))
+                throughput = plain_sum(np.array([topic.throughput for topic in loaded]))
                 """,
                 """
                 loaded = [by_hash[value] for value in sorted(topic.hash for topic in all_loaded)]

@@ -7,8 +7,8 @@ Above the line of dashes: a title, then
 
 - `set` (a setting), `seed`, `cycles`;
 - `broker NAME cpu=% MiB=…`: one number a bundle. Also `rate=…` (messages/s of each), `ns=…` (their
-  namespace), `direct=%` and `heap=%` (memory), `version=…`. With `load=%` it is a report of the
-  extensible manager, with `topics=…`;
+  namespace), `direct=%` and `heap=%` (memory), `version=…`, `class=…` (of the load manager). With
+  `load=%` it is a report of the extensible manager, with `topics=…`;
 - `at CYCLE broker …`: another report in that cycle; `at CYCLE gone NAME…`: brokers that left;
 - `also`: JSON merged into every line.
 """
@@ -104,6 +104,7 @@ class Scenario:
                 "directMemory": {"usage": float(given.get("direct", 0)), "limit": 100},
                 "memory": {"usage": float(given.get("heap", 0)), "limit": 100},
                 "brokerVersionString": given.get("version"),
+                "loadManagerClassName": given.get("class"),
                 "bundles": names,
                 "lastStats": stats,
             }

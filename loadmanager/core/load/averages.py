@@ -6,7 +6,7 @@ import math
 import weakref
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -64,6 +64,10 @@ class _Listed:
     """How often bundles had been added and forgotten when this was made."""
     orders: dict[str, tuple[int, Ordered]] = field(default_factory=dict)
     """What is ordered → the version of the table that it was made from, and the order."""
+
+    def apart(self) -> _Listed:
+        """The same for a table of its own."""
+        return replace(self, orders=dict(self.orders))
 
 
 class _Reader:
@@ -129,13 +133,15 @@ class BundleAverages(Mapping[str, BundleData]):
             self._flush()
         names, known = list(stats), self._reported.get(broker_id)
         changed = known is None or known.bundles != names
-        if changed:
+        if known is None or changed or known.at[1] != self._forgotten:
             added = [name for name in names if name not in self._row_of]
             if added:
                 for name in added:
                     self[name] = self._expected.of(name)
             rows = np.fromiter(map(self._row_of.__getitem__, names), np.int64, len(names))
-            known = self._reported[broker_id] = _Listed(names, names, rows, 0, (0, 0))
+            known = self._reported[broker_id] = _Listed(
+                names, names, rows, 0, (self._added, self._forgotten)
+            )
         assert known is not None
         if names:
             self._waiting[broker_id] = (known.rows, stats)
@@ -184,6 +190,7 @@ class BundleAverages(Mapping[str, BundleData]):
         self._version += 1
         if len(self._readers) > 1:
             self._table, self._changed = self._table.copy(), self._changed.copy()
+            self._listed = {broker: known.apart() for broker, known in self._listed.items()}
             self._readers.discard(self._reader)
             self._readers = weakref.WeakSet((self._reader,))
 

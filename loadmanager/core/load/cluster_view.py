@@ -58,6 +58,8 @@ class _Times(dict[str, int]):
 
     _latest_ms = 0
     _in_order = True
+    _oldest_ms: float = 0
+    """None is older, while they are out of order."""
 
     def set(self, names: Iterable[str], at_ms: int) -> None:
         """These names have this time now."""
@@ -66,15 +68,20 @@ class _Times(dict[str, int]):
             self.pop(name, None)
         self.update(dict.fromkeys(names, at_ms))
         self._in_order = self._in_order and at_ms >= self._latest_ms
+        self._oldest_ms = min(self._oldest_ms, at_ms)
         self._latest_ms = max(self._latest_ms, at_ms)
 
     def until(self, oldest_ms: float) -> list[str]:
         """The names that are older."""
         if not self._in_order:
+            if oldest_ms <= self._oldest_ms:
+                return []
             times_ms = list(self.values())
             self._latest_ms = max(times_ms, default=0)
             self._in_order = times_ms == sorted(times_ms)
-            return [name for name, at_ms in self.items() if at_ms < oldest_ms]
+            names = [name for name, at_ms in self.items() if at_ms < oldest_ms]
+            self._oldest_ms = 0 if names else min(times_ms, default=0)
+            return names
         names = []
         for name, at_ms in self.items():
             if at_ms >= oldest_ms:
@@ -182,6 +189,7 @@ class ClusterView:
             lost = set(report.last_stats)
             self._orphans |= lost - self._reported(lost) - self._pending.bundles.keys()
         self._orphans.update(coming)
+        self._unreported_ms.set(coming, now_ms)
         self.load_data.pop(broker_id, None)
         self._forget_placements(coming)
 

@@ -49,15 +49,16 @@ class Served:
         pending: Mapping[str, Collection[str]],
         owners: Mapping[str, str],
     ) -> None:
+        holders: dict[str, set[str]] = {}
+        for counted in (reported, pending):
+            for broker, bundles in counted.items():
+                for bundle in bundles:
+                    holders.setdefault(bundle, set()).add(broker)
         for bundle, owner in owners.items():
-            holders = {
-                broker
-                for broker in (*reported, *pending)
-                if bundle in reported.get(broker, ()) or bundle in pending.get(broker, ())
-            }
-            for broker in holders - {owner}:
+            there = holders.get(bundle, set())
+            for broker in there - {owner}:
                 self._count(broker, [bundle], -1)
-            if owner in reported and owner not in holders:
+            if owner in reported and owner not in there:
                 self._count(owner, [bundle], 1)
 
     def copy(self) -> Served:

@@ -57,5 +57,6 @@ def may_unload(broker: str, candidates: Sequence[str], counts: Mapping[str, int]
     if not any(counts.values()):
         return True
     candidate_counts = [counts.get(other, 0) for other in candidates]
-    least, current = min(candidate_counts, default=0), counts.get(broker, 0)
+    least = min(candidate_counts, default=0)
+    current = counts.get(broker, 0) if broker in candidates else 0
     return least == 0 or current > least or len(set(candidate_counts)) > 1

@@ -138,7 +138,7 @@ def place(
         snapshot = snapshot.planning()
     memories = _advance(snapshot, settings, memories)
     rule = registry.placement(settings.placement)
-    ordered = [] if rule.order is None else rule.order(snapshot.to_place)
+    ordered = rule.order(snapshot.to_place) if rule.order and len(bundles) > 1 else []
     placements: dict[str, Placement] = {}
     for bundle in dict.fromkeys([*(name for name in ordered if name in under_way), *bundles]):
         broker = under_way[bundle]

@@ -17,8 +17,8 @@ class Memories:
     """Kind and name of a strategy → its memory."""
     planned: Mapping[str, str] = field(default_factory=dict)
     """Bundle → destination of the last shedding cycle's moves."""
-    split_hits: Mapping[str, int] = field(default_factory=dict)
-    """Bundle → cycles in a row above a split threshold (extensible manager)."""
+    split_hits: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Broker and bundle → checks in a row above a split threshold (extensible manager)."""
 
     def of(self, strategy: Strategy) -> Any:
         """A strategy's memory."""

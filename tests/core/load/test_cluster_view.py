@@ -139,6 +139,11 @@ def test_bundles_do_not_wait_for_ever() -> None:
     view.gone("b1", NOW_MS)
     assert list(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX - 1).to_place) == [A]
     assert list(snapshot_of(view, NOW_MS + UNREPORTED_MS_MAX).to_place) == []
+    view.placed(B, "b2", NOW_MS)
+    view.gone("b2", NOW_MS)
+    assert view._orphans == {B}, "it was on its way to a broker that went"
+    view.forget_old(NOW_MS + UNREPORTED_MS_MAX)
+    assert view._orphans == set()
 
 
 def test_moves_are_recent_for_the_grace_period() -> None:

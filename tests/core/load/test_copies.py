@@ -1,4 +1,4 @@
-"""Copies of averages: whoever reads one sees the moment when it was made."""
+"""Copies of averages: whoever reads one sees the moment when it was made, also in order."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ STEPS = st.lists(
 @given(STEPS)
 def test_a_change_of_one_does_not_show_in_another(steps: list[tuple[object, ...]]) -> None:
     """Copies of copies, too, whichever are changed and whichever are gone meanwhile."""
-    everybody: list[tuple[BundleAverages, dict[str, BundleData]]] = [(BundleAverages(), {})]
+    first = BundleAverages()
+    first.observe("a", dict.fromkeys(BUNDLES, NamespaceBundleStats(msg_rate_in=1.0)))
+    everybody: list[tuple[BundleAverages, dict[str, BundleData]]] = [(first, dict(first))]
     for what, number, *given_ in steps:
         assert isinstance(number, int)
         at = number % len(everybody)
@@ -47,3 +49,18 @@ def test_a_change_of_one_does_not_show_in_another(steps: list[tuple[object, ...]
             everybody[at] = averages, dict(averages)
         for each, expected in everybody:
             assert dict(each) == expected
+            loads = {bundle: data.short_term_data.rate for bundle, data in expected.items()}
+            ordered = sorted(loads, key=lambda bundle: (-loads[bundle], bundle))
+            assert each.by_rate("x", BUNDLES).names == ordered
+
+
+def test_orders_are_those_of_ones_own_averages() -> None:
+    """Original and copy were changed equally often, and differently."""
+    averages, (one, other) = BundleAverages(), BUNDLES[:2]
+    averages.observe("a", dict.fromkeys((one, other), NamespaceBundleStats(msg_rate_in=1.0)))
+    averages.by_rate("a", (one, other))
+    copied = averages.copy()
+    copied.observe("a", {other: NamespaceBundleStats(msg_rate_in=500.0)})
+    assert copied.by_rate("a", (one, other)).names == [other, one]
+    averages.observe("a", {one: NamespaceBundleStats(msg_rate_in=900.0)})
+    assert averages.by_rate("a", (one, other)).names == [one, other]

@@ -11,6 +11,7 @@ import pytest
 from loadmanager.core.errors import BadInputError
 from loadmanager.core.load.reports import LocalBrokerData
 from loadmanager.core.load.snapshot import ClusterSnapshot
+from loadmanager.core.policies import anti_affinity
 from loadmanager.core.policies.isolation import (
     EXPRESSION_LENGTH_MAX,
     EXPRESSIONS_MAX,
@@ -182,3 +183,12 @@ def test_excluded_namespaces_go_round() -> None:
     bundles = [f"t/n/0x{number:08x}_0x{number + 1:08x}" for number in range(5)]
     placements, _ = cycle.place(snapshot, bundles, settings, Memories(), random.Random(0))
     assert [placement.broker for placement in placements] == ["a", "b", "c", "a", "b"]
+
+
+def test_a_broker_that_is_no_candidate_does_not_count() -> None:
+    """As in Pulsar: what the present broker serves of the group counts if it may serve the bundle
+    by its isolation policy, too.
+    """
+    counts = {"b1": 2, "b2": 1, "b3": 1}
+    assert anti_affinity.may_unload("b1", ["b1", "b2", "b3"], counts)
+    assert not anti_affinity.may_unload("b1", ["b2", "b3"], counts)

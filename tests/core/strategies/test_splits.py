@@ -114,28 +114,32 @@ def extensible(
 def test_hit_counts() -> None:
     """Four checks in a row above a threshold split a bundle; one below starts the count again.
 
-    A bundle with one topic keeps its count; a bundle that vanished loses it.
+    A bundle with one topic keeps its count; a bundle that vanished loses it. The counts of another
+    broker are its own.
     """
     memory = Memories()
     for _ in range(3):
         answer, memory = extensible({BUNDLE: HOT}, memory)
         assert answer.splits == ()
-    assert memory.split_hits == {BUNDLE: 3}
+    assert memory.split_hits == {("b1", BUNDLE): 3}
     single = NamespaceBundleStats(msg_rate_in=1, topics=1)
-    assert extensible({BUNDLE: single}, memory)[1].split_hits == {BUNDLE: 3}
+    assert extensible({BUNDLE: single}, memory)[1].split_hits == {("b1", BUNDLE): 3}
     assert extensible({}, memory)[1].split_hits == {}
     assert extensible({BUNDLE: NamespaceBundleStats(topics=2)}, memory)[1].split_hits == {}
     answer, after = extensible({BUNDLE: HOT}, memory)
     assert [split.boundaries for split in answer.splits] == [(0x20000000,)]
     assert after.split_hits == {}
+    elsewhere = Memories(split_hits={("b2", BUNDLE): 3})
+    answer, after = extensible({BUNDLE: HOT}, elsewhere)
+    assert (answer.splits, after.split_hits) == ((), {("b1", BUNDLE): 1})
 
 
 def test_splits_per_cycle() -> None:
     """A limited number of splits a cycle; the others keep their counts and follow in the next."""
     stats = {f"t/n/0x{n:08x}_0x{n + 16:08x}": HOT for n in range(0, 16 * 15, 16)}
-    answer, memory = extensible(stats, Memories(split_hits=dict.fromkeys(stats, 3)))
+    answer, memory = extensible(stats, Memories(split_hits={("b1", bundle): 3 for bundle in stats}))
     assert len(answer.splits) == 10
-    assert memory.split_hits == dict.fromkeys(sorted(stats)[10:], 3)
+    assert memory.split_hits == {("b1", bundle): 3 for bundle in sorted(stats)[10:]}
 
 
 TOPICS = st.lists(
@@ -265,4 +269,4 @@ def test_many_boundaries_need_room() -> None:
     assert chosen.skipped[0].reason == (
         f"Unsplittable: {FLOW_OR_QPS} makes 2 boundaries, and automatic splits make one"
     )
-    assert memories.split_hits == {BUNDLE: 1}
+    assert memories.split_hits == {("b1", BUNDLE): 1}

@@ -13,8 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+import numpy as np
+
 from loadmanager.core.bundles.ranges import split_bundle_name
 from loadmanager.core.conf import conf
+from loadmanager.core.load.columns import plain_sum
 from loadmanager.core.load.reports import TopBundle
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies import filters
@@ -83,8 +86,8 @@ class _Stats:
     squares: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.total = sum(self.loads.values())
-        self.squares = sum(load * load for load in self.loads.values())
+        loads = np.array(list(self.loads.values()))
+        self.total, self.squares = plain_sum(loads), plain_sum(loads * loads)
 
     @property
     def average(self) -> float:
@@ -268,7 +271,7 @@ class _Cycle:
             swap = name if swapped else None
             unloads.append(Unload(name, most, destination, reason, why, swap=swap))
             out += load
-            back += sum(other.stats.throughput for other in swapped)
+            back += plain_sum(np.array([other.stats.throughput for other in swapped]))
             remaining -= 1
         if out <= 0:
             self.skipped.append(

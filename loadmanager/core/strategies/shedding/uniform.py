@@ -19,6 +19,8 @@ SLACK = 1000
 """A bundle may exceed the rest of the goal by this much, in messages/s or in bytes/s."""
 NOTHING, LEAST_MAX = -1.0, 2147483647
 """Pulsar's searches for the maximum and the minimum start with these values."""
+GOAL_MAX = 2147483647
+"""Pulsar keeps the goal, and what it takes from it, in 32 bits."""
 ZERO = 1e-6
 
 
@@ -116,7 +118,7 @@ def _shed_most(
     why: dict[str, float | str],
 ) -> Shed:
     source = extremes.most
-    goal = int((extremes.high - extremes.low) * settings.unload_fraction_max)
+    goal = min(int((extremes.high - extremes.low) * settings.unload_fraction_max), GOAL_MAX)
     if len(snapshot.reports[source].bundles) <= 1:
         return Shed((), (Skip(source, "SoleBundle: it serves one bundle at most"),), None)
     if goal < minimum:
@@ -129,7 +131,7 @@ def _shed_most(
             break
         if load <= goal + SLACK:
             unloads.append(Unload(bundle, source, None, reason, why))
-            goal -= int(load)
+            goal -= min(int(load), GOAL_MAX)
     skipped = () if unloads else (Skip(source, "NoBundles: it has no bundle small enough to move"),)
     return Shed(tuple(unloads), skipped, None)
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from loadmanager.core.bundles.ranges import BundleRange
 from loadmanager.core.errors import BadInputError
+from loadmanager.core.load.columns import plain_sum
 
 RANGE = "range_equally_divide"
 TOPIC_COUNT = "topic_count_equally_divide"
@@ -122,10 +125,8 @@ def _by_flow(topics: list[HashedTopic], limits: FlowLimits) -> tuple[int, ...]:
                 topic.hash, same.rate + topic.rate, same.throughput + topic.throughput
             )
     loaded = [by_hash[value] for value in sorted(by_hash)]
-    rate, throughput = (
-        sum(topic.rate for topic in loaded),
-        sum(topic.throughput for topic in loaded),
-    )
+    rate = plain_sum(np.array([topic.rate for topic in loaded]))
+    throughput = plain_sum(np.array([topic.throughput for topic in loaded]))
     excess = 1 + limits.difference
     if len(loaded) < 2 or (rate < limits.rate * excess and throughput < limits.throughput * excess):
         return ()

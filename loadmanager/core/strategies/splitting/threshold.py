@@ -77,11 +77,12 @@ def extensible(
     namespace's bundles hold for each broker by itself.
     """
     chosen_by: dict[str, _ChosenSplits] = {}
-    hits: dict[str, int] = {}
+    hits: dict[tuple[str, str], int] = {}
     for broker, bundle, stats in _reported(snapshot):
-        before = memories.split_hits.get(bundle, 0)
+        of_broker = broker, bundle
+        before = memories.split_hits.get(of_broker, 0)
         if before:
-            hits[bundle] = before
+            hits[of_broker] = before
         if broker not in chosen_by:
             chosen_by[broker] = _ChosenSplits(settings, topics, bundle_counts, boundaries_max=1)
         chosen = chosen_by[broker]
@@ -95,20 +96,20 @@ def extensible(
             if reason is not None:
                 chosen.choose(bundle, stats, reason)
             continue
-        hits.pop(bundle, None)
+        hits.pop(of_broker, None)
         if reason is None:
             continue
-        hits[bundle] = before + 1
-        if hits[bundle] <= settings.hits_min:
+        hits[of_broker] = before + 1
+        if hits[of_broker] <= settings.hits_min:
             chosen.skipped.append(
                 Skip(
                     bundle,
-                    f"HitCount: {reason} exceeded in {hits[bundle]} of more than "
+                    f"HitCount: {reason} exceeded in {hits[of_broker]} of more than "
                     f"{settings.hits_min} checks in a row",
                 )
             )
         elif chosen.choose(bundle, stats, reason):
-            del hits[bundle]
+            del hits[of_broker]
     splits = {
         bundle: split for chosen in chosen_by.values() for bundle, split in chosen.splits.items()
     }
