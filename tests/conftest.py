@@ -72,7 +72,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _clients_are_closed() -> Iterator[None]:
-    """No ZooKeeper client outlives the tests of a module: it would connect again and again."""
+    """No ZooKeeper client outlives the tests of a module.
+
+    Each of its pings takes a number from `random`, which Hypothesis reports in whatever test runs.
+    """
     yield
     left = [thread.name for thread in threading.enumerate() if "zk_loop" in thread.name]
     assert not left, f"ZooKeeper clients that nobody closed: {left}"
