@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Coroutine
+from functools import lru_cache
 from typing import Any
 
 from loadmanager.adapters.protocol.connection import Connection
@@ -13,13 +14,15 @@ from loadmanager.adapters.protocol.storing import StorageFullError
 from loadmanager.core.bundles.names import NamespaceName, TopicName, check_name
 from loadmanager.core.errors import BadInputError, CorruptDataError, LoadManagerError, NotFoundError
 from loadmanager.core.wire import pulsar_pb2 as pb
-from loadmanager.core.wire.frames import Frame, FrameError, encode
+from loadmanager.core.wire.frames import Frame, FrameError, LookupEncoder, encode
 from loadmanager.ports.directory import Lookup
 
 PROTOCOL_VERSION_MAX = 20
 SERVER_VERSION = "loadmanager"
 CLIENT_VERSION_MAX = 100
 """Characters that are kept of the version that a client says it has."""
+ANSWERS_KEPT = 1_000
+"""Answers to lookups that are kept encoded: one for each broker and kind of client."""
 FAILED_LOOKUP, FAILED_METADATA = 2, 1
 TRANSACTIONS = TopicName.parse("persistent://pulsar/system/transaction_coordinator_assign")
 """Its partitions would be the transaction coordinators. It has no partitions here, from which
@@ -112,15 +115,13 @@ async def _look_up(
 def _answer_lookup(connection: Connection, request_id: int, listener: str, lookup: Lookup) -> None:
     """Raises `OperationalError` when the broker has no such listener."""
     broker = lookup.broker.of(listener)
-    response = pb.CommandLookupTopicResponse(
-        request_id=request_id,
-        response=0 if lookup.redirect else 1,
-        brokerServiceUrl=broker.service_url,
-        brokerServiceUrlTls=broker.service_url_tls,
-        authoritative=lookup.authoritative,
-        proxy_through_service_url=False,
+    encoder = _encoder(
+        broker.service_url, broker.service_url_tls, lookup.redirect, lookup.authoritative
     )
-    connection.send(encode(lookup_response=response))
+    connection.send(encoder.encode(request_id))
+
+
+_encoder = lru_cache(maxsize=ANSWERS_KEPT)(LookupEncoder)
 
 
 def _refuse_lookup(connection: Connection, request_id: int, error: LoadManagerError) -> None:

@@ -391,6 +391,25 @@ class ReceiptEncoder:
         return _HEAD.pack(4 + len(body), len(body)) + body
 
 
+class LookupEncoder:
+    """LOOKUP_RESPONSE frames that name one broker; all but the request id is encoded once."""
+
+    def __init__(self, url: str, url_tls: str, redirect: bool, authoritative: bool) -> None:
+        self._answer = pb.CommandLookupTopicResponse(
+            brokerServiceUrl=url,
+            brokerServiceUrlTls=url_tls,
+            response=0 if redirect else 1,
+            authoritative=authoritative,
+            proxy_through_service_url=False,
+        ).SerializePartialToString()
+
+    def encode(self, request_id: int) -> bytes:
+        """The answer to one request."""
+        answer = b"%b\x20%b" % (self._answer, varint(request_id))
+        body = b"\x08\x18\xc2\x01%b%b" % (varint(len(answer)), answer)
+        return _HEAD.pack(4 + len(body), len(body)) + body
+
+
 class MessageEncoder:
     """Heads of MESSAGE frames for one consumer at one ledger; the stored tail follows as it is."""
 

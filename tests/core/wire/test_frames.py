@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
+    COMMAND_TYPES,
     DUPLICATE,
     Frame,
     FrameError,
     FrameReader,
+    LookupEncoder,
     MessageEncoder,
     ReceiptEncoder,
     check_tail,
@@ -72,6 +74,33 @@ def test_receipts_are_what_protobuf_would_write(
     assert (frame.command.type, receipt.producer_id, receipt.sequence_id) == (7, producer, sequence)
     told = DUPLICATE if entry == DUPLICATE else ledger
     assert (receipt.message_id.ledgerId, receipt.message_id.entryId) == (told, entry)
+
+
+@given(
+    request=U64,
+    url=st.text(max_size=200),
+    url_tls=st.text(max_size=200),
+    redirect=st.booleans(),
+    authoritative=st.booleans(),
+)
+def test_lookup_answers_are_what_protobuf_would_write(
+    request: int, url: str, url_tls: str, redirect: bool, authoritative: bool
+) -> None:
+    """The hand-made answer parses to the same command as one of protobuf."""
+    (frame,) = frames_of(
+        LookupEncoder(url, url_tls, redirect, authoritative).encode(request), LIMIT
+    )
+    assert frame.command == pb.BaseCommand(
+        type=COMMAND_TYPES["lookup_response"],
+        lookup_response=pb.CommandLookupTopicResponse(
+            brokerServiceUrl=url,
+            brokerServiceUrlTls=url_tls,
+            response=0 if redirect else 1,
+            request_id=request,
+            authoritative=authoritative,
+            proxy_through_service_url=False,
+        ),
+    )
 
 
 @given(
