@@ -124,7 +124,7 @@ class AnalysedDays:
             pq.write_table(table, file)
 
     def rows(self, name: str, date: str, columns: Sequence[str] | None = None) -> list[Row]:
-        """The stored table of a day; none if there is none, or an earlier version wrote it."""
+        """The stored rows of a day; empty without a table, or with one of an earlier version."""
         path = f"{self._table(name, date)}/{TABLE}"
         try:
             with self._fs.open(path, "rb") as file:

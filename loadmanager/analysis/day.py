@@ -74,7 +74,7 @@ class Day:
     facts: Facts
     settings: StrategySettings
     stored: Callable[[str, str, Sequence[str] | None], list[Row]] = lambda *_: []
-    """Question, date, columns → the stored rows of an earlier day; none if there are none."""
+    """Question, date, columns → the stored rows of an earlier day; empty without such a table."""
     answers: dict[str, list[Row]] = field(default_factory=dict)
     """The rows of earlier questions that did not fail."""
 

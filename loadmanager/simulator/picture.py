@@ -100,7 +100,7 @@ def _events(minutes: Sequence[Minute]) -> list[str]:
 
 def pareto(points: Mapping[str, tuple[float, float, bool]]) -> str:
     """Candidates by what they cost: moves per day to the right, spread upwards; (moves, spread,
-    efficient). Efficient ones, which nobody beats in everything, are filled.
+    efficient). Efficient ones are filled.
     """
     right = max((moves for moves, _, _ in points.values()), default=0.0) or 1.0
     top = max((spread for _, spread, _ in points.values()), default=0.0) or 1.0

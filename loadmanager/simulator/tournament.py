@@ -139,7 +139,7 @@ def _drawn_means(costs: Array) -> Array:
 def _efficient(
     results: Results, candidates: Sequence[str], days: Sequence[str]
 ) -> NDArray[np.bool_]:
-    """Which candidates nobody beats in one of the means without losing in another."""
+    """The efficient candidates: no other is better in one mean and at least equal in the rest."""
     means = np.array(
         [_mean([results[name][day] for day in days]) for name in candidates], np.float64
     )

@@ -37,7 +37,7 @@ COLUMNS: Columns = {
     "unowned_s_min": (NUMBER, "the shortest time that one of them had no owner, in s"),
     "unowned_s_max": (NUMBER, "the longest such time, in s"),
     "bundle_minutes": (NUMBER, "these times of all of them together"),
-    "never_owned": (WHOLE, "of these, bundles that nobody acquired any more that day"),
+    "never_owned": (WHOLE, "of these, bundles that got no owner any more that day"),
     "namespaces": (TEXTS, "whose bundles they were, those with most of them first"),
     "worst_bundle": (TEXT, "the bundle that had no owner for the longest time"),
 }
@@ -116,7 +116,7 @@ def _finding(row: Any, day: Day) -> Finding:
             if row.unowned_s_max is not None
             else " had no owner"
         )
-        never = f"; {row.never_owned:,} of them nobody acquired any more" if row.never_owned else ""
+        never = f"; {row.never_owned:,} of them got no owner any more" if row.never_owned else ""
         without = f"{named}{lasted}{never}."
     hurt = row.how in ("crash", "session lost") and row.bundles
     return Finding(

@@ -161,7 +161,7 @@ def _limits(plots: Plots) -> str:
         drawing,
         "Share of the time in which somebody was held.",
     )
-    note = "At 100 % clients get all that is configured; well below it, nobody wants more."
+    note = "At 100 % clients use the whole limit; well below it, they do not need it."
     drawing = svg.lines(
         dict(plots.delivered),
         plots.axis,

@@ -85,7 +85,7 @@ class AdminClient:
     def __init__(
         self, url: str, *, timeout_s: float, token: str = "", tls: TlsFiles | None = None
     ) -> None:
-        """Raises `BadInputError` for a URL that is none, and for files that cannot be used."""
+        """Raises `BadInputError` for a malformed URL, and for files that cannot be used."""
         self.url = _base(url)
         self._timeout_s = timeout_s
         self._token = token

@@ -94,7 +94,7 @@ class BundleAverages(Mapping[str, BundleData]):
         self._names_shared = False
         self._reader = _Reader()
         self._readers = weakref.WeakSet((self._reader,))
-        """Who reads this table: it changes in place only while nobody else does."""
+        """The readers of this table: it changes in place only while it has one reader."""
         self._added = self._forgotten = self._version = 0
         self._waiting: dict[str, tuple[Rows, Mapping[str, NamespaceBundleStats]]] = {}
         """brokerId → samples that are not in the table yet."""

@@ -1,7 +1,7 @@
 """One limit: messages and bytes per second, and the fair queue of those who must wait for it.
 
 A waiter is a producer, or the dispatcher of a subscription. Its account at one limit is a `Ticket`.
-A limit reads no clock, sets no timer and calls nobody. Every call is told the time (`now_ns`,
+A limit reads no clock, sets no timer and makes no callbacks. Every call is told the time (`now_ns`,
 monotonic); the limit answers who may go on (`release`) and when to ask again (`wakeup_ns`).
 
 How a waiter uses a limit

@@ -1,6 +1,7 @@
 """What limits answer: who may go on (`Ready`), and when to ask again (`Schedule`).
 
-Limits call nobody. The owner of the connections takes them from `Ready` and calls `go_on` of each.
+Limits make no callbacks. The owner of the connections takes them from `Ready` and calls `go_on` of
+each.
 """
 
 from __future__ import annotations

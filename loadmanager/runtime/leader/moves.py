@@ -41,7 +41,7 @@ READ_AGAIN_S = 0.5
 CLIENTS_ASKED_AFTER_S = (0.5, 1.0, 2.0, 4.0)
 """Waits between the questions how many clients came back."""
 VERIFYING_MAX = 100
-"""So many moves wait at once for their clients; of others nobody asks."""
+"""How many moves wait for their clients at once; the clients of further moves are not counted."""
 
 log = structlog.get_logger("moves")
 

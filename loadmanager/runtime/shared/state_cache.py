@@ -105,7 +105,7 @@ class StateCache:
         """Set once everything was read for the first time."""
 
     def get(self, bundle: str) -> Stored | None:
-        """The record of a bundle; None: there is none."""
+        """The record of a bundle; None if it has no record."""
         return self._stored.get(bundle)
 
     def record(self, bundle: str) -> StateRecord | None:
