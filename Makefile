@@ -25,7 +25,8 @@ help:
 	@echo "make test-clients the Java and Go clients and pulsar-admin on our brokers and on a real"
 	@echo "                  Pulsar 4.0 (needs Java 17, Maven and Go; else skipped with the reason)"
 	@echo "make test-pulsar  loadmanager fleet beside a real Pulsar 4.0 of three brokers, with both of its"
-	@echo "                  load managers (needs Java 17 and Maven; else skipped with the reason)"
+	@echo "                  load managers (needs Java 17 and Maven; else skipped with the reason);"
+	@echo "                  BROKERS: the version of its brokers"
 	@echo "make test-oracle  our decisions beside Pulsar's own classes (needs Java 17 and Maven);"
 	@echo "                  SEED, CASES of each family, PULSAR: the version"
 	@echo "make lint         ruff, mypy, import contracts"
@@ -91,9 +92,10 @@ test: lint
 test-clients: install
 	$(BIN)/pytest -m clients tests/clients
 
-# Two clusters, one after the other.
+# Two clusters, one after the other. BROKERS is the version of the brokers.
+BROKERS ?= 4.0.4
 test-pulsar: install
-	$(BIN)/pytest -m pulsar tests/fleet
+	$(BIN)/pytest -m pulsar tests/fleet --pulsar $(BROKERS)
 
 SEED ?= 1
 CASES ?= 100

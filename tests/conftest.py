@@ -39,8 +39,11 @@ hypothesis.settings.load_profile("suite")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--rewrite` writes the golden files anew instead of comparing with them."""
+    """`--rewrite` writes the golden files anew instead of comparing with them; `--pulsar` chooses
+    the version of the brokers that `make test-pulsar` starts.
+    """
     parser.addoption("--rewrite", action="store_true", help="write golden files anew")
+    parser.addoption("--pulsar", metavar="VERSION", help="of the brokers of real clusters")
 
 
 class TogetherOrAlone(LoadScopeScheduling):

@@ -1,9 +1,12 @@
-"""A real Pulsar: its distribution from Maven Central, unpacked once, and a standalone broker."""
+"""A real Pulsar: its distribution from Maven Central, unpacked once, brokers of other versions, and
+a standalone broker.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -37,6 +40,26 @@ def distribution(version: str = VERSION) -> Path:
         archive.unlink()
         (home / "unpacked").touch()
     return home
+
+
+def brokers(version: str) -> Path:
+    """A folder in which `bin/pulsar broker` starts a broker of this version. It is that of
+    `distribution`, with the jars of this version: Maven Central has them of more versions.
+
+    Raises `SubprocessError` where Maven Central is not reached, or has not got them.
+    """
+    home = distribution()
+    if version == VERSION:
+        return home
+    other = BUILD / f"broker-{version}"
+    if not (other / "unpacked").exists():
+        jars = (f"-Dpulsar.version={version}", f"-DoutputDirectory={other}/lib")
+        options = ("-DincludeScope=runtime", "-Dmdep.overWriteReleases=true")
+        maven.run(*jars, *options, "dependency:copy-dependencies", folder=HERE / "broker")
+        for name in ("bin", "conf"):
+            shutil.copytree(home / name, other / name, dirs_exist_ok=True)
+        (other / "unpacked").touch()
+    return other
 
 
 def compile_java(home: Path) -> None:

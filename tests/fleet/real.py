@@ -38,12 +38,15 @@ class RealPulsar:
     """The running cluster."""
 
     home: Path
+    """Pulsar's distribution."""
     folder: Path
     manager: str
     brokers: int = 3
     settings: dict[str, str] = field(default_factory=dict)
     """Further keys of broker.conf."""
     bundles: int = SPANS
+    broker_home: Path | None = None
+    """Where the brokers have their programs; None: in `home`, as ZooKeeper and the bookie do."""
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -113,11 +116,13 @@ class RealPulsar:
             **MANAGERS[self.manager],
             **self.settings,
         }
-        conf = (self.home / "conf" / "broker.conf").read_text()
+        home = self.broker_home or self.home
+        conf = (home / "conf" / "broker.conf").read_text()
         path = self.folder / "conf" / f"broker{index}.conf"
         path.write_text(conf + "\n" + "\n".join(f"{key}={text}" for key, text in keys.items()))
         memory = "-Xms128m -Xmx384m -XX:MaxDirectMemorySize=384m"
-        self._run(f"broker{index}", ["broker"], PULSAR_MEM=memory, PULSAR_BROKER_CONF=str(path))
+        environment = {"PULSAR_MEM": memory, "PULSAR_BROKER_CONF": str(path)}
+        self._run(f"broker{index}", ["broker"], home, **environment)
 
     def kill(self, name: str) -> None:
         """End a process at once, with what it started."""
@@ -198,11 +203,13 @@ class RealPulsar:
             **more,
         }
 
-    def _run(self, name: str, arguments: list[str], **environment: str) -> None:
+    def _run(
+        self, name: str, arguments: list[str], home: Path | None = None, **environment: str
+    ) -> None:
         with (self.folder / "logs" / f"{name}.out").open("wb") as output:
             self.processes[name] = subprocess.Popen(
                 ["bin/pulsar", *arguments],
-                cwd=self.home,
+                cwd=home or self.home,
                 env=self._environment(**environment),
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -20,7 +20,7 @@ from typing import Any
 import maven
 import pulsar
 import pytest
-from clients.pulsar import distribution
+from clients.pulsar import VERSION, brokers, distribution
 from fleet.real import NAMESPACE, RealPulsar, a_real_pulsar, gather, until
 from ports import free_port
 from system.cluster import wait_for
@@ -47,14 +47,14 @@ FLEET = (
 
 
 @pytest.fixture(scope="module")
-def home() -> Path:
-    """Pulsar's distribution."""
+def homes(request: pytest.FixtureRequest) -> tuple[Path, Path]:
+    """Pulsar's distribution, and the folder of the brokers of the chosen version."""
     if (reason := maven.missing()) is not None:
         pytest.skip(reason)
     try:
-        return distribution()
+        return distribution(), brokers(request.config.getoption("pulsar") or VERSION)
     except subprocess.SubprocessError:
-        pytest.skip("Maven Central is not reached")
+        pytest.skip("Maven Central is not reached, or has not got this version")
 
 
 class Load:
@@ -150,12 +150,17 @@ class Daemon:
 
 @pytest.fixture(scope="module", params=["modular", "extensible"])
 def cluster(
-    request: pytest.FixtureRequest, home: Path, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    homes: tuple[Path, Path],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[RealPulsar, Load]]:
     """Three brokers, of which the first has every bundle, under load."""
     folder = tmp_path_factory.mktemp(request.param)
     with ExitStack() as stack:
-        real = stack.enter_context(a_real_pulsar(home, folder, request.param))
+        home, broker_home = homes
+        real = stack.enter_context(
+            a_real_pulsar(home, folder, request.param, broker_home=broker_home)
+        )
         real.switch(on=False)
         load = stack.enter_context(Load(real))
         gather(real, SLOW_S)
