@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from loadmanager import cli, settings
+from loadmanager.adapters.security.settings import PROVIDER
 from loadmanager.cli.doctor import asking, cluster, configuration, here, host, zookeeper
 from loadmanager.cli.doctor.asking import Broker, Cluster
 from loadmanager.cli.doctor.findings import Finding, Level
@@ -311,13 +312,36 @@ def test_clusters(changed: dict[str, Any], expected: dict[str, Level]) -> None:
         ({"last": {"state": "unreadable"}}, {B3: PROBLEM}),
         ({"last": {"state": "drained"}}, {B3: WARNING}),
         ({"paused": {"until": 1}}, {"moves": WARNING}),
-        ({"bundles": 11}, {"bundles": WARNING}),
-        ({"bundles": 0}, {}),
     ],
 )
 def test_what_the_leader_sees(seen: dict[str, Any], expected: dict[str, Level]) -> None:
     """Reports, versions, cordons, bundles."""
     assert _said(cluster.check(_cluster(_seen(**seen)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("bundles", "expected"), [(None, {}), (11, {"bundles": WARNING}), (12, {})]
+)
+def test_few_bundles(bundles: int | None, expected: dict[str, Level]) -> None:
+    """Those of the namespaces with load count, four for each broker."""
+    assert _said(cluster.check(replace(_cluster(), few_bundles=bundles))) == expected
+
+
+def test_secrets_of_running_brokers_are_not_missed() -> None:
+    """Brokers do not tell their keys. Other problems of the same settings are found."""
+    loaded = settings.load(
+        None,
+        {
+            "authenticationEnabled": "true",
+            "authenticationProviders": PROVIDER,
+            "authorizationEnabled": "true",
+            "authorizationProvider": "other",
+        },
+    )
+    assert "tokenSecretKey, tokenPublicKey" in _said(configuration.check(loaded))
+    found = _said(configuration.check(loaded, 3, {"tokenSecretKey"}))
+    assert "authorizationProvider" in found
+    assert not any("tokenSecretKey" in subject for subject in found)
 
 
 def test_a_cluster_without_a_leader_or_brokers() -> None:

@@ -53,8 +53,9 @@ def brokers(version: str) -> Path:
         return home
     other = BUILD / f"broker-{version}"
     if not (other / "unpacked").exists():
-        jars = (f"-Dpulsar.version={version}", f"-DoutputDirectory={other}/lib")
-        options = ("-DincludeScope=runtime", "-Dmdep.overWriteReleases=true")
+        versions = "pulsar" if version.startswith("4.") else "pulsar-dependencies"
+        jars = (f"-Dpulsar.version={version}", f"-Dpulsar.versions={versions}")
+        options = ("-DincludeScope=runtime", f"-DoutputDirectory={other}/lib")
         maven.run(*jars, *options, "dependency:copy-dependencies", folder=HERE / "broker")
         for name in ("bin", "conf"):
             shutil.copytree(home / name, other / name, dirs_exist_ok=True)

@@ -20,6 +20,7 @@ from ports import free_ports
 from system.cluster import wait_for
 
 READY_TIMEOUT_S = 300.0
+LOGGING = Path(__file__).parents[1] / "clients" / "broker" / "log4j2.xml"
 MANAGERS = {
     "modular": {},
     "extensible": {
@@ -121,8 +122,8 @@ class RealPulsar:
         path = self.folder / "conf" / f"broker{index}.conf"
         path.write_text(conf + "\n" + "\n".join(f"{key}={text}" for key, text in keys.items()))
         memory = "-Xms128m -Xmx384m -XX:MaxDirectMemorySize=384m"
-        environment = {"PULSAR_MEM": memory, "PULSAR_BROKER_CONF": str(path)}
-        self._run(f"broker{index}", ["broker"], home, **environment)
+        environment = {"PULSAR_BROKER_CONF": str(path), "PULSAR_LOG_CONF": str(LOGGING)}
+        self._run(f"broker{index}", ["broker"], home, PULSAR_MEM=memory, **environment)
 
     def kill(self, name: str) -> None:
         """End a process at once, with what it started."""

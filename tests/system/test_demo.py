@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 
@@ -29,3 +30,15 @@ def test_it_runs_and_leaves_nothing_behind() -> None:
         if f"webServicePort={first + 3}" in (process.info["cmdline"] or ())
     ]
     assert not left
+
+
+def test_it_takes_no_running_cluster_for_its_own() -> None:
+    """A port that is in use is said before anything is started or written."""
+    first = free_ports(7)
+    command = [sys.executable, "-m", "loadmanager", "demo", "--pulsar-port", str(first)]
+    command += ["--http-port", str(first + 3), "--zookeeper-port", str(first + 6)]
+    with socket.create_server(("127.0.0.1", first + 4)):
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=110)
+    assert result.returncode == 1
+    assert f"port {first + 4}: Address already in use; is another cluster" in result.stderr
+    assert "start" not in result.stdout

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 import click
 
+from loadmanager.adapters.free_port import require_free_port
 from loadmanager.cli.admin.asking import OWN, V2
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.demo.telling import Teller
@@ -21,6 +22,8 @@ from loadmanager.cli.demo.workload import NAMESPACE
 from loadmanager.core.errors import LoadManagerError, OperationalError
 
 BROKERS = 3
+HOST = "127.0.0.1"
+PORT_ADVICE = "is another cluster running? Else choose another --pulsar-port or --http-port"
 READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 25.0
 POLL_S = 1.0
@@ -62,7 +65,7 @@ class Demo:
     ) -> None:
         self._ports = (pulsar_port, http_port, zookeeper_port)
         self._seconds, self._log = seconds, log
-        self._web = f"http://127.0.0.1:{http_port}"
+        self._web = f"http://{HOST}:{http_port}"
         self._admin = AdminClient(self._web, timeout_s=5)
         self._children: list[subprocess.Popen[bytes]] = []
         self._began_s = 0.0
@@ -86,6 +89,9 @@ class Demo:
     # Starting and stopping
 
     def _start_cluster(self, folder: Path, log: IO[bytes], log_path: Path) -> None:
+        for first in self._ports[:2]:
+            for port in range(first, first + BROKERS):
+                require_free_port(HOST, port, PORT_ADVICE)
         click.echo("ZooKeeper and three brokers start; that takes some ten seconds.")
         pulsar, http, zookeeper = map(str, self._ports)
         words = ["standalone", "--brokers", str(BROKERS), "--log-format", "json"]
@@ -116,7 +122,7 @@ class Demo:
 
     def _start_clients(self, log: IO[bytes]) -> None:
         click.echo(f"\n  The page:  {self._web}/ui        (Ctrl-C ends the demo)\n")
-        urls = ",".join(f"127.0.0.1:{self._ports[0] + number}" for number in range(BROKERS))
+        urls = ",".join(f"{HOST}:{self._ports[0] + number}" for number in range(BROKERS))
         self._child(["-m", "loadmanager.cli.demo.workload", f"pulsar://{urls}"], log)
         self._began_s = time.monotonic()
         self._say(f"Stock Pulsar clients publish to 16 topics of {NAMESPACE}, all in one bundle:")
@@ -138,7 +144,7 @@ class Demo:
     def _stop(self) -> None:
         for child in reversed(self._children):
             if child.poll() is None:
-                child.send_signal(signal.SIGINT)
+                child.send_signal(signal.SIGTERM)
             try:
                 child.wait(STOP_TIMEOUT_S)
             except (subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -72,7 +72,4 @@ if __name__ == "__main__":
     from loadmanager.adapters.system.parent import stop_with_parent
 
     stop_with_parent()
-    try:
-        run(sys.argv[1])
-    except KeyboardInterrupt:
-        sys.exit(0)
+    run(sys.argv[1])

@@ -119,7 +119,8 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
     running = next((broker.settings for broker in told.brokers.values() if broker.settings), None)
     if running is None:
         return
-    shown = {name: text for name, text in running.items() if text != HIDDEN}
+    hidden = {name for name, text in running.items() if text == HIDDEN}
+    shown = {name: text for name, text in running.items() if name not in hidden}
     try:
         settings = load(None, shown)
     except ConfigError as error:
@@ -127,7 +128,7 @@ def _cluster(admin: AdminClient, machine: host.Host, *, timeout_s: float) -> Ite
         advice = "use the doctor of the same version as the brokers"
         yield problem(configuration.PART, admin.url, text, advice)
         return
-    yield from configuration.check(settings, len(told.brokers))
+    yield from configuration.check(settings, len(told.brokers), hidden)
     store = settings.leaf(ZooKeeperSettings)
     servers = zookeeper.read(store.hosts, timeout_s)
     yield from zookeeper.check(servers, store.session_timeout_ms)

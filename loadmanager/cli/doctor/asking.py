@@ -15,6 +15,8 @@ from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.core.errors import LoadManagerError
 
 BROKERS_MAX = 1_000
+BUNDLES_PER_BROKER_MIN = 4
+"""With fewer, load can hardly be spread evenly."""
 SERIES = frozenset(
     (
         "loadmanager_corrupt_data_total",
@@ -75,6 +77,8 @@ class Cluster:
     """What the leader sees, as `/loadmanager/v1/cluster` answers; None: it did not answer."""
     not_seen: str = ""
     """Why not."""
+    few_bundles: int | None = None
+    """The bundles of all namespaces with load, if few have load; None otherwise."""
 
 
 def read(admin: AdminClient) -> Cluster:
@@ -85,9 +89,10 @@ def read(admin: AdminClient) -> Cluster:
         advice = _advice(admin, error)
         return Cluster(url=admin.url, failure=str(error), advice=advice)
     told, _ = ask_each(admin, names[:BROKERS_MAX], _ask)
-    seen, why = None, ""
+    seen, why, bundles = None, "", None
     try:
         seen = admin.get(f"{OWN}/cluster?limit={BROKERS_MAX}")
+        bundles = _few_bundles(admin, int(seen["bundles"]), len(names))
     except LoadManagerError as error:
         why = str(error)
     return Cluster(
@@ -96,7 +101,19 @@ def read(admin: AdminClient) -> Cluster:
         left_out=max(0, len(names) - BROKERS_MAX),
         seen=seen,
         not_seen=why,
+        few_bundles=bundles,
     )
+
+
+def _few_bundles(admin: AdminClient, loaded: int, brokers: int) -> int | None:
+    """A namespace with load may have bundles without."""
+    few = BUNDLES_PER_BROKER_MIN * brokers
+    if not 0 < loaded < few:
+        return None
+    told = admin.get(f"{OWN}/bundles?limit={few}")["bundles"]
+    namespaces = {str(each["bundle"]).rpartition("/")[0] for each in told}
+    asked = (admin.get(f"{V2}/namespaces/{namespace}/bundles") for namespace in sorted(namespaces))
+    return sum(int(each["numBundles"]) for each in asked)
 
 
 def _advice(admin: AdminClient, error: Exception) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from loadmanager.cli.doctor import host
-from loadmanager.cli.doctor.asking import Broker, Cluster
+from loadmanager.cli.doctor.asking import BUNDLES_PER_BROKER_MIN, Broker, Cluster
 from loadmanager.cli.doctor.findings import Finding, fine, named, problem, warning
 from loadmanager.core.strategies import registry
 from loadmanager.settings import known_keys
@@ -14,7 +14,6 @@ from loadmanager.settings import known_keys
 PART = "cluster"
 DRIFT_WARNING_S, DRIFT_PROBLEM_S = 1.0, 10.0
 REPORT_SLACK_S = 60.0
-BUNDLES_PER_BROKER_MIN = 4
 OPEN_FILES_SHARE_MAX = 0.8
 BUSY_MAX = 0.8
 OWN_KEYS = frozenset(
@@ -186,12 +185,13 @@ def _seen(cluster: Cluster, told: Mapping[str, Broker]) -> Iterator[Finding]:
     if seen["paused"]:
         advice = "loadmanager admin moves resume lets them go on"
         yield warning(PART, "moves", "an operator paused the queue of moves", advice)
-    bundles, active = int(seen["bundles"]), len(brokers)
-    if active > 1 and 0 < bundles < BUNDLES_PER_BROKER_MIN * active:
+    bundles, active = cluster.few_bundles, len(brokers)
+    if active > 1 and bundles is not None and bundles < BUNDLES_PER_BROKER_MIN * active:
         yield warning(
             PART,
             "bundles",
-            f"{bundles} for {active} brokers: load can hardly be spread evenly",
+            f"the namespaces with load have {bundles}, for {active} brokers: load can hardly be "
+            "spread evenly",
             "create namespaces with more bundles, or split the hot ones "
             "(loadmanager admin bundles split)",
         )

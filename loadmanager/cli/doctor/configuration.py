@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from loadmanager.adapters.system.settings import SamplerSettings
 from loadmanager.adapters.zookeeper.settings import ZooKeeperSettings
@@ -26,10 +26,17 @@ SESSION_MS_MIN, SESSION_MS_MAX = 4_000, 60_000
 GRACE_MINUTES_MAX = 24 * 60.0
 
 
-def check(settings: Settings, brokers: int | None = None) -> Iterator[Finding]:
-    """What is wrong with these settings, in a cluster of so many brokers, if that is known."""
+def check(
+    settings: Settings, brokers: int | None = None, hidden: Collection[str] = ()
+) -> Iterator[Finding]:
+    """What is wrong with these settings, in a cluster of so many brokers, if that is known.
+
+    `hidden` keys have values that running brokers do not tell, and started with.
+    """
     for bad in problems(settings):
-        yield problem(PART, ", ".join(bad.names), bad.text, "mend it: no broker starts with it")
+        if not any(name in hidden for name in bad.names):
+            advice = "mend it: no broker starts with it"
+            yield problem(PART, ", ".join(bad.names), bad.text, advice)
     yield from _given(settings)
     access = settings.leaf(AccessSettings)
     if access.open and not access.authentication:
