@@ -1,7 +1,8 @@
-"""Recorded answers of real brokers (4.0.4) as the daemon reads them, and broken ones."""
+"""Recorded answers of real brokers as the daemon reads them, and broken ones."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,45 @@ def test_settings_of_load_balancing_only() -> None:
 def test_clients_of_a_topic() -> None:
     """Publishers and the consumers of all subscriptions."""
     assert answers.clients_of_topic(sample("topic_stats.json")) == 2
+
+
+@pytest.mark.parametrize("manager", ["modular", "extensible"])
+@pytest.mark.parametrize("version", ["4.0.4", "4.2.4", "5.0.0-M1"])
+def test_answers_of_every_version(version: str, manager: str) -> None:
+    """What `record.py` recorded: all of it is understood, and it fits together."""
+    recorded: Any = json.loads((SAMPLES / f"{version}-{manager}.json").read_text())
+    told = {path: answer["body"].encode() for path, answer in recorded.items()}
+    brokers = answers.broker_ids(told["brokers"])
+    assert len(brokers) == 3
+    assert answers.leader_id(told["brokers/leaderBroker"]) in brokers
+    read = answers.balancing_settings(told["brokers/configuration/runtime"])
+    assert ("Extensible" in read["loadManagerClassName"]) == (manager == "extensible")
+    (path,) = (path for path in told if path.endswith("/ownedNamespaces"))
+    owned = set(answers.owned_bundles(told[path]))
+    edges = answers.bundle_boundaries(told["namespaces/acme/shop/bundles"])
+    bundles = {f"acme/shop/{low}_{high}" for low, high in itertools.pairwise(edges)}
+    assert 0 < len(owned & bundles) < len(bundles) == 8
+    stats = answers.bundle_stats(told["broker-stats/topics"])
+    assert stats.keys() & bundles <= owned
+    assert sum(stats[bundle].topics for bundle in stats.keys() & bundles) > 0
+    if manager == "modular":
+        report = answers.load_report(told["broker-stats/load-report"], 77)
+        assert set(report.bundles) & bundles == owned & bundles
+        assert {name for name in stats if name in bundles} <= set(report.last_stats)
+    else:
+        assert recorded["broker-stats/load-report"]["status"] == 500
+    assert answers.clients_of_topic(told["persistent/acme/shop/t-0/stats"]) == 2
+    group = "namespaces/acme/shop/antiAffinity"
+    assert recorded[group]["status"] == (204 if version.startswith("4.0") else 200)
+    assert answers.anti_affinity_group(told[group]) is None
+    assert answers.anti_affinity_group(told[f"{group} with policies"]) == "g1"
+    isolation = "clusters/c1/namespaceIsolationPolicies"
+    assert recorded[isolation]["status"] == 404
+    policies = answers.isolation_policies(told[f"{isolation} with policies"])
+    assert policies["p1"].primary == ["127.0.0.9"]
+    assert answers.failure_domains(told["clusters/c1/failureDomains"]) == {}
+    domains = answers.failure_domains(told["clusters/c1/failureDomains with policies"])
+    assert list(domains) == ["d1"]
 
 
 @pytest.mark.parametrize(

@@ -103,10 +103,11 @@ class PulsarClient:
             shown = raw[:60].decode(errors="replace")
             raise OperationalError(f"GET {path} did not answer with JSON but {shown!r}") from None
 
-    async def get_if_any(self, path: str) -> bytes | None:
+    async def get_if_any(self, path: str, *, may_be_empty: bool = False) -> bytes | None:
         """The body of an answer; None for 204 and 404, which say that there is nothing.
 
-        Raises as `get` does, and for a success without a body: that is no answer of Pulsar.
+        Raises as `get` does, and for another success without a body unless it `may_be_empty`: that
+        is no answer of Pulsar.
         """
         try:
             status, raw = await self._ask("GET", path, None, None)
@@ -114,7 +115,7 @@ class PulsarClient:
             if error.status == 404:
                 return None
             raise
-        if not raw and status != 204:
+        if not raw and status != 204 and not may_be_empty:
             raise OperationalError(f"GET {path} answered {status} with nothing")
         return raw or None
 

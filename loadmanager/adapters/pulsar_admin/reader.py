@@ -111,7 +111,8 @@ class AdminReader:
         domains = await self._client.get_if_any(f"{below}/failureDomains")
         groups: dict[str, str] = {}
         for namespace in namespaces:
-            raw = await self._client.get_if_any(f"{V2}/namespaces/{namespace}/antiAffinity")
+            path = f"{V2}/namespaces/{namespace}/antiAffinity"
+            raw = await self._client.get_if_any(path, may_be_empty=True)  # 4.2: 200; 4.0: 204
             group = None if raw is None else answers.anti_affinity_group(raw)
             if group is not None:
                 groups[namespace] = group
