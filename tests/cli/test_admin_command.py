@@ -437,6 +437,25 @@ async def test_drain(capsys: pytest.CaptureFixture[str]) -> None:
         assert (await Shell(served, capsys).run("drain", served.broker_id(0)))[0] == 1
 
 
+async def test_a_drain_outlives_the_absence_of_a_leader(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The command says what is wrong, asks again, and waits for the end of the drain."""
+    async with serving(3) as served:
+        names = list((await served.brokers[0].use.namespaces.bundles(ORDERS)).names)
+        await served.own(*names, at=1)
+        served.brokers[0].store.suspend()
+        shell, told = Shell(served, capsys), ""
+        draining = asyncio.create_task(shell.run("drain", served.broker_id(1), at=1))
+        while "; asking again" not in told and not draining.done():
+            await asyncio.sleep(0.05)
+            told += capsys.readouterr().err
+        assert "answered 503" in told
+        served.brokers[0].store.resume()
+        status, out, err = await draining
+        assert (status, "is drained: 4 bundles moved" in out) == (0, True), (out, err)
+
+
 async def test_a_move_with_a_pin(capsys: pytest.CaptureFixture[str]) -> None:
     """It is done when the command ends; the pin is listed with its end, and removed."""
     async with serving() as served:

@@ -7,19 +7,23 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from loadmanager.cli.admin.asking import OWN, V2, count_of, query
-from loadmanager.cli.admin.client import AdminClient
+from loadmanager.cli.admin.client import AdminClient, AnsweredError
 from loadmanager.cli.admin.command import AdminCommand, Output, done, unchanged
 from loadmanager.cli.admin.moves import Duration
 from loadmanager.core.errors import LoadManagerError, OperationalError
 
+T = TypeVar("T")
+
 CORDONS = f"{OWN}/cordons"
 DRAINED = ("drained", "stopped")
 POLL_S = 1.0
+PATIENCE_S = 90.0
+"""A drain goes on while leaders change: so long nobody has to answer."""
 STDERR = 2
 """The command's output goes there, so that with --json there is JSON alone on standard output."""
 
@@ -104,8 +108,27 @@ def _begin(
     admin: AdminClient, broker: str, note: str, *, until_restart: bool = False
 ) -> dict[str, Any]:
     path = f"{CORDONS}/{broker}" + query(drain=True, untilRestart=until_restart)
-    document: dict[str, Any] = json.loads(admin.send("PUT", path, {"note": note}))
+    raw = _patiently(lambda: admin.send("PUT", path, {"note": note}), PATIENCE_S)
+    document: dict[str, Any] = json.loads(raw)
     return document
+
+
+def _patiently(step: Callable[[], T], within_s: float) -> T:
+    """The result of a request, sent again while the leader changes. Raises the last error after
+    so long, and a refusal at once.
+    """
+    until_s, told = time.monotonic() + within_s, False
+    while True:
+        try:
+            return step()
+        except OperationalError as error:
+            refused = isinstance(error, AnsweredError) and error.status < 500
+            if refused or time.monotonic() >= until_s:
+                raise
+            if not told:
+                tell(f"{error}; asking again")
+                told = True
+        time.sleep(POLL_S)
 
 
 def _drained(admin: AdminClient, broker: str, within_s: float | None) -> dict[str, Any]:
@@ -116,7 +139,8 @@ def _drained(admin: AdminClient, broker: str, within_s: float | None) -> dict[st
     until_s = None if within_s is None else time.monotonic() + within_s
     shown = ""
     while True:
-        progress = cordon_of(admin, broker)
+        left_s = PATIENCE_S if until_s is None else max(until_s - time.monotonic(), 0)
+        progress = _patiently(lambda: cordon_of(admin, broker), min(left_s, PATIENCE_S))
         if progress is None or progress["state"] == "cordoned":
             raise OperationalError(f"somebody ended the drain of {broker}")
         if progress["state"] in DRAINED:
