@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import re
+import sys
 from pathlib import Path
 
 import click
@@ -30,7 +31,7 @@ EXAMPLES = """examples:
   loadmanager tokens create --subject admin --secret-key file://$PWD/secret.key --expires 30d
   loadmanager tokens create-key private.key public.key --algorithm ES256
   loadmanager tokens create --subject app --private-key file://$PWD/private.key --algorithm ES256
-  loadmanager tokens validate --secret-key file://$PWD/secret.key "$TOKEN"
+  loadmanager tokens validate --secret-key file://$PWD/secret.key - < admin.token
 
 Brokers need, in broker.conf: authenticationEnabled=true,
 authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProviderToken,
@@ -38,6 +39,7 @@ tokenSecretKey=file:///path (or tokenPublicKey), brokerClientAuthenticationPlugi
 brokerClientAuthenticationParameters (their own token), superUserRoles, authorizationEnabled=true.
 """
 UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+TOKEN_CHARACTERS_MAX = 100_000
 FILE = click.Path(path_type=Path)
 
 command = Group("tokens", help="Make and check keys and tokens.", epilog=EXAMPLES)
@@ -76,7 +78,7 @@ def create_key(file: Path, public: Path | None, algorithm: str, *, as_text: bool
 
 
 def _seconds(text: str) -> float:
-    matched = re.fullmatch(r"([0-9]{1,9})([smhdwy])", text)
+    matched = re.fullmatch(r"([1-9][0-9]{0,8})([smhdwy])", text)
     if matched is None:
         raise click.BadParameter(f"{text}: a number and s, m, h, d, w or y is expected, as 30d")
     return int(matched[1]) * UNITS_S[matched[2]]
@@ -118,7 +120,12 @@ def create(
 @click.option("--public-key", metavar="KEY", help="the same, for a pair of keys")
 @click.option("--algorithm", type=click.Choice(PUBLIC_ALGORITHMS), default="RS256")
 def validate(token: str, secret_key: str | None, public_key: str | None, algorithm: str) -> int:
-    """Check a token as a broker does; prints its role, and until when it counts."""
+    """Check a token as a broker does; prints its role, and until when it counts.
+
+    TOKEN may be -, to read it from standard input: arguments are shown to all who list processes.
+    """
+    if token == "-":
+        token = sys.stdin.read(TOKEN_CHARACTERS_MAX).strip()
     _one(secret_key, public_key, "--secret-key", "--public-key")
     settings = TokenSettings(
         secret_key=secret_key or "", public_key=public_key or "", public_algorithm=algorithm
