@@ -263,6 +263,13 @@ def test_a_good_cluster_has_no_finding() -> None:
 B3 = "b3:8080"
 
 
+def _certificate(days: float) -> dict[str, dict[str, float]]:
+    return {
+        "loadmanager_time_seconds": {"": 1e9},
+        "loadmanager_tls_certificate_ends_seconds": {"for clients": 1e9 + days * 86_400},
+    }
+
+
 @pytest.mark.parametrize(
     ("changed", "expected"),
     [
@@ -295,6 +302,11 @@ B3 = "b3:8080"
             {f"{B3}, topics": PROBLEM},
         ),
         ({"no_metrics": "401", "metrics": {}}, {B3: WARNING}),
+        ({"metrics": _certificate(days=15)}, {}),
+        ({"metrics": _certificate(days=13)}, {B3: WARNING}),
+        ({"metrics": _certificate(days=0.9)}, {B3: PROBLEM}),
+        ({"metrics": _certificate(days=-3)}, {B3: PROBLEM}),
+        ({"metrics": {"loadmanager_tls_refused_changes_total": {"x": 1.0}}}, {B3: WARNING}),
     ],
 )
 def test_clusters(changed: dict[str, Any], expected: dict[str, Level]) -> None:

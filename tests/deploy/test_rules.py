@@ -196,6 +196,8 @@ def _bad_cluster() -> list[dict[str, str]]:
         _series(f"loadmanager_time_seconds{b1}}}", "0+60x360"),
         _series(f"loadmanager_time_seconds{b2}}}", "30+60x360"),
         _series(f'loadmanager_http_answers_total{b1},status="500"}}', "0+1x360"),
+        _series(f'loadmanager_tls_certificate_ends_seconds{b1},certificate="x"}}', "86400x360"),
+        _series(f'loadmanager_tls_refused_changes_total{b1},certificate="x"}}', "0+1x360"),
     ]
 
 
@@ -229,6 +231,8 @@ def _good_cluster() -> list[dict[str, str]]:
         _series(f"loadmanager_time_seconds{b1}}}", "0+60x360"),
         _series(f"loadmanager_time_seconds{b2}}}", "1+60x360"),
         _series(f'loadmanager_http_answers_total{b1},status="500"}}', "2x360"),
+        _series(f'loadmanager_tls_certificate_ends_seconds{b1},certificate="x"}}', "9000000x360"),
+        _series(f'loadmanager_tls_refused_changes_total{b1},certificate="x"}}', "1x360"),
     ]
 
 

@@ -31,13 +31,15 @@ SERIES = frozenset(
         "loadmanager_sensor_trusted",
         "loadmanager_session_lease_seconds",
         "loadmanager_time_seconds",
+        "loadmanager_tls_certificate_ends_seconds",
+        "loadmanager_tls_refused_changes_total",
         "process_max_fds",
         "process_open_fds",
         "pulsar_lb_step_failures_total",
     )
 )
 """What the doctor reads of a metrics page."""
-LABELS = ("kind", "folder", "sensor", "step")
+LABELS = ("certificate", "kind", "folder", "sensor", "step")
 """One of them tells the samples of a metric apart."""
 
 

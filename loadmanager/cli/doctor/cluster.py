@@ -15,6 +15,7 @@ PART = "cluster"
 DRIFT_WARNING_S, DRIFT_PROBLEM_S = 1.0, 10.0
 REPORT_SLACK_S = 60.0
 OPEN_FILES_SHARE_MAX = 0.8
+CERTIFICATE_DAYS_MIN = 14
 BUSY_MAX = 0.8
 OWN_KEYS = frozenset(
     (
@@ -270,6 +271,11 @@ COUNTED = (
         "its log says why: a disk that is full or slow, or not writable",
     ),
     (
+        "loadmanager_tls_refused_changes_total",
+        "changed files of certificates could not be used; those before are in force",
+        "its log says what is wrong with them",
+    ),
+    (
         "pulsar_lb_step_failures_total",
         "failures of periodic steps since its start",
         "its log has the reasons, with tracebacks",
@@ -287,6 +293,16 @@ def _resources(broker: Broker) -> Iterator[Finding]:
     if busy is not None and busy > BUSY_MAX:
         advice = "move load away from it, or add brokers: one can use one core for its clients"
         yield warning(PART, broker.broker, f"its event loop is {busy:.0%} busy", advice)
+    now_s = broker.value("loadmanager_time_seconds")
+    for which, ends_s in broker.metrics.get("loadmanager_tls_certificate_ends_seconds", {}).items():
+        days = (ends_s - now_s) / 86_400 if now_s else CERTIFICATE_DAYS_MIN
+        if days < CERTIFICATE_DAYS_MIN:
+            made = problem if days < 1 else warning
+            text = f"the certificate {which} " + (
+                f"ends in {days:.1f} days" if days > 0 else f"ended {-days:.1f} days ago"
+            )
+            advice = "write the new one over its files: the broker takes it without a restart"
+            yield made(PART, broker.broker, text, advice)
     for folder, free in broker.metrics.get("loadmanager_disk_free_bytes", {}).items():
         size = broker.value("loadmanager_disk_size_bytes", folder)
         if size:
