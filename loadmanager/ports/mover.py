@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -60,8 +60,9 @@ class Mover(Protocol):
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
-    ) -> None:
-        """Have the owner split a bundle by its default algorithm; returns when that is done.
+    ) -> Sequence[str]:
+        """Have the owner split a bundle by its default algorithm; returns the bundles that replaced
+        it, none if no boundary divides its topics.
 
         With `unload`, the owner then unloads the children.
         """

@@ -39,8 +39,12 @@ class Overview(Protocol):
         """The bundles of the last reports, in one of the orders of `SORTS`."""
         ...
 
-    async def bundle(self, bundle: str, limit: int) -> Document:
-        """One bundle: its owner, its load, and the decisions that concern it."""
+    async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> Document:
+        """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
+        ...
+
+    def has_decided_about(self, bundle: str) -> bool:
+        """Whether a decision that is still kept names this bundle."""
         ...
 
     def decisions(

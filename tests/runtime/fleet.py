@@ -289,10 +289,11 @@ class Fleet:
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
-    ) -> None:
+    ) -> list[str]:
         """Peers."""
         span = BundleRange.parse(bundle.rpartition("/")[2])
-        await self.at(owner).ownership.split(bundle, [(span.lower + span.upper) // 2], "peer")
+        middle = (span.lower + span.upper) // 2
+        return await self.at(owner).ownership.split(bundle, [middle], "peer")
 
     async def merge_bundles(
         self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, Unload
+from dataclasses import replace
+
+from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.runtime.broker.decision_telemetry import REASONS_MAX, SPLITTERS, Counts
 
 
@@ -20,7 +22,9 @@ def test_plans_are_counted_by_result_and_reason() -> None:
     counts.on_plan(Plan("X", unloads=(_unload("x", "Overloaded"),), skipped=(skip,)))
     counts.on_plan(Plan("X", skipped=(skip, skip, Skip("a:1", "CoolDown"))))
     counts.on_plan(Plan("Y", placements=(Placement("x", "a:1", ("a:1",), {}),)))
-    counts.on_plan(Plan(SPLITTERS[0], splits=(Split("x", (), "topics 9 > 8"),)))
+    split = Split("x", (), "topics 9 > 8")
+    counts.on_plan(Plan(SPLITTERS[0], splits=(split,)))
+    counts.on_plan(Plan(SPLITTERS[0], splits=(replace(split, end=SplitEnd((), "no")),)))
     counts.on_plan(Plan(SPLITTERS[0], skipped=(Skip("y", "Unsplittable: one topic"),)))
     assert (counts.unloaded_bundles, counts.unload_cycles, counts.placed) == (3, 2, 1)
     assert counts.unloads == {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from runtime.fleet import NS, LoopClock
 from runtime.led import led_fleet
@@ -142,16 +144,47 @@ async def test_what_is_too_big_is_split_by_its_owner_once() -> None:
         bundle = f"{NS}/0x00000000_0x40000000"
         await led.fleet.brokers[1].ownership.acquire(bundle, "test")
         await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
+        told: list[dict[str, Any]] = []
+        led.load_manager.kept.listener = lambda decision: told.append(decision.document())
         await led.load_manager.split()
         boundaries = (await led.fleet.brokers[1].namespaces.bundles(NS)).boundaries
         assert 0x20000000 in boundaries
         await led.load_manager.split()
-        splits = [
+        (split,) = [
             decision for decision in led.load_manager.kept.last(10) if decision["kind"] == "split"
         ]
-        assert [
-            (decision["bundle"], decision["broker"], decision["reason"]) for decision in splits
-        ] == [(bundle, "b1:8080", "Topics")]
+        assert (split["bundle"], split["broker"], split["reason"], split["why"]) == (
+            bundle,
+            "b1:8080",
+            "Topics",
+            {"topics": 11, "limit": 10},
+        )
+        halves = ["0x00000000_0x20000000", "0x20000000_0x40000000"]
+        assert (split["state"], split["outcome"]) == (
+            "done",
+            {
+                "text": f"split into {', '.join(halves)}",
+                "children": [f"{NS}/{half}" for half in halves],
+            },
+        )
+        assert [(each["state"], each["outcome"]) for each in told] == [
+            ("running", None),
+            ("done", split["outcome"]),
+        ]
+        recorded = [each.end is not None for plan in led.observed for each in plan.splits]
+        assert recorded == [False, True]
+
+
+async def test_a_split_that_fails_says_so() -> None:
+    """Its decision has the error as the outcome."""
+    async with led_fleet(2) as led:
+        bundle = f"{NS}/0x00000000_0x40000000"
+        await led.report(1, {bundle: NamespaceBundleStats(topics=11)})
+        led.fleet.unreachable.add("b1:8080")
+        await led.load_manager.split()
+        (split,) = led.load_manager.kept.last(10)
+        assert (split["state"], split["outcome"]["children"]) == ("failed", [])
+        assert "b1:8080" in split["outcome"]["text"]
 
 
 async def test_what_is_too_big_and_cannot_be_split_is_said_once() -> None:

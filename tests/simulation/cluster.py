@@ -277,16 +277,16 @@ class Peers:
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
-    ) -> None:
+    ) -> list[str]:
         """See the port."""
         namespace, bundle_range = split_bundle_name(bundle)
 
-        async def split(parts: Parts) -> None:
-            await parts.use_cases.orders.split(
+        async def split(parts: Parts) -> list[str]:
+            return await parts.use_cases.orders.split(
                 NamespaceName.parse(namespace), bundle_range, unload=unload, epoch=epoch
             )
 
-        await self._ask(owner, "split", epoch, bundle, split)
+        return await self._ask(owner, "split", epoch, bundle, split)
 
     async def merge_bundles(
         self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None

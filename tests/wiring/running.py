@@ -216,8 +216,9 @@ class Cluster:
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
-    ) -> None:
+    ) -> list[str]:
         self.split.append((bundle, unload))
+        return []
 
     async def acquire_bundle(
         self, broker: BrokerAddress, bundle: str, *, epoch: int | None

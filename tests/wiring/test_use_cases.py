@@ -156,8 +156,9 @@ async def test_split(brokers: list[UseCases]) -> None:
         await there.splitting.split(NS, FIRST, **how, unload=False)
     assert there.ownership.owned() == [f"{NS}/{FIRST}"]
     assert await here.splitting.split(NS, FIRST, unload=False) == there.self_address
-    assert await there.splitting.split(NS, FIRST, unload=False) is None
-    assert there.ownership.owned() == [f"{NS}/0x00000000_0x20000000", f"{NS}/0x20000000_0x40000000"]
+    children = [f"{NS}/0x00000000_0x20000000", f"{NS}/0x20000000_0x40000000"]
+    assert await there.splitting.split(NS, FIRST, unload=False) == children
+    assert there.ownership.owned() == children
     with pytest.raises(ConflictError):
         await there.splitting.split(NS, FIRST, unload=False)
     for by in ("LARGEST", "HOT"):

@@ -102,13 +102,19 @@ class LeadingRoutes:
     @of_leader(BundleStory, query=(DECISIONS,))
     async def bundle(self, request: web.Request) -> web.Response:
         """The story of a bundle: its owner as stored, its load, its pin, its move, and the
-        decisions that concern it or its broker.
+        decisions that concern it or its broker. `replacedBy` has the bundles that it was split or
+        merged into, if it is no bundle any more.
         """
         overview, limit = operations(self._use).overview, DECISIONS.whole(request)
         namespace = namespace_of(request)
         bundles = await self._use.namespaces.bundles(namespace)
-        name = f"{namespace}/{bundles.require(request.match_info['bundle'])}"
-        return web.json_response(await overview.bundle(name, limit))
+        span = BundleRange.parse(request.match_info["bundle"])
+        name, there = f"{namespace}/{span}", bundles.overlapping(span)
+        split = len(there) > 1 and (there[0].lower, there[-1].upper) == (span.lower, span.upper)
+        if not split and not overview.has_decided_about(name):
+            bundles.require(str(span))
+        replaced_by = [] if there == [span] else [f"{namespace}/{other}" for other in there]
+        return web.json_response(await overview.bundle(name, replaced_by, limit))
 
     @of_leader(
         DecisionsShown,

@@ -172,9 +172,11 @@ class BundlesShown(Model):
 
 
 class Outcome(Model):
-    """What a move came to, as verified afterwards."""
+    """What a move came to, as verified afterwards; or a split, which has `children`."""
 
     text: str
+    children: list[str] | UnsetType = UNSET
+    """The bundles that replaced the one that was split; none if it was not split."""
     owner: str | None = None
     clients_closed: int | None = None
     clients_back: int | None = None

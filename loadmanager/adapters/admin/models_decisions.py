@@ -48,11 +48,13 @@ class PlacementShown(Model):
 
 
 class SplitShown(Model):
-    """A bundle that is to be split."""
+    """A bundle that is to be split; `why` has the figure that is too high, and its limit."""
 
     bundle: str
     boundaries: list[str]
+    """Empty: its owner chooses."""
     reason: str
+    why: dict[str, float | str]
 
 
 class SkipShown(Model):
@@ -168,6 +170,8 @@ class BundleStory(BundleShown):
     """A bundle, with the decisions that concern it, the newest first."""
 
     at: int
+    replaced_by: list[str]
+    """The bundles that it was split or merged into; empty while it is a bundle."""
     average: Averages | None
     pin: Pin | None
     move: MoveShown | None

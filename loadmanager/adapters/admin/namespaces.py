@@ -28,6 +28,7 @@ from loadmanager.adapters.admin.use_cases import UseCases
 from loadmanager.core.bundles.names import TopicName, check_part
 from loadmanager.core.bundles.ranges import bundles_data, topic_hash
 from loadmanager.core.errors import BadInputError, ConflictError
+from loadmanager.ports.hosting import BrokerAddress
 
 MODE = Query(
     name="mode",
@@ -247,13 +248,14 @@ class NamespaceRoutes:
         positions, namespace = whole_numbers(await body(request)), namespace_of(request)
         wanted = request.match_info["bundle"]
         chosen = await self._use.splitting.choose(namespace, wanted)
-        owner = await self._use.splitting.split(
+        done = await self._use.splitting.split(
             namespace,
             chosen,
             algorithm=request.query.get("splitAlgorithmName") or None,
             positions=positions,
             unload=flag(request, "unload"),
         )
+        owner = done if isinstance(done, BrokerAddress) else None
         if owner is None or chosen == wanted:
             return no_content(owner, request)
         # The owner is to split this bundle, not to choose once more.

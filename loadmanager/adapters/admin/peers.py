@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -28,6 +28,7 @@ TOPICS = "/loadmanager/v1/peers/topics"
 ACQUIRE_TIMEOUT_S = 5.0
 CONNECTIONS_MAX = 64
 EPOCH_MAX = 10**16
+TEXT_MAX = 300
 BUNDLES_BYTES_MAX = 64 * 1024 * 1024
 T = TypeVar("T")
 
@@ -102,14 +103,18 @@ class PeerRoutes:
         """
         return web.json_response(self._use.orders.served(request.query.get("bundle") or None))
 
-    @operation(query=(Query(name="unload", doc="Unload the children.", kind=bool), EPOCH))
+    @operation(
+        list[str], query=(Query(name="unload", doc="Unload the children.", kind=bool), EPOCH)
+    )
     async def split(self, request: web.Request) -> web.Response:
-        """Split a bundle of this broker; `?unload=`, `?epoch=`."""
+        """Split a bundle of this broker, if that divides its topics, and name the children;
+        `?unload=`, `?epoch=`.
+        """
         unload, epoch = flag(request, "unload"), _epoch(request)
-        await self._use.orders.split(
+        children = await self._use.orders.split(
             namespace_of(request), request.match_info["bundle"], unload=unload, epoch=epoch
         )
-        return web.Response(status=204)
+        return web.json_response(children)
 
     @operation(MergedHere, query=(WITH, EPOCH), also={409: "they are not both owned here"})
     async def merge(self, request: web.Request) -> web.Response:
@@ -192,15 +197,17 @@ class HttpPeers:
 
     async def split_bundle(
         self, owner: BrokerAddress, bundle: str, *, unload: bool, epoch: int | None
-    ) -> None:
+    ) -> Sequence[str]:
         """Ask the owner to split a bundle."""
-        await self._post(
+        answer = await self._post(
             owner,
             f"{bundle}/split",
             {"unload": "true" if unload else "false"},
             epoch,
             self._release_timeout_s(),
+            text_max=BUNDLES_BYTES_MAX,
         )
+        return _decoded(owner, answer, list[str])
 
     async def merge_bundles(
         self, owner: BrokerAddress, left: str, right: str, *, epoch: int | None
@@ -241,10 +248,16 @@ class HttpPeers:
         query: dict[str, str],
         epoch: int | None,
         timeout_s: float,
+        *,
+        text_max: int = TEXT_MAX,
     ) -> str:
         query = query if epoch is None else {**query, "epoch": str(epoch)}
         status, text = await self._ask(
-            broker, URL(f"{self._calls.url(broker)}{PATH}/{path}"), query, timeout_s
+            broker,
+            URL(f"{self._calls.url(broker)}{PATH}/{path}"),
+            query,
+            timeout_s,
+            text_max=text_max,
         )
         if status == 409:
             raise OperationalError(f"{broker.broker_id} answered {status}: {text}")
@@ -258,7 +271,7 @@ class HttpPeers:
         timeout_s: float,
         *,
         method: str = "POST",
-        text_max: int = 300,
+        text_max: int = TEXT_MAX,
     ) -> tuple[int, str]:
         try:
             async with (

@@ -156,7 +156,7 @@ class Splitting(Protocol):
         algorithm: str | None = None,
         positions: Sequence[int] = (),
         unload: bool,
-    ) -> BrokerAddress | None: ...
+    ) -> BrokerAddress | list[str]: ...
 
 
 class Orders(Protocol):
@@ -170,7 +170,7 @@ class Orders(Protocol):
     def served(self, bundle: str | None) -> dict[str, int]: ...
     async def split(
         self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None
-    ) -> None: ...
+    ) -> list[str]: ...
 
 
 class Limits(Protocol):

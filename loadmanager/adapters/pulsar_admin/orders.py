@@ -17,8 +17,14 @@ import msgspec
 from loadmanager.adapters.pulsar_admin import answers
 from loadmanager.adapters.pulsar_admin.client import AnswerError, PulsarClient
 from loadmanager.adapters.pulsar_admin.reader import V2, AdminReader
-from loadmanager.core.bundles.names import is_system_namespace
-from loadmanager.core.bundles.ranges import split_bundle_name
+from loadmanager.core.bundles.names import NamespaceName, is_system_namespace
+from loadmanager.core.bundles.ranges import (
+    BundleRange,
+    NamespaceBundles,
+    bundle_name,
+    parse_boundaries,
+    split_bundle_name,
+)
 from loadmanager.core.errors import OperationalError
 from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.ports.mover import Released
@@ -192,11 +198,16 @@ class AdminOrders:
         *,
         unload: bool,
         epoch: int | None,
-    ) -> None:
+    ) -> Sequence[str]:
         """See the port. Pulsar answers 204 also when it did nothing: the boundaries tell."""
         namespace, span = split_bundle_name(bundle)
-        before = await self._reader.boundaries(namespace)
         path = f"{V2}/namespaces/{namespace}/{span}/split?unload={str(unload).lower()}"
         await self._client.send("PUT", path, owner.broker_id)
-        if await self._reader.boundaries(namespace) == before:
+        after = NamespaceBundles(
+            NamespaceName.parse(namespace),
+            parse_boundaries(await self._reader.boundaries(namespace)),
+        )
+        children = after.overlapping(BundleRange.parse(span))
+        if len(children) == 1:
             raise OperationalError(f"Pulsar did not split {bundle}: there is nothing to divide")
+        return [bundle_name(namespace, str(child)) for child in children]

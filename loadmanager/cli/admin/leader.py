@@ -14,7 +14,7 @@ from loadmanager.cli.admin.asking import OWN, count_of, query
 from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output, pair
 from loadmanager.cli.admin.moves import Moment, clock
-from loadmanager.core.strategies.plan_document import plan_lines
+from loadmanager.core.strategies.plan_document import figure, plan_lines
 
 LINE = 98
 """Characters of a line."""
@@ -74,7 +74,7 @@ def shown(name: str, value: Any) -> str:
         return clock(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return figure(value) if isinstance(value, float) else str(value)
 
 
 MOMENT_MIN = 10**11

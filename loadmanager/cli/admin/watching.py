@@ -15,6 +15,7 @@ from loadmanager.cli.admin.client import AdminClient
 from loadmanager.cli.admin.command import AdminCommand, Output
 from loadmanager.cli.admin.leader import shown, words
 from loadmanager.core.errors import OperationalError
+from loadmanager.core.strategies.plan_document import because
 
 AGAIN_S = 1.0
 """Wait before the stream is asked for again: its leader may have changed."""
@@ -129,6 +130,11 @@ def _leadership(data: dict[str, Any]) -> str:
 
 
 def _split(data: dict[str, Any]) -> str:
+    text = f"{data['bundle']} on {data['broker']}, {because(data)}"
+    return text if data["outcome"] is None else f"{text}: {data['outcome']['text']}"
+
+
+def _merge(data: dict[str, Any]) -> str:
     return f"{data['bundle']} on {data['broker']}: {data['reason']}"
 
 
@@ -148,6 +154,6 @@ _TEXTS = {
     "broker": _broker,
     "leadership": _leadership,
     "split": _split,
-    "merge": _split,
+    "merge": _merge,
     "lost": _lost,
 }

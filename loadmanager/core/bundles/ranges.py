@@ -8,7 +8,7 @@ zlib's) of the UTF-8 bytes of its full name.
 from __future__ import annotations
 
 import zlib
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -26,6 +26,11 @@ def topic_hash(topic: str) -> int:
     `ConsistentHashingTopicBundleAssigner`).
     """
     return zlib.crc32(topic.encode())
+
+
+def bundles_text(count: float) -> str:
+    """A number of bundles in words."""
+    return "1 bundle" if count == 1 else f"{count:g} bundles"
 
 
 class NoSuchBundleError(ConflictError):
@@ -189,19 +194,21 @@ class NamespaceBundles:
         exists.
         """
         parsed = BundleRange.parse(bundle_range)
-        at = bisect_right(self.boundaries, parsed.lower)
-        if self.boundaries[at - 1 : at + 1] != (parsed.lower, parsed.upper):
-            there = [
-                str(span)
-                for span in self.ranges
-                if span.lower < parsed.upper and parsed.lower < span.upper
-            ]
+        there = self.overlapping(parsed)
+        if there != [parsed]:
             more = ", …" if len(there) > SHOWN_MAX else ""
             raise NoSuchBundleError(
                 f"{self.namespace} has no bundle {parsed}; there it has "
-                f"{', '.join(there[:SHOWN_MAX])}{more}"
+                f"{', '.join(map(str, there[:SHOWN_MAX]))}{more}"
             )
         return parsed
+
+    def overlapping(self, span: BundleRange) -> list[BundleRange]:
+        """The bundles that have a part of a range, in ascending order: itself if it is a bundle."""
+        first = bisect_right(self.boundaries, span.lower) - 1
+        end = bisect_left(self.boundaries, span.upper)
+        edges = self.boundaries[first : end + 1]
+        return [BundleRange(low, high) for low, high in zip(edges, edges[1:], strict=False)]
 
     def merge(self, left: BundleRange, right: BundleRange) -> NamespaceBundles:
         """The bundles after a merge of two neighbours, the lower one first.

@@ -18,7 +18,7 @@ import msgspec
 from loadmanager.core.load.reports import LocalBrokerData, NamespaceBundleStats, ResourceUsage
 from loadmanager.core.moves.move import Move, Outcome
 from loadmanager.core.strategies.plan import Plan
-from loadmanager.core.strategies.plan_document import placement_reason, plan_document
+from loadmanager.core.strategies.plan_document import placement_reason, plan_document, split_outcome
 
 VERSION = 2
 REJECTED_MAX = 50
@@ -99,7 +99,7 @@ class Decision(Record):
     strategy: str
     action: str
     """`unload`, `place`, `split`, `skip`, or `move` when a move has ended: its outcome beside its
-    reason.
+    reason. A split has two records: when it is decided, and when it has ended.
     """
     bundle: str | None = None
     """None for a skip that concerns no bundle: `what` says what."""
@@ -110,11 +110,13 @@ class Decision(Record):
     why: dict[str, str] = msgspec.field(default_factory=dict)
     """The numbers that the decision came from, as texts."""
     move: str | None = None
-    """The move's id; this and what follows: of `move` only."""
+    """The move's id; this and what follows: of `move` only, but `state` and `outcome` also of
+    `split`.
+    """
     author: str | None = None
     """Who wanted it: `cycle`, `operator`, `drain` or `merge`."""
     state: str | None = None
-    """`done`, `failed`, `cancelled` or `expired`."""
+    """`done`, `failed`, `cancelled` or `expired`; of a split, also `running`."""
     outcome: str | None = None
     """For people."""
     owner: str | None = None
@@ -253,26 +255,35 @@ def decisions(ts: int, broker: str, plan: Plan, *, epoch: int, cycle: int) -> li
 
     document = plan_document(plan)
     found = [
-        record(
-            "unload", **{**item, "why": {name: str(value) for name, value in item["why"].items()}}
-        )
-        for item in document["unloads"]
+        record("unload", **{**item, "why": _texts(item["why"])}) for item in document["unloads"]
     ]
     found += [
         record(
             "place",
             bundle=item["bundle"],
             destination=item["broker"],
-            reason=placement_reason(item["candidates"]),
+            reason=placement_reason(item["candidates"], item["rejected"]),
             why=_clipped(item["rejected"]),
         )
         for item in document["placements"]
     ]
     found += [
-        record("split", bundle=item["bundle"], reason=item["reason"]) for item in document["splits"]
+        record(
+            "split",
+            bundle=split.bundle,
+            reason=split.reason,
+            why=_texts(split.why),
+            state=split_outcome(split)["state"],
+            outcome=None if split.end is None else split.end.text,
+        )
+        for split in plan.splits
     ]
     found += [record("skip", **item) for item in document["skipped"][:SKIPS_MAX]]
     return found
+
+
+def _texts(why: Mapping[str, float | str]) -> dict[str, str]:
+    return {name: str(value) for name, value in why.items()}
 
 
 def move_record(ts: int, broker: str, move: Move, *, epoch: int, cycle: int) -> Decision:
@@ -290,7 +301,7 @@ def move_record(ts: int, broker: str, move: Move, *, epoch: int, cycle: int) -> 
         source=move.source,
         destination=move.destination,
         reason=move.reason,
-        why={name: str(value) for name, value in move.why.items()},
+        why=_texts(move.why),
         move=move.id,
         author=move.author.value,
         state=move.state.value,

@@ -19,7 +19,7 @@ def not_least_of_group(
     counts: Mapping[str, int],
     domains: Mapping[str, Sequence[str]],
     *,
-    what: str = "namespaces",
+    what: str = "namespace",
 ) -> dict[str, str]:
     """The brokers that a bundle of a group must avoid, and why.
 
@@ -36,18 +36,24 @@ def not_least_of_group(
     for broker in brokers if domains else ():
         domain = domain_of.get(broker, DEFAULT_DOMAIN)
         if totals[domain] > least:
+            counted = _counted(totals[domain], what)
             rejected[broker] = (
-                f"AntiAffinity: failure domain {domain} has {totals[domain]} {what} of the "
-                f"group, another has {least}"
+                f"AntiAffinity: failure domain {domain} has {counted} of the group, another has "
+                f"{least}"
             )
     remaining = [broker for broker in brokers if broker not in rejected]
     fewest = min((counts.get(broker, 0) for broker in remaining), default=0)
     for broker in remaining:
         if counts.get(broker, 0) > fewest:
             rejected[broker] = (
-                f"AntiAffinity: it has {counts[broker]} {what} of the group, another has {fewest}"
+                f"AntiAffinity: it has {_counted(counts[broker], what)} of the group, another has "
+                f"{fewest}"
             )
     return rejected
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def may_unload(broker: str, candidates: Sequence[str], counts: Mapping[str, int]) -> bool:

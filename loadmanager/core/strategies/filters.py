@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from loadmanager.core.bundles.names import SYSTEM_NAMESPACE
+from loadmanager.core.bundles.ranges import bundles_text
 from loadmanager.core.load.columns import Brokers
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.policies import anti_affinity, eligibility, isolation
@@ -227,7 +228,7 @@ def _anti_affinity(snapshot: ClusterSnapshot, namespace: str) -> Filter:
         brokers,
         group_counts(snapshot, group),
         snapshot.failure_domains,
-        what="bundles" if snapshot.extensible else "namespaces",
+        what="bundle" if snapshot.extensible else "namespace",
     )
 
 
@@ -278,7 +279,7 @@ def _fewest_of_namespace(
 
     def reasons() -> dict[str, str]:
         return {
-            broker: f"DistributeEvenly: it has {number:g} bundles of {namespace}, another has "
+            broker: f"DistributeEvenly: it has {bundles_text(number)} of {namespace}, another has "
             f"{least:g}"
             for broker, number in zip(brokers.where(~fewest), counts[~fewest].tolist(), strict=True)
         }

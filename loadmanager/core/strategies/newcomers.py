@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from loadmanager.core.bundles.ranges import bundles_text
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.plan import Plan, Skip
 
@@ -25,9 +26,12 @@ def left_out(snapshot: ClusterSnapshot, plan: Plan) -> tuple[Skip, ...]:
         return ()
     coming = {unload.destination for unload in plan.unloads}
     coming.update(broker for broker in snapshot.under_way if snapshot.under_way[broker])
-    why, head = _why(plan), f"bundles, its share is {share:.0f}"
+    why, head = _why(plan), f"its share is {share:.0f}"
     return tuple(
-        Skip(broker, f"Newcomer: it has {count} {head}; {_barred(snapshot, broker) or why}")
+        Skip(
+            broker,
+            f"Newcomer: it has {bundles_text(count)}, {head}; {_barred(snapshot, broker) or why}",
+        )
         for broker, count in sorted(counts.items())
         if count < SHARE_MIN * share and broker not in coming
     )
@@ -49,7 +53,7 @@ def _bundles(snapshot: ClusterSnapshot) -> Mapping[str, int]:
 def _why(plan: Plan) -> str:
     """What the strategy says: of the cluster, else of the first thing that stays."""
     if plan.unloads:
-        return f"{plan.strategy} moves {len(plan.unloads)} bundles, none of them there"
+        return f"{plan.strategy} moves {bundles_text(len(plan.unloads))}, none of them there"
     reasons = [skip.reason for skip in plan.skipped if skip.what == "cluster"]
     reasons += [skip.reason for skip in plan.skipped]
     return f"{plan.strategy} moves nothing: {reasons[0] if reasons else 'it gives no reason'}"

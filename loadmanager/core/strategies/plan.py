@@ -5,7 +5,7 @@ behind it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -44,12 +44,25 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitEnd:
+    """What a split came to: the bundles that replaced the old one, or why it was not split."""
+
+    children: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Split:
-    """Split a bundle at `boundaries`; empty: the owner chooses the boundaries."""
+    """Split a bundle at `boundaries`; empty: the owner chooses the boundaries.
+
+    `why` has the figure that is too high, and its limit; `end` is set afterwards.
+    """
 
     bundle: str
     boundaries: tuple[int, ...]
     reason: str
+    why: Mapping[str, float] = field(default_factory=dict)
+    end: SplitEnd | None = None
 
 
 class Skip(msgspec.Struct, frozen=True, gc=False):

@@ -50,6 +50,14 @@ def concerning(
     return document
 
 
+def names(decision: Mapping[str, Any], bundle: str) -> bool:
+    """Whether a decision, or a part of it, names a bundle."""
+    parts = [decision, *(part for name in _LISTS for part in decision.get(name, ()))]
+    return any(
+        bundle in (part.get("bundle"), part.get("what"), *part.get("parts", ())) for part in parts
+    )
+
+
 def _clipped(rejected: Mapping[str, str], wanted: frozenset[str]) -> dict[str, str]:
     first = {broker: rejected[broker] for broker in wanted & rejected.keys()}
     return {**first, **dict(islice(rejected.items(), REJECTED_MAX))}

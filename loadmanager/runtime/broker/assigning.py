@@ -130,7 +130,7 @@ class Assigning:
             self.view.not_placed(bundle)
             return
         self.placed += 1
-        reason = placement_reason(choice.candidates)
+        reason = placement_reason(choice.candidates, choice.rejected)
         epoch = self.leading.epoch
         self.decisions.remember("place", partial(placement_document, choice), epoch=epoch, cycle=0)
         self.observe(epoch, 0, Plan(EXTENSIBLE_PLACEMENT.name, placements=(choice,)))

@@ -96,6 +96,8 @@ class Counts:
             _count(self.unloads, "Success", unload.reason)
             _count(self.decisions, plan.strategy, "Decided", unload.reason)
         for split in plan.splits:
+            if split.end is not None:
+                continue  # it was counted when it was decided
             _count(self.splits, "Success", split.reason)
             _count(self.decisions, plan.strategy, "Decided", split.reason)
         if not plan.unloads and not plan.placements:

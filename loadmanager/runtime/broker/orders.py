@@ -66,14 +66,15 @@ class Orders:
 
     async def split(
         self, namespace: NamespaceName, bundle_range: str, *, unload: bool, epoch: int | None = None
-    ) -> None:
-        """Split a bundle, if that divides its topics.
+    ) -> list[str]:
+        """Split a bundle, if that divides its topics; returns the children.
 
         Raises `OperationalError` when another broker owns it.
         """
         self.leading.check(epoch)
-        owner_url = await self.splitting.split(
+        children = await self.splitting.split(
             namespace, bundle_range, unload=unload, automatic=True
         )
-        if owner_url is not None:
-            raise OperationalError(f"the bundle has another owner: {owner_url}")
+        if isinstance(children, BrokerAddress):
+            raise OperationalError(f"the bundle has another owner: {children.broker_id}")
+        return children

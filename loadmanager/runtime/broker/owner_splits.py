@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -15,8 +14,13 @@ from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.load.reports import BrokerLoadData, TopBundle, TopBundlesLoadData
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.plan import Plan, Split
-from loadmanager.core.strategies.plan_document import split_document
+from loadmanager.core.strategies.plan import Plan, Split, SplitEnd
+from loadmanager.core.strategies.plan_document import (
+    log_fields,
+    split_decision,
+    split_document,
+    split_end,
+)
 from loadmanager.core.strategies.splitting import threshold
 from loadmanager.core.strategies.splitting.algorithms import HashedTopic
 from loadmanager.core.strategies.splitting.settings import SplitSettings
@@ -81,16 +85,21 @@ class OwnerSplits:
             await self._split(split)
 
     async def _split(self, split: Split) -> None:
-        document = {**split_document(split), "broker": self.broker_id}
-        self.decisions.remember("split", partial(dict, document), epoch=self.leading.epoch, cycle=0)
+        epoch, me = self.leading.epoch, self.broker_id
+        decision = self.decisions.remember(
+            "split", lambda: split_decision(split, me), epoch=epoch, cycle=0
+        )
         try:
-            children = await self.ownership.split(
-                split.bundle, list(split.boundaries), split.reason
+            end = split_end(
+                await self.ownership.split(split.bundle, list(split.boundaries), split.reason)
             )
+            log.info("bundle split", **log_fields(split_document(split)), children=end.children)
         except LoadManagerError as error:
+            end = SplitEnd((), str(error))
             log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
-            return
-        log.info("bundle split", bundle=split.bundle, children=children, reason=split.reason)
+        ended = replace(split, end=end)
+        self.observe(epoch, 0, Plan(STRATEGY, splits=(ended,)))
+        self.decisions.changed(decision, lambda: split_decision(ended, me))
 
 
 class _Topics(Mapping[str, Mapping[str, HashedTopic]]):

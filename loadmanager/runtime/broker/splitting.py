@@ -9,7 +9,13 @@ from dataclasses import dataclass
 import structlog
 
 from loadmanager.core.bundles.names import NamespaceName
-from loadmanager.core.bundles.ranges import BundleRange, bundle_name, split_bundle_name, topic_hash
+from loadmanager.core.bundles.ranges import (
+    BundleRange,
+    bundle_name,
+    bundles_text,
+    split_bundle_name,
+    topic_hash,
+)
 from loadmanager.core.conf import Live
 from loadmanager.core.errors import BadInputError, ConflictError
 from loadmanager.core.ownership.states import Cause
@@ -87,10 +93,10 @@ class Splitting:
         positions: Sequence[int] = (),
         unload: bool,
         automatic: bool = False,
-    ) -> BrokerAddress | None:
+    ) -> BrokerAddress | list[str]:
         """Split a bundle if this broker owns it.
 
-        Returns None if so, else the owner, which the caller must ask. `automatic`:
+        Returns the children if so, else the owner, which the caller must ask. `automatic`:
         split only if that divides the open topics; do nothing if it does not. An operator's request
         counts all topics that exist, and raises `ConflictError` if the algorithm finds no boundary:
         Pulsar says nothing then.
@@ -117,11 +123,11 @@ class Splitting:
         if not new_boundaries:
             log.info("bundle not split", bundle=bundle, reason=reason, topics=len(topics))
             if automatic:
-                return None
+                return []
             raise ConflictError(f"{bundle} with {len(topics)} topics is not split: {reason}")
         if len(bundles.ranges) + len(new_boundaries) > settings.bundles_max:
             raise ConflictError(
-                f"{namespace} has {len(bundles.ranges)} bundles; "
+                f"{namespace} has {bundles_text(len(bundles.ranges))}; "
                 f"loadBalancerNamespaceMaximumBundles allows {settings.bundles_max}"
             )
         children = await self.ownership.split(bundle, list(new_boundaries), "admin")
@@ -135,7 +141,7 @@ class Splitting:
                     destination=None,
                     timeout_s=self.broker.value.bundle_unload_timeout_ms / 1000,
                 )
-        return None
+        return children
 
     async def _other_owner(self, bundle: str) -> BrokerAddress | None:
         """A bundle's owner; None for this broker, which acquires it if need be."""

@@ -23,13 +23,16 @@ from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.moves.move import Author, Move, MoveState, move_document
 from loadmanager.core.strategies import cycle, newcomers, registry
 from loadmanager.core.strategies.memories import Memories
-from loadmanager.core.strategies.plan import Placement, Plan, Skip, Unload
+from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
 from loadmanager.core.strategies.plan_document import (
+    log_fields,
     placement_document,
     placement_reason,
     plan_document,
     refusals,
+    split_decision,
     split_document,
+    split_end,
 )
 from loadmanager.core.strategies.settings import StrategySettings
 from loadmanager.core.strategies.splitting import threshold
@@ -37,9 +40,10 @@ from loadmanager.core.strategies.splitting.settings import SplitSettings
 from loadmanager.core.strategies.story import inputs_document
 from loadmanager.ports.clock import Clock
 from loadmanager.ports.fleet import Policies
+from loadmanager.ports.hosting import BrokerAddress
 from loadmanager.runtime.leader.cycle_log import CycleLog, Draws
 from loadmanager.runtime.leader.moves import Moves
-from loadmanager.runtime.shared.decisions import Decisions
+from loadmanager.runtime.shared.decisions import Decision, Decisions
 from loadmanager.runtime.tasks import Steps
 
 NEWCOMERS_AGAIN = 10
@@ -151,7 +155,9 @@ class LoadManager:
             )
         self._remember("place", lambda: placement_document(choice))
         self._observe(self.cycles, Plan(rule, placements=(choice,)))
-        return self._placed(bundle, choice.broker, placement_reason(choice.candidates))
+        return self._placed(
+            bundle, choice.broker, placement_reason(choice.candidates, choice.rejected)
+        )
 
     def _choose(self, bundle: str, settings: StrategySettings) -> Placement:
         (choice,), self.memories = cycle.place(
@@ -316,28 +322,35 @@ class LoadManager:
             if owner is None or split.bundle in self._split_ms:
                 continue
             self._split_ms[split.bundle] = self._clock.now_ms()
-            self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
-            document = {**split_document(split), "broker": owner.broker_id}
-            self._remember("split", partial(dict, document))
-            log.info(
-                "bundle splits",
-                bundle=split.bundle,
-                owner=owner.broker_id,
-                reason=split.reason,
-                epoch=self._epoch,
+            await self._split_at(owner, split)
+
+    async def _split_at(self, owner: BrokerAddress, split: Split) -> None:
+        """Have the owner split a bundle; the decision is told at once, and its outcome after."""
+        self._observe(self.cycles, Plan("BundleSplitterTask", splits=(split,)))
+        decision = self._remember("split", lambda: split_decision(split, owner.broker_id))
+        log.info(
+            "bundle splits",
+            **log_fields(split_document(split)),
+            owner=owner.broker_id,
+            epoch=self._epoch,
+        )
+        try:
+            children = await self._mover.split_bundle(
+                owner, split.bundle, unload=self._splits.value.unload_after, epoch=self._epoch
             )
-            try:
-                await self._mover.split_bundle(
-                    owner, split.bundle, unload=settings.unload_after, epoch=self._epoch
-                )
-            except OperationalError as error:
-                self.not_split += 1
-                log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
+            end = split_end(children)
+        except OperationalError as error:
+            self.not_split += 1
+            end = SplitEnd((), str(error))
+            log.warning("a bundle was not split", bundle=split.bundle, error=str(error))
+        ended = dataclasses.replace(split, end=end)
+        self._observe(self.cycles, Plan("BundleSplitterTask", splits=(ended,)))
+        self.kept.changed(decision, lambda: split_decision(ended, owner.broker_id))
 
     # Decisions
 
-    def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> None:
-        self.kept.remember(kind, document, epoch=self._epoch, cycle=self.cycles)
+    def _remember(self, kind: str, document: Callable[[], dict[str, Any]]) -> Decision:
+        return self.kept.remember(kind, document, epoch=self._epoch, cycle=self.cycles)
 
     def moved(self, move: Move) -> None:
         """Put a move that has ended among the decisions: its outcome beside its reason."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -208,8 +208,8 @@ class Overview:
             "consumers": None if stats is None else int(stats.consumer_count),
         }
 
-    async def bundle(self, bundle: str, limit: int) -> Document:
-        """One bundle: its owner, its load, and the decisions that concern it."""
+    async def bundle(self, bundle: str, replaced_by: Sequence[str], limit: int) -> Document:
+        """One bundle: its owner, its load, what replaced it, and the decisions that concern it."""
         owner = await self.moves.owner(bundle)
         stats = None if owner is None else self._stats()(bundle, owner)
         move, pin = self.moves.queue.move_of(bundle), self.moves.wishes.now().pins.get(bundle)
@@ -217,6 +217,7 @@ class Overview:
         return {
             "at": self.moves.clock.now_ms(),
             **self._bundle(bundle, owner, stats),
+            "replacedBy": list(replaced_by),
             "average": None
             if averages is None
             else {
@@ -229,6 +230,12 @@ class Overview:
             "move": None if move is None else move_document(move),
             "history": self._decisions(bundle, owner, None, None, limit),
         }
+
+    def has_decided_about(self, bundle: str) -> bool:
+        """Whether a decision that is still kept names this bundle."""
+        return any(
+            story.names(decision.document(), bundle) for decision in self.load_manager.kept.kept()
+        )
 
     # Decisions
 

@@ -53,7 +53,8 @@ class Decisions:
         self._weight = 0
         self._number = 0
         self.listener: Callable[[Decision], None] = lambda _decision: None
-        """Called with each new decision, and with each that another cycle was folded into."""
+        """Called with each decision that is new or changed, or that another cycle was folded into.
+        """
 
     def remember(
         self,
@@ -64,7 +65,7 @@ class Decisions:
         cycle: int,
         weight: int = 1,
         same: Hashable = None,
-    ) -> None:
+    ) -> Decision:
         """Remember a decision of a kind, made now.
 
         A cycle that is the same as the last one of its kind is counted there, with the newer
@@ -92,6 +93,13 @@ class Decisions:
             self._weight -= oldest.weight
             oldest.details = dict  # an event of it may be kept for longer
         self.listener(decision)
+        return decision
+
+    def changed(self, decision: Decision, details: Callable[[], dict[str, Any]]) -> None:
+        """A decision has an outcome now; its place among the others stays."""
+        if decision in self._kept:
+            decision.details = details
+            self.listener(decision)
 
     def _last(self, kind: str) -> Decision | None:
         return next((decision for decision in self._kept if decision.kind == kind), None)

@@ -19,6 +19,7 @@ from loadmanager.core.bundles.ranges import BundleRange, topic_hash
 
 V1 = "/loadmanager/v1"
 FIRST, SECOND = "acme/orders/0x00000000_0x40000000", "acme/orders/0x40000000_0x80000000"
+HALVES = "0x00000000_0x20000000", "0x20000000_0x40000000"
 HOT = {"shedder": "OverloadShedder"}
 
 
@@ -179,6 +180,36 @@ async def test_the_story_of_a_bundle() -> None:
         assert move["outcome"]["owner"] == served.broker_id(0)
         free = await served.get(f"{V1}/bundles/acme/orders/0xc0000000_0xffffffff")
         assert (free["owner"], free["rate"]) == (None, None)
+
+
+async def test_the_story_of_a_bundle_that_was_split() -> None:
+    """The split with its figures and its outcome, and the bundles that replaced it; also of one
+    that was merged. A range that never was a bundle is refused.
+    """
+    async with hot_broker({"loadBalancerNamespaceBundleMaxTopics": "1"}) as served:
+        await served.open_two_topics(FIRST.rpartition("/")[2], at=1)
+        await served.brokers[1].measure()
+        manager = served.brokers[0].operations.overview.load_manager  # type: ignore[attr-defined]
+        halves = [f"acme/orders/{span}" for span in HALVES]
+
+        async def story() -> Any:
+            await manager.split()
+            return await served.get(f"{V1}/bundles/{FIRST}")
+
+        told = await eventually(story, lambda told: told["replacedBy"])
+        assert (told["owner"], told["rate"], told["replacedBy"]) == (None, None, halves)
+        (split,) = (one for one in told["history"] if one["kind"] == "split")
+        assert (split["reason"], split["why"]) == ("Topics", {"topics": 3, "limit": 1})
+        assert (split["state"], split["outcome"]["children"]) == ("done", halves)
+        assert (await served.get(f"{V1}/bundles/{halves[0]}"))["replacedBy"] == []
+
+        await served.own(*(half for half in halves if half not in served.owners()), at=1)
+        merge = {"namespace": "acme/orders", "first": HALVES[0], "second": HALVES[1]}
+        answer = await served.ask("POST", f"{V1}/merges", merge)
+        assert answer.status == 200, answer
+        assert (await served.get(f"{V1}/bundles/{halves[0]}"))["replacedBy"] == [FIRST]
+        never = await served.ask("GET", f"{V1}/bundles/acme/orders/0x00000000_0x10000000")
+        assert (never.status, "there it has" in never.reason) == (412, True)
 
 
 async def test_decisions_say_why_nothing_moved() -> None:

@@ -29,7 +29,7 @@ def test_the_reason_is_the_strategys() -> None:
     plan = replace(QUIET, skipped=QUIET.skipped[:1])
     assert left_out(SNAPSHOT, plan) == (Skip("b3", head + "nothing: BelowThreshold: 0.4"),)
     plan = Plan("X", (Unload(NAMES[0], "b1", "b2", "x"),))
-    assert left_out(SNAPSHOT, plan) == (Skip("b3", head + "1 bundles, none of them there"),)
+    assert left_out(SNAPSHOT, plan) == (Skip("b3", head + "1 bundle, none of them there"),)
     (cordoned,) = left_out(replace(SNAPSHOT, wishes=Wishes({}, {"b3": Cordon(1)})), QUIET)
     assert cordoned.reason.endswith("its share is 3; Cordoned: it gets no new bundle")
     (stale,) = left_out(replace(SNAPSHOT, unusable={"b3": "StaleReport: old"}), QUIET)

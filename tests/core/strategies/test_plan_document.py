@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import msgspec
 
 from loadmanager.core.history.records import SKIPS_MAX, decisions
-from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, Unload
-from loadmanager.core.strategies.plan_document import log_fields, plan_document, plan_lines
+from loadmanager.core.strategies.plan import Placement, Plan, Skip, Split, SplitEnd, Unload
+from loadmanager.core.strategies.plan_document import (
+    log_fields,
+    placement_reason,
+    plan_document,
+    plan_lines,
+    split_decision,
+    split_end,
+)
 
 PLAN = Plan(
     "ThresholdShedder",
@@ -27,7 +35,14 @@ PLAN = Plan(
         ),
         Placement("t/n/0x80000000_0xc0000000", None, (), {}),
     ),
-    splits=(Split("t/n/0xc0000000_0xffffffff", (0xD0000000, 0xE0000000), "Topics"),),
+    splits=(
+        Split(
+            "t/n/0xc0000000_0xffffffff",
+            (0xD0000000, 0xE0000000),
+            "Bandwidth",
+            {"bytesPerSecond": 2e8, "limit": 104857600.0},
+        ),
+    ),
     skipped=(Skip("b3", "NotOverloaded: usage 0.1"),),
 )
 DOCUMENT = {
@@ -54,7 +69,8 @@ DOCUMENT = {
         {
             "bundle": "t/n/0xc0000000_0xffffffff",
             "boundaries": ["0xd0000000", "0xe0000000"],
-            "reason": "Topics",
+            "reason": "Bandwidth",
+            "why": {"bytesPerSecond": 2e8, "limit": 104857600.0},
         }
     ],
     "skipped": [{"what": "b3", "reason": "NotOverloaded: usage 0.1"}],
@@ -77,7 +93,10 @@ def test_lines_for_people() -> None:
         "         not b1: overloaded",
         "         not b4: full",
         "  place  t/n/0x80000000_0xc0000000  -> nobody  out of no candidates",
-        "  split  t/n/0xc0000000_0xffffffff  at 0xd0000000, 0xe0000000  Topics",
+        (
+            "  split  t/n/0xc0000000_0xffffffff  at 0xd0000000, 0xe0000000  Bandwidth: "
+            "bytesPerSecond 200000000, limit 104857600"
+        ),
         "  stay   b3: NotOverloaded: usage 0.1",
     ]
 
@@ -118,11 +137,19 @@ def test_records_of_the_history() -> None:
             None,
             None,
             "b2",
-            "one of 2 candidates",
+            "one of 2 equally good brokers, out of 4",
             {"b1": "overloaded", "b4": "full"},
         ),
-        ("place", "t/n/0x80000000_0xc0000000", None, None, None, "one of 0 candidates", {}),
-        ("split", "t/n/0xc0000000_0xffffffff", None, None, None, "Topics", {}),
+        ("place", "t/n/0x80000000_0xc0000000", None, None, None, "no broker qualifies", {}),
+        (
+            "split",
+            "t/n/0xc0000000_0xffffffff",
+            None,
+            None,
+            None,
+            "Bandwidth",
+            {"bytesPerSecond": "200000000.0", "limit": "104857600.0"},
+        ),
         ("skip", None, "b3", None, None, "NotOverloaded: usage 0.1", {}),
     ]
 
@@ -136,3 +163,49 @@ def test_a_cycle_records_a_limited_number_of_skips() -> None:
     assert [record.what for record in decisions(7, "b1", plan, epoch=2, cycle=3)] == [
         str(number) for number in range(SKIPS_MAX)
     ]
+
+
+def test_the_reason_of_a_placement_goes_with_the_brokers_that_were_rejected() -> None:
+    """A broker is the only one only if no other was looked at."""
+    assert [
+        placement_reason(candidates, rejected)
+        for candidates, rejected in (
+            (["b1"], {}),
+            (["b1"], {"b2": "full", "b3": "full"}),
+            (["b1", "b2"], {}),
+            (["b1", "b2"], {"b3": "full"}),
+            ([], {"b1": "full"}),
+        )
+    ] == [
+        "the only broker",
+        "the one of 3 brokers that was not rejected",
+        "one of 2 equally good brokers",
+        "one of 2 equally good brokers, out of 3",
+        "no broker qualifies",
+    ]
+
+
+def test_a_split_and_its_outcome() -> None:
+    """Under way; done, with the bundles that replaced it; and not split, with the reason. The
+    history has the same.
+    """
+    (split,) = PLAN.splits
+    halves = ["t/n/0xc0000000_0xd0000000", "t/n/0xd0000000_0xffffffff"]
+    plain = {**DOCUMENT["splits"][0], "broker": "b1"}  # type: ignore[dict-item]
+    for end, state, outcome in (
+        (None, "running", None),
+        (
+            split_end(halves),
+            "done",
+            {
+                "text": "split into 0xc0000000_0xd0000000, 0xd0000000_0xffffffff",
+                "children": halves,
+            },
+        ),
+        (SplitEnd((), "b1 is gone"), "failed", {"text": "b1 is gone", "children": []}),
+    ):
+        ended = replace(split, end=end)
+        assert split_decision(ended, "b1") == {**plain, "state": state, "outcome": outcome}
+        (record,) = decisions(7, "b1", Plan("S", splits=(ended,)), epoch=2, cycle=3)
+        assert (record.state, record.outcome) == (state, outcome and outcome["text"])
+    assert split_end([]) == SplitEnd((), "its owner found no boundary that divides its topics")

@@ -227,7 +227,7 @@ def test_a_bundle_is_too_big_above_a_threshold(
         ({"t/n": 6}, 7, ["MaxBundles: t/n has 7 bundles"]),
         ({"t/n": 7}, 7, ["MaxBundles: t/n has 7 bundles"] * 2),
         ({"t/n": 0}, 7, ["NoBoundaries: t/n is gone, or cannot be read"] * 2),
-        ({}, 1, ["MaxBundles: t/n has 1 bundles"]),
+        ({}, 1, ["MaxBundles: t/n has 1 bundle"]),
     ],
 )
 def test_splits_of_a_cycle_count_towards_the_maximum(

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from operator import attrgetter
+from typing import NamedTuple
 
-from loadmanager.core.bundles.ranges import BundleRange, split_bundle_name
+from loadmanager.core.bundles.ranges import BundleRange, bundles_text, split_bundle_name
 from loadmanager.core.load.reports import NamespaceBundleStats
 from loadmanager.core.load.snapshot import ClusterSnapshot
 from loadmanager.core.strategies.memories import Memories
@@ -57,9 +58,9 @@ def modular(
         rate, throughput = (
             (data.long_term_data.rate, data.long_term_data.throughput) if data else (0.0, 0.0)
         )
-        reason = _too_big(stats, rate, throughput, settings)
-        if reason is not None:
-            chosen.choose(bundle, stats, reason)
+        too_big = _too_big(stats, rate, throughput, settings)
+        if too_big is not None:
+            chosen.choose(bundle, stats, too_big)
     return chosen.result()
 
 
@@ -91,24 +92,24 @@ def extensible(
             or snapshot.owners.get(bundle, broker) != broker
         ):
             continue
-        reason = _too_big(stats, stats.rate, stats.throughput, settings)
+        too_big = _too_big(stats, stats.rate, stats.throughput, settings)
         if stats.topics < TOPICS_MIN:
-            if reason is not None:
-                chosen.choose(bundle, stats, reason)
+            if too_big is not None:
+                chosen.choose(bundle, stats, too_big)
             continue
         hits.pop(of_broker, None)
-        if reason is None:
+        if too_big is None:
             continue
         hits[of_broker] = before + 1
         if hits[of_broker] <= settings.hits_min:
             chosen.skipped.append(
                 Skip(
                     bundle,
-                    f"HitCount: {reason} exceeded in {hits[of_broker]} of more than "
+                    f"HitCount: {too_big.reason} exceeded in {hits[of_broker]} of more than "
                     f"{settings.hits_min} checks in a row",
                 )
             )
-        elif chosen.choose(bundle, stats, reason):
+        elif chosen.choose(bundle, stats, too_big):
             del hits[of_broker]
     splits = {
         bundle: split for chosen in chosen_by.values() for bundle, split in chosen.splits.items()
@@ -131,20 +132,28 @@ def _reported(snapshot: ClusterSnapshot) -> Iterator[tuple[str, str, NamespaceBu
                 yield broker, top.bundle_name, top.stats
 
 
+class _TooBig(NamedTuple):
+    """The threshold that a bundle exceeds, and by which figure."""
+
+    reason: str
+    why: Mapping[str, float]
+
+
 def _too_big(
     stats: NamespaceBundleStats, rate: float, throughput: float, settings: SplitSettings
-) -> str | None:
+) -> _TooBig | None:
     """The first threshold that a bundle exceeds; a bundle at a threshold does not exceed it."""
+    sessions = stats.producer_count + stats.consumer_count
+    bytes_max = settings.bandwidth_mib_max * MIB
     if stats.topics > settings.topics_max:
-        return "Topics"
-    if (
-        settings.sessions_max > 0
-        and stats.producer_count + stats.consumer_count > settings.sessions_max
-    ):
-        return "Sessions"
+        return _TooBig("Topics", {"topics": stats.topics, "limit": settings.topics_max})
+    if settings.sessions_max > 0 and sessions > settings.sessions_max:
+        return _TooBig("Sessions", {"sessions": sessions, "limit": settings.sessions_max})
     if rate > settings.msg_rate_max:
-        return "MsgRate"
-    return "Bandwidth" if throughput > settings.bandwidth_mib_max * MIB else None
+        return _TooBig("MsgRate", {"msgRate": rate, "limit": settings.msg_rate_max})
+    if throughput > bytes_max:
+        return _TooBig("Bandwidth", {"bytesPerSecond": throughput, "limit": bytes_max})
+    return None
 
 
 class _ChosenSplits:
@@ -168,15 +177,15 @@ class _ChosenSplits:
         """The chosen splits, and the reasons against the others."""
         return Splits(tuple(self.splits.values()), tuple(self.skipped))
 
-    def choose(self, bundle: str, stats: NamespaceBundleStats, reason: str) -> bool:
+    def choose(self, bundle: str, stats: NamespaceBundleStats, too_big: _TooBig) -> bool:
         """Choose a bundle that is too big, or record why not. Returns whether it was chosen."""
-        boundaries, why_not = self._boundaries(bundle, stats, reason)
+        boundaries, why_not = self._boundaries(bundle, stats, too_big.reason)
         if why_not:
             self.skipped.append(Skip(bundle, why_not))
             return False
         namespace = split_bundle_name(bundle)[0]
         self._counts[namespace] = self._counts.get(namespace, 0) + max(len(boundaries), 1)
-        self.splits[bundle] = Split(bundle, boundaries, reason)
+        self.splits[bundle] = Split(bundle, boundaries, *too_big)
         return True
 
     def _boundaries(
@@ -191,7 +200,7 @@ class _ChosenSplits:
             return (), f"NoBoundaries: {namespace} is gone, or cannot be read"
         count = count or 0
         if count >= bundles_max:
-            return (), f"MaxBundles: {namespace} has {count} bundles"
+            return (), f"MaxBundles: {namespace} has {bundles_text(count)}"
         if stats.topics < TOPICS_MIN:
             return (), f"Unsplittable: {reason}, but one topic carries it; partition the topic"
         if self._topics is None:
@@ -212,6 +221,6 @@ class _ChosenSplits:
             )
         if count + added > bundles_max:
             return (), (
-                f"MaxBundles: {namespace} has {count} bundles, and {added} more are too many"
+                f"MaxBundles: {namespace} has {bundles_text(count)}, and {added} more are too many"
             )
         return boundaries, ""
