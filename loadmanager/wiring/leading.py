@@ -9,6 +9,7 @@ from functools import partial
 from loadmanager.core.bundles.names import NamespaceName
 from loadmanager.core.bundles.ranges import NamespaceBundles
 from loadmanager.core.conf import Live
+from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.moves.move import Move
 from loadmanager.core.moves.settings import MoveSettings
 from loadmanager.core.strategies.plan import Plan
@@ -45,6 +46,7 @@ def leader_work(
     observe_move: Callable[[int, int, Move], None],
 ) -> LeaderWork:
     """What this broker does whenever it leads."""
+    messaging = settings.live(MessagingSettings)
     return LeaderWork(
         store=outside.store,
         brokers=brokers,
@@ -65,6 +67,7 @@ def leader_work(
         boundaries=boundaries,
         settings_with=settings.strategies_with,
         events=events,
+        stats_interval_s=lambda: messaging.value.stats_interval_s,
         rng=lambda epoch: random.Random(outside.seed + epoch),  # noqa: S311 - reproducible, not secret
         cycle_log=partial(_cycle_log, outside, settings.live(BrokerSettings)),
         observe=observe,

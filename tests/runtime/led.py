@@ -123,7 +123,11 @@ class Led:
         )
         self.events = Events()
         self.owners = OwnersSeen(
-            brokers=first.brokers, clock=clock, events=self.events, view=self.view
+            brokers=first.brokers,
+            clock=clock,
+            events=self.events,
+            view=self.view,
+            stats_interval_s=lambda: 60.0,
         )
         self.overview = Overview(
             leader=Leader("b0:8080", "http://b0:8080", 1),
@@ -172,7 +176,12 @@ class Led:
                 await asyncio.sleep(0.005)
 
     async def report(
-        self, index: int, stats: dict[str, NamespaceBundleStats], *, cpu: float = 0
+        self,
+        index: int,
+        stats: dict[str, NamespaceBundleStats],
+        *,
+        cpu: float = 0,
+        at_ms: int = 0,
     ) -> bytes:
         """A broker reports; returns the report's JSON."""
         address = self.fleet.brokers[index].address
@@ -182,6 +191,7 @@ class Led:
             bundles=list(stats),
             last_stats=stats,
             cpu=ResourceUsage(usage=cpu, limit=100),
+            last_update=at_ms,
             msg_rate_in=sum(traffic.msg_rate_in for traffic in stats.values()),
             msg_throughput_in=sum(traffic.msg_throughput_in for traffic in stats.values()),
         )
@@ -190,7 +200,11 @@ class Led:
         if not await store.create(paths.broker(address.broker_id), value, ephemeral=True):
             await store.put(paths.broker(address.broker_id), value)
         await self.until(
-            lambda: address.broker_id in reports and reports[address.broker_id].last_stats == stats
+            lambda: (
+                address.broker_id in reports
+                and reports[address.broker_id].last_stats == stats
+                and reports[address.broker_id].last_update == at_ms
+            )
         )
         return value
 

@@ -8,8 +8,8 @@ from loadmanager.adapters.admin.models import Model
 
 
 class HeatSeries(Model):
-    """A bundle: bytes/s in each sample, null where it was not among the hottest; `owners` has the
-    number of the first sample of each owner.
+    """A bundle: bytes/s in each sample, null where it was not among the hottest or not measured
+    yet; `owners` has the number of the first sample of each owner.
     """
 
     bundle: str
@@ -17,6 +17,8 @@ class HeatSeries(Model):
     rate: float | None
     throughput: list[int | None]
     owners: list[tuple[int, str]]
+    exists: bool
+    """False: it was split, merged or unloaded."""
 
 
 class HeatShown(Model):

@@ -250,6 +250,10 @@ class ClusterView:
         at_ms = self._placed_ms.get(bundle, 0)
         return self._pending.broker_of(bundle) if now_ms - at_ms < PENDING_MS_MAX else None
 
+    def coming(self) -> Collection[str]:
+        """The bundles that are on their way to a broker."""
+        return self._pending.bundles.keys()
+
     def traffic(self) -> Mapping[str, LocalBrokerData | TopBundlesLoadData]:
         """brokerId → its last report of bundles, in either manager."""
         return {**self._top_bundles, **self.reports}

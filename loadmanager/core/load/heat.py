@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
@@ -46,6 +46,8 @@ class _Sample:
     at_ms: int
     bundles: int
     rows: dict[str, _Row]
+    unmeasured: frozenset[str]
+    """Bundles whose zeros say nothing yet."""
 
 
 class Heat:
@@ -55,8 +57,10 @@ class Heat:
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_KEPT)
         self._hottest: dict[str, _Hottest] = {}
 
-    def sample(self, traffic: Traffic, now_ms: int) -> None:
-        """Keep the hottest bundles of these reports as of now."""
+    def sample(self, traffic: Traffic, now_ms: int, measured: Callable[[str, str], bool]) -> None:
+        """Keep the hottest bundles of these reports as of now; `measured` says of a bundle and a
+        broker whether zeros are what the broker has measured.
+        """
         for broker in self._hottest.keys() - traffic.keys():
             del self._hottest[broker]
         for broker, report in traffic.items():
@@ -68,12 +72,18 @@ class Heat:
         merged = heapq.merge(*(part.rows for part in parts), key=_coldness)
         for row in islice(merged, 2 * BUNDLES_KEPT):
             if len(rows) < BUNDLES_KEPT:
-                rows.setdefault(row.bundle, row)  # two brokers may report a bundle that moves
-        self._samples.append(_Sample(now_ms, sum(part.bundles for part in parts), rows))
+                # two brokers may report a bundle that moves
+                rows.setdefault(row.bundle, row)
+        unmeasured = frozenset(
+            row.bundle
+            for row in rows.values()
+            if not (row.rate or row.throughput or measured(row.bundle, row.broker))
+        )
+        self._samples.append(_Sample(now_ms, sum(part.bundles for part in parts), rows, unmeasured))
 
-    def document(self, limit: int) -> dict[str, Any]:
+    def document(self, limit: int, exists: Callable[[str], bool]) -> dict[str, Any]:
         """The bundles with the most bytes over all samples, in order of name, each with a figure
-        for each sample: bytes/s, null where it was not among the hottest.
+        for each sample: bytes/s, null where it was not among the hottest or not measured yet.
         """
         totals: dict[str, float] = {}
         for sample in self._samples:
@@ -85,7 +95,9 @@ class Heat:
             "times": [sample.at_ms for sample in self._samples],
             "total": last.bundles if last is not None else 0,
             "kept": BUNDLES_KEPT,
-            "bundles": [self._series(bundle) for bundle in sorted(chosen)],
+            "bundles": [
+                {**self._series(bundle), "exists": exists(bundle)} for bundle in sorted(chosen)
+            ],
         }
 
     def _series(self, bundle: str) -> dict[str, Any]:
@@ -93,15 +105,17 @@ class Heat:
         figures: list[int | None] = []
         owners: list[tuple[int, str]] = []
         row: _Row | None = None
+        known = False
         for number, sample in enumerate(self._samples):
             row = sample.rows.get(bundle)
-            figures.append(None if row is None else round(row.throughput))
+            known = row is not None and bundle not in sample.unmeasured
+            figures.append(round(row.throughput) if row is not None and known else None)
             if row is not None and (not owners or owners[-1][1] != row.broker):
                 owners.append((number, row.broker))
         return {
             "bundle": bundle,
             "owner": None if row is None else row.broker,
-            "rate": None if row is None else round(row.rate, 1),
+            "rate": round(row.rate, 1) if row is not None and known else None,
             "throughput": figures,
             "owners": owners,
         }

@@ -48,6 +48,9 @@ from loadmanager.runtime.tasks import Interval, Scope, Steps, every
 
 SLOW_S = 10.0
 
+PULSAR_STATS_INTERVAL_S = 60.0
+"""Over how long Pulsar's brokers measure traffic: the default of statsUpdateFrequencyInSecs."""
+
 log = structlog.get_logger("fleet")
 
 
@@ -205,7 +208,11 @@ class FleetWork:
     def _build_overview(self, draining: Draining) -> Overview:
         clock, events = self.outside.clock, Events()
         owners = OwnersSeen(
-            brokers=self.picture, clock=clock, events=events, view=self.load_manager.view
+            brokers=self.picture,
+            clock=clock,
+            events=events,
+            view=self.load_manager.view,
+            stats_interval_s=lambda: PULSAR_STATS_INTERVAL_S,
         )
         self.picture.listeners += [self._observe, owners.on_report]
         return Overview(

@@ -11,6 +11,7 @@ from loadmanager.core.conf import Live
 from loadmanager.core.load.cluster_view import ClusterView
 from loadmanager.core.load.heat import Heat
 from loadmanager.ports.clock import Clock
+from loadmanager.runtime.leader.owners_seen import OwnersSeen
 from loadmanager.runtime.shared.settings import BrokerSettings
 
 INTERVAL_MIN_S = 2.0
@@ -23,6 +24,7 @@ class HeatMap:
     """The heat of one term's bundles; implements `runtime.shared.leading.HeatMap`."""
 
     view: ClusterView
+    owners: OwnersSeen
     refresh: Callable[[], Awaitable[None]]
     """Reads the reports that do not come by themselves."""
     settings: Live[BrokerSettings]
@@ -38,9 +40,11 @@ class HeatMap:
         """Take a sample."""
         if self.clock.monotonic_s() - self._looked_s < WATCHED_S:
             await self.refresh()
-        self._heat.sample(self.view.traffic(), self.clock.now_ms())
+        self._heat.sample(self.view.traffic(), self.clock.now_ms(), self.owners.measured)
 
     def document(self, limit: int) -> dict[str, Any]:
         """See `core.load.heat.Heat.document`."""
         self._looked_s = self.clock.monotonic_s()
-        return {"intervalSeconds": self.interval_s(), **self._heat.document(limit)}
+        there = self.owners.seen.keys() | self.owners.on_the_way()
+        told = self._heat.document(limit, there.__contains__)
+        return {"intervalSeconds": self.interval_s(), **told}

@@ -32,7 +32,7 @@ from loadmanager.runtime.tasks import sleep
 AT_ONCE = 5_000
 """Bundles that are looked at before other tasks get their turn."""
 RESOURCES = ("cpu", "memory", "direct_memory", "bandwidth_in", "bandwidth_out")
-NO_STATS = NamespaceBundleStats()
+_Row = tuple[float, str, str | None, NamespaceBundleStats | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Overview:
             "cycles": self.load_manager.cycles,
             "paused": None if pause is None else {"until": pause.until_ms, "note": pause.note},
             "moves": {"waiting": self.moves.queue.waiting, "running": self.moves.queue.running()},
-            "bundles": len(self.owners.seen),
+            "bundles": len(self.owners.seen) + len(self.owners.on_the_way()),
             "total": len(names),
             "brokers": [self._broker(name) for name in names[:limit]],
         }
@@ -140,7 +140,7 @@ class Overview:
         if sort not in SORTS:
             raise BadInputError(f"sort={sort[:40]}: one of {', '.join(SORTS)} is allowed")
         at_ms, total = self.moves.clock.now_ms(), 0
-        best: list[tuple[float, str, str, NamespaceBundleStats | None]] = []
+        best: list[_Row] = []
         rows = self._rows(owner, namespace, sort, at_ms)
         while part := list(islice(rows, AT_ONCE)):
             total += len(part)
@@ -155,8 +155,10 @@ class Overview:
 
     def _rows(
         self, owner: str | None, namespace: str | None, sort: str, now_ms: int
-    ) -> Iterator[tuple[float, str, str, NamespaceBundleStats | None]]:
-        """Every bundle that is wanted: the order's key, its name, its owner, its traffic."""
+    ) -> Iterator[_Row]:
+        """Every bundle that is wanted: the order's key, its name, its owner, its traffic. A bundle
+        that is moving has no owner for a moment, and is there all the same.
+        """
         prefix = "" if namespace is None else f"{namespace}/"
         stats_of = self._stats()
         for bundle, seen in list(self.owners.seen.items()):
@@ -170,23 +172,35 @@ class Overview:
             else:
                 key = stats.rate if sort == "rate" else stats.throughput
             yield -key, bundle, seen.broker, stats
+        if owner is None:
+            for bundle in sorted(self.owners.on_the_way()):
+                if bundle.startswith(prefix):
+                    yield 1.0, bundle, None, None
 
     def _stats(self) -> Callable[[str, str], NamespaceBundleStats | None]:
-        """Bundle and owner → the bundle's traffic; None: not published."""
+        """Bundle and owner → the bundle's traffic; None: the owner has not reported it yet, or has
+        not measured it yet.
+        """
+        reports = self.moves.brokers.reports
+        published: dict[tuple[str, str], NamespaceBundleStats] = {}
         if self.view.knows_owners:
             published = {
-                top.bundle_name: top.stats
-                for tops in self.view.top_bundles.values()
+                (broker, top.bundle_name): top.stats
+                for broker, tops in self.view.top_bundles.items()
                 for top in tops.top_bundles_load_data
             }
-            return lambda bundle, _broker: published.get(bundle)
-        reports = self.moves.brokers.reports
 
-        def reported(bundle: str, broker: str) -> NamespaceBundleStats | None:
-            report = reports.get(broker)
-            return None if report is None else report.last_stats.get(bundle, NO_STATS)
+        def measured(bundle: str, broker: str) -> NamespaceBundleStats | None:
+            if self.view.knows_owners:
+                stats = published.get((broker, bundle))
+            else:
+                report = reports.get(broker)
+                stats = None if report is None else report.last_stats.get(bundle)
+            if stats is None or stats.rate > 0 or stats.throughput > 0:
+                return stats
+            return stats if self.owners.measured(bundle, broker) else None
 
-        return reported
+        return measured
 
     def _bundle(
         self, bundle: str, owner: str | None, stats: NamespaceBundleStats | None

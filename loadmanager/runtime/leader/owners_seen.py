@@ -29,6 +29,8 @@ class Seen:
     since_ms: int
     exact: bool
     """Whether the leader saw it come; else it was there when the term began."""
+    reported_ms: float = 0
+    """When the owner made the report that had it first; the extensible manager: when it came."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class OwnersSeen:
     clock: Clock
     events: Events
     view: ClusterView
+    stats_interval_s: Callable[[], float]
+    """Over how long brokers measure traffic."""
     records: list[Callable[[str, StateRecord | None], None]] | None = None
     """Where to listen for changes of state records; None: reports tell of owners."""
     seen: dict[str, Seen] = field(default_factory=dict)
@@ -49,7 +53,7 @@ class OwnersSeen:
         """Begin with the reports that are there."""
         if self.records is None:
             for broker, report in self.brokers.reports.items():
-                self._reported(broker, report.bundles, exact=False)
+                self._reported(broker, report, exact=False)
         else:
             now_ms = self.clock.now_ms()
             for bundle, broker in self.view.owners.items():
@@ -67,6 +71,22 @@ class OwnersSeen:
         if self.records is not None:
             self.records.remove(self.on_record)
 
+    def on_the_way(self) -> set[str]:
+        """The bundles that go to a broker and that no broker reports meanwhile."""
+        return {bundle for bundle in self.view.coming() if bundle not in self.seen}
+
+    def measured(self, bundle: str, broker: str) -> bool:
+        """Whether the broker's last report is so much later than its first one with the bundle that
+        it has measured the bundle's traffic. Until then, zeros say nothing.
+        """
+        seen = self.seen.get(bundle)
+        if seen is None or seen.broker != broker:
+            return False
+        report = self.brokers.reports.get(broker)
+        load = self.view.load_data.get(broker)
+        made_ms = load.updated_at if load is not None else report.last_update if report else 0
+        return not seen.exact or made_ms - seen.reported_ms >= 1000 * self.stats_interval_s()
+
     def on_report(self, broker: str, report: LocalBrokerData | None) -> None:
         """A broker reported, or is gone."""
         if report is None:
@@ -78,7 +98,7 @@ class OwnersSeen:
             self._of_broker[broker] = frozenset()
             self._tell("broker", {"broker": broker, "state": "active", "bundles": 0})
         if self.records is None:
-            gained, lost = self._reported(broker, report.bundles, exact=True)
+            gained, lost = self._reported(broker, report, exact=True)
             if gained or lost:
                 self._told_ownership(broker, gained, lost)
 
@@ -91,19 +111,20 @@ class OwnersSeen:
                 del self.seen[bundle]
                 self._told_ownership(before.broker, (), (bundle,))
         elif before is None or before.broker != owner:
-            self.seen[bundle] = Seen(owner, self.clock.now_ms(), exact=True)
+            now_ms = self.clock.now_ms()
+            self.seen[bundle] = Seen(owner, now_ms, exact=True, reported_ms=now_ms)
             self._told_ownership(owner, (bundle,), ())
 
     def _reported(
-        self, broker: str, bundles: Collection[str], *, exact: bool
+        self, broker: str, report: LocalBrokerData, *, exact: bool
     ) -> tuple[frozenset[str], frozenset[str]]:
-        before, after = self._of_broker.get(broker, frozenset()), frozenset(bundles)
+        before, after = self._of_broker.get(broker, frozenset()), frozenset(report.bundles)
         if before == after:
             return frozenset(), frozenset()
         self._of_broker[broker] = after
-        now_ms = self.clock.now_ms()
         gained, lost = after - before, before - after
-        self.seen.update(dict.fromkeys(gained, Seen(broker, now_ms, exact)))
+        seen = Seen(broker, self.clock.now_ms(), exact, report.last_update)
+        self.seen.update(dict.fromkeys(gained, seen))
         self._forget(broker, lost)
         return gained, lost
 

@@ -121,6 +121,8 @@ class LeaderWork:
     settings_with: Callable[[Mapping[str, str]], StrategySettings]
     """Settings of strategies in force, with some keys changed. Raises `BadInputError`."""
     events: Events
+    stats_interval_s: Callable[[], float]
+    """Over how long brokers measure traffic."""
     leader_splits: bool = True
     """False: the owners decide about splits."""
 
@@ -141,7 +143,13 @@ class LeaderWork:
 
     def new_owners(self, view: ClusterView) -> OwnersSeen:
         """What follows the owners of bundles."""
-        return OwnersSeen(brokers=self.brokers, clock=self.clock, events=self.events, view=view)
+        return OwnersSeen(
+            brokers=self.brokers,
+            clock=self.clock,
+            events=self.events,
+            view=view,
+            stats_interval_s=self.stats_interval_s,
+        )
 
     def release_of(self, _term: Term) -> Release:
         """What moves bundles during a term."""
@@ -203,7 +211,13 @@ class LeaderWork:
             moves=moves,
             clock=self.clock,
         )
-        heat = HeatMap(view=view, refresh=feed.refresh, settings=self.broker, clock=self.clock)
+        heat = HeatMap(
+            view=view,
+            owners=owners,
+            refresh=feed.refresh,
+            settings=self.broker,
+            clock=self.clock,
+        )
         with feed, events, owners:
             self.leading.quotas, self.leading.operations = quotas, operations
             self.leading.heat = heat
