@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from adapters.admin.serving import serving
-from adapters.admin.test_admin_leading import hot_broker
+from adapters.admin.test_admin_leading import FIRST, HALVES, hot_broker
 from adapters.security.tokens import ADMIN, VALUES, token, verifier
 from browser.chromium import CHROMIUM, Page, browser
 from system.cluster import Cluster, wait_for
 from system.workload import client
-from wiring.running import until
+from wiring.running import eventually, until
 
 pytestmark = [
     pytest.mark.browser,
@@ -197,6 +197,80 @@ async def test_what_operators_click() -> None:
         await _on_broker(page, hot, "Uncordon…", "Uncordon it", "")
         assert page.errors == []
         assert f"http://{hot}{V1}/events" in page.requests
+
+
+async def test_the_story_of_a_bundle_that_was_split() -> None:
+    """A click on its row in the heat map tells what it was split into, and why, as links; those of
+    a bundle that has just moved are not shown as zeros.
+    """
+    topics = {"loadBalancerNamespaceBundleMaxTopics": "1"}
+    async with hot_broker(topics) as served, browser() as page:
+        idle = served.broker_id(0)
+        await served.open_two_topics(FIRST.rpartition("/")[2], at=1)
+        await served.brokers[1].measure()
+        await page.size(1200, 800)
+        await page.go(f"http://{idle}/ui")
+        await page.wait_text("00–40", "#heat-rows")
+        manager = served.brokers[0].operations.overview.load_manager  # type: ignore[attr-defined]
+
+        async def has_split() -> Any:
+            await manager.split()
+            return [one for one in manager.kept.last(100) if one["kind"] == "split"]
+
+        await eventually(has_split, bool)
+        row = "#heat-rows .ended"
+        await page.wait(f"document.querySelector({row!r})")
+        await page.click(row)
+        await page.wait_text("it was split into", "aside")
+        await page.wait_text("was split on", "aside")
+        await page.wait_text("Topics: topics 3, limit 1", "aside")
+        await until(lambda: not any(f"acme/orders/{half}" in served.owners() for half in HALVES))
+        await served.own(f"acme/orders/{HALVES[0]}")
+        await page.click("aside .list button", "00–20")
+        await page.wait_text("0x00000000_0x20000000", "aside .mono")
+        await page.wait_text("not reported yet", "aside")
+        assert "0 topics" not in await page.text("aside")
+        assert page.errors == []
+
+
+async def test_questions_and_keys_are_open_at_once() -> None:
+    """A key that is pressed as soon as they are there finds them open."""
+    async with serving(1) as served, browser() as page:
+        await page.go(served.url() + "/ui")
+        await page.wait_text("Brokers", ".summary")
+        for key in ("?", "p"):
+            opened = await page.value(
+                f"""new Promise((found) => {{
+                  new MutationObserver((_, observer) => {{
+                    const dialog = document.querySelector("dialog");
+                    if (!dialog) return;
+                    observer.disconnect();
+                    found(dialog.open);
+                  }}).observe(document.body, {{ childList: true, subtree: true }});
+                  const pressed = new KeyboardEvent("keydown", {{ key: {key!r}, bubbles: true }});
+                  document.body.dispatchEvent(pressed);
+                }})"""
+            )
+            assert opened is True, key
+            await page.key("Escape")
+            await page.wait("!document.querySelector('dialog')")
+
+
+async def test_the_figures_stand_in_one_line() -> None:
+    """On a phone, below the headline; on a wide screen, beside it."""
+    top = "Math.round(document.querySelector('.summary .status').getBoundingClientRect().bottom)"
+    tiles = (
+        "[...document.querySelectorAll('.summary .tile')].map((it) => it.getBoundingClientRect()"
+    )
+    async with serving(1) as served, browser() as page:
+        for width, below in ((400, True), (1200, False)):
+            await page.size(width, 800)
+            await page.go(served.url() + "/ui")
+            await page.wait_text("Brokers", ".summary")
+            tops = await page.value(f"{tiles}.top)")
+            assert (len(tops), len(set(tops))) == (5, 1), width
+            assert (tops[0] >= await page.value(top)) is below, width
+            assert await page.value("document.documentElement.scrollWidth <= innerWidth")
 
 
 async def _on_broker(page: Page, broker: str, button: str, confirm: str, chip: str) -> None:

@@ -1,6 +1,6 @@
 // What operators do. Each action first shows what will happen, and the command that does the same.
 import type { JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Failure, V1, call } from "./api";
 import { bytes, clock, count, duration, messages, percent, plural, split } from "./format";
 import type { Broker, Bundle, Move, SealedPlan } from "./model";
@@ -52,7 +52,7 @@ function Asked({ asked }: { asked: Question }): JSX.Element {
   const [busy, setBusy] = useState(false);
   const [problem, setProblem] = useState<Failure | null>(null);
   const close = (): void => question.set(null);
-  useEffect(() => box.current?.showModal(), []);
+  useLayoutEffect(() => box.current?.showModal(), []);
   const go = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (!asked.run || busy) return;
@@ -160,9 +160,10 @@ function pauseExpected(): string {
 }
 
 function affected(bundle: Bundle): string {
+  if (bundle.rate === null) return "What it carries is not reported yet; all of it goes along.";
   const clients = (bundle.producers ?? 0) + (bundle.consumers ?? 0);
   return `${plural(bundle.topics ?? 0, "topic")} with ${plural(clients, "client")} and ${messages(
-    bundle.rate ?? 0,
+    bundle.rate,
   )} msg/s, ${bytes(bundle.throughput ?? 0)} go with it.`;
 }
 

@@ -153,7 +153,7 @@ function described(samples: Samples, series: Series, column: number): string[] {
   return [
     series.bundle,
     `${clock(samples.times[column] ?? 0)}  ${
-      value === null ? "not among the hottest, or not there" : bytes(value)
+      value === null ? "not reported, or not among the hottest" : bytes(value)
     }`,
     owner && value !== null ? `on ${owner}` : "",
   ].filter(Boolean);
@@ -162,14 +162,14 @@ function described(samples: Samples, series: Series, column: number): string[] {
 function Label({ series }: { series: Series }): JSX.Element {
   const { namespace, range } = split(series.bundle);
   const last = series.throughput.at(-1) ?? null;
-  const ended = last === null;
+  const ended = !series.exists;
   return (
     <div class={ended ? "heat-row ended" : "heat-row"}>
       <span class="name" title={series.bundle}>
         <b>{shortRange(range)}</b> <small>{namespace}</small>
       </span>
       <span class="space" />
-      <span class="number">{ended ? "–" : bytes(last)}</span>
+      <span class="number">{last === null ? "–" : bytes(last)}</span>
     </div>
   );
 }

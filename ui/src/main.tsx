@@ -1,7 +1,7 @@
 // The page: what the cluster is now, at a glance, and where to look closer.
 import { render } from "preact";
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Dialog, dryRun, pauseMoves, resumeMoves } from "./actions";
 import { token } from "./api";
 import { Brokers, isStale, runs } from "./brokers";
@@ -173,7 +173,7 @@ function Trouble(): JSX.Element | null {
 
 function Help({ close }: { close: () => void }): JSX.Element {
   const box = useRef<HTMLDialogElement>(null);
-  useEffect(() => box.current?.showModal(), []);
+  useLayoutEffect(() => box.current?.showModal(), []);
   return (
     <dialog ref={box} onClose={close} aria-labelledby="help-title" class="help">
       <form method="dialog">

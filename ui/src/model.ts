@@ -59,6 +59,7 @@ export interface Cluster {
 
 export interface Outcome {
   text: string;
+  children?: string[];
   owner?: string | null;
   clientsClosed?: number | null;
   clientsBack?: number | null;
@@ -157,6 +158,7 @@ export interface Bundle {
 
 export interface Story extends Bundle {
   at: number;
+  replacedBy: string[];
   pin: { broker: string; until: number; note: string } | null;
   move: Move | null;
   history: Decision[];
@@ -178,6 +180,7 @@ export interface Series {
   rate: number | null;
   throughput: (number | null)[];
   owners: [number, string][];
+  exists: boolean;
 }
 
 export interface Heat {

@@ -69,11 +69,11 @@ const SENTENCES: Record<string, (decision: Decision, name: Name) => Sentence> = 
     details: placed(decision, name),
   }),
   split: (decision, name) => ({
-    mark: "split",
-    head: `${shortBundle(decision.bundle ?? "")} splits${
+    mark: decision.state === "failed" ? "bad" : "split",
+    head: `${shortBundle(decision.bundle ?? "")} ${SPLITS[decision.state ?? ""] ?? "splits"}${
       decision.broker ? ` on ${name(decision.broker)}` : ""
     }`,
-    details: [decision.reason ?? ""].filter(Boolean),
+    details: [because(decision), decision.outcome?.text ?? ""].filter(Boolean),
   }),
   merge: (decision) => ({
     mark: "merge",
@@ -118,13 +118,28 @@ function shed(decision: Decision, name: Name): Sentence {
 
 function placed(decision: Decision, name: Name): string[] {
   const others = decision.rejectedCount ?? Object.keys(decision.rejected ?? {}).length;
+  const left = decision.candidates?.length ?? 0;
   const few = Object.entries(decision.rejected ?? {})
     .slice(0, 3)
     .map(([broker, reason]) => `not ${name(broker)}: ${reason}`);
-  const of = decision.candidates?.length ?? 0;
-  const choice = of === 1 ? "the only candidate" : `one of ${plural(of, "candidate")}`;
-  return [choice, ...few, ...(others > 3 ? [`and ${others - 3} others were rejected`] : [])];
+  return [choice(left, left + others), ...few, ...(others > 3 ? [`and ${others - 3} others were rejected`] : [])];
 }
+
+// As `placement_reason` of the broker says it.
+function choice(left: number, brokers: number): string {
+  const rejected = brokers > left;
+  if (left > 1) return `one of ${left} equally good brokers${rejected ? `, out of ${brokers}` : ""}`;
+  if (left === 0) return "no broker qualifies";
+  return rejected ? `the one of ${brokers} brokers that was not rejected` : "the only broker";
+}
+
+const because = ({ reason, why }: Decision): string => [reason, numbers(why)].filter(Boolean).join(": ");
+
+const SPLITS: Record<string, string> = {
+  running: "splits",
+  done: "was split",
+  failed: "was not split",
+};
 
 const ENDS: Record<string, string> = {
   done: "moved",
@@ -148,7 +163,7 @@ function moved(decision: Decision, name: Name): Sentence {
       typeof pause === "number" ? ` in ${pause.toFixed(pause < 10 ? 1 : 0)} ms` : ""
     }`,
     details: [
-      [decision.reason, numbers(decision.why)].filter(Boolean).join(": "),
+      because(decision),
       state === "done" ? clients(decision.outcome ?? null) : (decision.outcome?.text ?? ""),
     ].filter(Boolean),
   };

@@ -15,7 +15,7 @@ import { Chips, heatClass, resourcesOf, runs } from "./brokers";
 import { Entries } from "./decisions";
 import { bytes, clock, count, duration, messages, percent, shortRange, split } from "./format";
 import type { Broker, Bundle, Decision, Story } from "./model";
-import { isPartOf } from "./sentences";
+import { isPartOf, shortBundle } from "./sentences";
 import { cluster, decisions, heat, panel } from "./state";
 import { use } from "./store";
 
@@ -88,6 +88,12 @@ const brokerLink = (broker: string): JSX.Element => (
   </button>
 );
 
+const bundleLink = (bundle: string): JSX.Element => (
+  <button class="link" onClick={() => panel.set({ kind: "bundle", name: bundle })}>
+    {shortBundle(bundle)}
+  </button>
+);
+
 function owned(story: Story): ComponentChildren {
   if (!story.owner) return "nobody: the next lookup places it";
   const since = story.ownedSince
@@ -102,6 +108,26 @@ function owned(story: Story): ComponentChildren {
   );
 }
 
+// In the extensible manager, a broker publishes only its busiest bundles.
+function notReported(owner: string | null): string {
+  if (!owner) return "none: nobody serves it";
+  return cluster.value?.manager === "extensible"
+    ? "not among the busiest of its broker"
+    : "not reported yet";
+}
+
+function traffic(story: Story): [string, ComponentChildren][] {
+  const { msgRateIn, msgRateOut, throughput, topics, producers, consumers } = story;
+  if (msgRateIn === null || msgRateOut === null)
+    return [["Traffic", notReported(story.owner)]];
+  return [
+    ["Messages", `${messages(msgRateIn)} in, ${messages(msgRateOut)} out /s`],
+    ["Bytes", bytes(throughput ?? 0)],
+    ["Topics", count(topics ?? 0)],
+    ["Clients", `${count(producers ?? 0)} producers, ${count(consumers ?? 0)} consumers`],
+  ];
+}
+
 function OfBundle({ name }: { name: string }): JSX.Element {
   const { document: story, problem } = useAgain<Story>(`${V1}/bundles/${name}?limit=50`);
   const known = use(decisions) ?? [];
@@ -114,15 +140,26 @@ function OfBundle({ name }: { name: string }): JSX.Element {
       <p class="small mono">{range}</p>
       {problem && <p class="problem">{problem}.</p>}
       {!story && !problem && <p class="empty">Reading its story.</p>}
-      {story && (
+      {story && story.replacedBy.length > 0 && (
+        <>
+          <p>
+            It is no bundle any more: it was{" "}
+            {story.replacedBy.some((other) => isPartOf(name, other)) ? "merged" : "split"} into
+          </p>
+          <ul class="list">
+            {story.replacedBy.map((other) => (
+              <li key={other}>{bundleLink(other)}</li>
+            ))}
+          </ul>
+          <Spark bundle={name} />
+        </>
+      )}
+      {story && story.replacedBy.length === 0 && (
         <>
           <Facts
             facts={[
               ["Owner", owned(story)],
-              ["Messages", `${messages(story.msgRateIn ?? 0)} in, ${messages(story.msgRateOut ?? 0)} out /s`],
-              ["Bytes", bytes(story.throughput ?? 0)],
-              ["Topics", count(story.topics ?? 0)],
-              ["Clients", `${count(story.producers ?? 0)} producers, ${count(story.consumers ?? 0)} consumers`],
+              ...traffic(story),
               ...(story.pin ? ([["Pinned", pinText(story)]] as [string, string][]) : []),
             ]}
           />
@@ -139,13 +176,19 @@ function OfBundle({ name }: { name: string }): JSX.Element {
             <button onClick={() => splitBundle(story)}>Split…</button>
             <button onClick={() => unloadBundle(story)}>Unload…</button>
           </div>
-          <h3>Why it is here</h3>
+        </>
+      )}
+      {story && (
+        <>
+          <h3>{story.replacedBy.length ? "What became of it" : "Why it is here"}</h3>
           {history.length ? (
             <Entries list={history} />
           ) : (
             <p class="empty">
-              The leader has decided nothing about it in its term: it is where it was when the term
-              began, or a lookup found its only place.
+              The leader has decided nothing about it in its term
+              {story.replacedBy.length
+                ? "."
+                : ": it is where it was when the term began, or a lookup found its only place."}
             </p>
           )}
         </>
@@ -255,11 +298,15 @@ function OfBroker({ name }: { name: string }): JSX.Element {
       <ul class="list">
         {bundles.document?.bundles.map((bundle) => (
           <li key={bundle.bundle} class="owned">
-            <button class="link" onClick={() => panel.set({ kind: "bundle", name: bundle.bundle })}>
-              {split(bundle.bundle).namespace} {shortRange(split(bundle.bundle).range)}
-            </button>
-            <span class="number">{messages(bundle.rate ?? 0)} msg/s</span>
-            <span class="number">{bytes(bundle.throughput ?? 0)}</span>
+            {bundleLink(bundle.bundle)}
+            {bundle.rate === null || bundle.throughput === null ? (
+              <span class="number">{notReported(bundle.owner)}</span>
+            ) : (
+              <>
+                <span class="number">{messages(bundle.rate)} msg/s</span>
+                <span class="number">{bytes(bundle.throughput)}</span>
+              </>
+            )}
           </li>
         ))}
       </ul>
