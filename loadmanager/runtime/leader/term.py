@@ -211,13 +211,7 @@ class LeaderWork:
             moves=moves,
             clock=self.clock,
         )
-        heat = HeatMap(
-            view=view,
-            owners=owners,
-            refresh=feed.refresh,
-            settings=self.broker,
-            clock=self.clock,
-        )
+        heat = self._build_heat(view, owners, feed)
         with feed, events, owners:
             self.leading.quotas, self.leading.operations = quotas, operations
             self.leading.heat = heat
@@ -249,6 +243,15 @@ class LeaderWork:
             scope=scope,
             steps=steps,
             observe=lambda _move: None,
+        )
+
+    def _build_heat(self, view: ClusterView, owners: OwnersSeen, feed: Feed) -> HeatMap:
+        return HeatMap(
+            view=view,
+            owners=owners,
+            refresh=feed.refresh,
+            settings=self.broker,
+            clock=self.clock,
         )
 
     def _build_operations(
