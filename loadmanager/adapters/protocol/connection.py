@@ -22,6 +22,7 @@ from loadmanager.core.throttling.tracker import Cause
 from loadmanager.core.wire import pulsar_pb2 as pb
 from loadmanager.core.wire.frames import (
     COMMAND_TYPES,
+    CONNECT_BYTES_MAX,
     FRAME_PADDING_BYTES,
     REQUEST_ID_NONE,
     Frame,
@@ -87,11 +88,11 @@ class Connection(asyncio.Protocol):
         self.address = ""
         """The client's address, without port."""
         self._clock = server.clock
-        self.last_heard_s = server.clock.monotonic_s()
+        self.last_heard_s = self._since_s = server.clock.monotonic_s()
         self.pinged = False
         self.requests = 0
         self._handlers = handlers
-        self._reader = FrameReader(server.settings.value.message_bytes_max + FRAME_PADDING_BYTES)
+        self._reader = FrameReader(CONNECT_BYTES_MAX)
         self._out: list[bytes] = []
         self.queued_bytes = 0
         """Bytes of messages that wait for the next `flush`."""
@@ -275,6 +276,12 @@ class Connection(asyncio.Protocol):
                 self._hold(Cause.PENDING_PUBLISH_REQUESTS)
                 asyncio.get_running_loop().call_soon(self._release, Cause.PENDING_PUBLISH_REQUESTS)
 
+    def welcome(self) -> None:
+        """CONNECT was accepted: from now on messages may come."""
+        self.connected = True
+        message_bytes_max = self.server.settings.value.message_bytes_max
+        self._reader.frame_bytes_max = message_bytes_max + FRAME_PADDING_BYTES
+
     def _handle(self, frame: Frame) -> None:
         kind = frame.command.type
         if not self.connected and kind != CONNECT:
@@ -403,7 +410,8 @@ class Connection(asyncio.Protocol):
     def keep_alive(self, now_s: float, keep_alive_s: float) -> None:
         """Probe the client after `keep_alive_s` of silence, and close the connection after twice
         that. A client that is not read may be silent, but has to read: one that takes nothing of
-        a full outbound buffer for twice that time is closed, too.
+        a full outbound buffer for twice that time is closed, too. One that has not said CONNECT is
+        closed after `keep_alive_s`, whatever it sends (Pulsar's `PulsarHandler`).
         """
         if self.closing:
             self.abort()  # closed one interval ago, and the client does not read what was left
@@ -414,6 +422,9 @@ class Connection(asyncio.Protocol):
         elif now_s - self._read_s > 2 * keep_alive_s:
             log.info("a client does not read its answers; its connection is closed", peer=self.peer)
             self.abort()
+            return
+        if not self.connected and now_s - self._since_s >= keep_alive_s:
+            self.close("CONNECT did not come in time")
             return
         silent_s = now_s - self.last_heard_s
         if self.held and silent_s >= keep_alive_s / 2:

@@ -20,6 +20,8 @@ from loadmanager.core.errors import LoadManagerError
 from loadmanager.core.wire import pulsar_pb2 as pb
 
 MAGIC_CRC32C = 0x0E01
+CONNECT_BYTES_MAX = 256 * 1024
+"""The largest frame of a client that has not said who it is: room for two long tokens."""
 COMMAND_BYTES_MAX = 1024 * 1024
 """The largest command; what follows it, a message, may be larger."""
 FRAME_PADDING_BYTES = 10 * 1024
@@ -107,7 +109,7 @@ class FrameReader:
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._buffer = b""
         self._at = 0
         self._needed = 0  # size of the next frame in bytes, 0 before it is known
@@ -154,9 +156,9 @@ class FrameReader:
             return None
         buffer, at = self._buffer, self._at
         (total,) = _SIZE.unpack_from(buffer, at)
-        if total > self._frame_bytes_max:
+        if total > self.frame_bytes_max:
             raise FrameError(
-                f"a frame of {total} bytes is larger than the {self._frame_bytes_max} allowed"
+                f"a frame of {total} bytes is larger than the {self.frame_bytes_max} allowed"
             )
         if total < 4:
             raise FrameError(f"a frame of {total} bytes is too short for a command")

@@ -7,13 +7,17 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from adapters.protocol.driven_broker import BUNDLE, Broker, OwnsAll
+from adapters.protocol.driven_broker import BUNDLE, ERROR, Broker, OwnsAll, Wire
 from core.throttling.driven import TOPIC
 from structlog.testing import capture_logs
 
+from loadmanager.adapters.protocol.connection import Connection
+from loadmanager.adapters.protocol.server import HANDLERS
 from loadmanager.core.errors import OperationalError
 from loadmanager.core.messaging.settings import MessagingSettings
 from loadmanager.core.throttling.policies import PublishRate
+from loadmanager.core.wire import pulsar_pb2 as pb
+from loadmanager.core.wire.frames import CONNECT_BYTES_MAX, encode
 
 MIB = 1024 * 1024
 
@@ -92,6 +96,40 @@ async def test_time_is_the_clocks(broker: Broker) -> None:
             broker.clock.forward_ms(1000)
             await asyncio.sleep(0.01)
     assert wire.count(18) == 1
+
+
+async def test_a_client_that_does_not_say_connect(broker: Broker) -> None:
+    """Is closed after the keep-alive interval, although it sends a byte from time to time; one that
+    has said CONNECT stays.
+    """
+    keep_alive_s = broker.messaging.value.keep_alive_s
+    quiet, wire = Connection(broker.server, HANDLERS), Wire()
+    quiet.connection_made(wire)
+    talking, other = await broker.connect()
+    frame = encode(connect=pb.CommandConnect(client_version="x" * 1000))
+    for number in range(4):
+        assert not wire.closed
+        await broker.say(quiet, frame[number : number + 1])
+        await broker.say(talking, encode(pong=pb.CommandPong()))
+        broker.server._keep_alive()
+        broker.clock.forward_ms(int(keep_alive_s * 250))
+    broker.server._keep_alive()
+    assert (wire.closed, other.closed) == (True, False)
+
+
+async def test_a_large_frame_before_connect(broker: Broker) -> None:
+    """Is refused by its announced size, before its bytes are kept; afterwards it may be as large as
+    a message.
+    """
+    head = (CONNECT_BYTES_MAX + 1).to_bytes(4, "big")
+    early, wire = Connection(broker.server, HANDLERS), Wire()
+    early.connection_made(wire)
+    await broker.say(early, head)
+    assert (wire.closed, wire.count(ERROR)) == (True, 1)
+    late, wire = await broker.connect()
+    await broker.say(late, head)
+    assert not wire.closed
+    assert late.unprocessed_bytes == len(head)
 
 
 @pytest.mark.parametrize("split", [False, True])
